@@ -1,0 +1,1 @@
+"""Bytes to values and back. Pure: no sockets, files, clock or logs."""

@@ -1,0 +1,1 @@
+"""Typed header fields of requests and responses, one module per request family."""

@@ -1,0 +1,116 @@
+"""The exception tree; everything that Rocketpost raises on purpose hangs here.
+
+RocketpostError
+├── ConfigError               a settings file, option or argument is wrong; names the key
+├── ProtocolError
+│   ├── RemoteProtocolError   the peer sent bytes that cannot be understood
+│   └── LocalProtocolError    we were about to send such bytes ourselves
+├── StoreError                the store cannot do this; nothing was changed
+│   ├── CorruptRecord         bytes on disk are not the record they should be
+│   ├── StoreFull             no room to allocate; reads go on
+│   ├── StoreBroken           a write or fsync failed; acknowledges nothing until restarted
+│   └── StoreLocked           another process has this directory
+├── Fault                     a refusal with a RocketMQ response code (``codec.faults``)
+└── ClientError
+    ├── RequestTimeout        no answer in time; the request may or may not have happened
+    ├── ConnectionLost        the connection broke or could not be made
+    ├── RouteNotFound         no broker is known for the topic
+    ├── NoNameServer          no name server is configured or none answers
+    └── MessageRefused        the message breaks a limit; checked before it is sent
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ClientError",
+    "ConfigError",
+    "ConnectionLost",
+    "CorruptRecord",
+    "Fault",
+    "LocalProtocolError",
+    "MessageRefused",
+    "NoNameServer",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestTimeout",
+    "RocketpostError",
+    "RouteNotFound",
+    "StoreBroken",
+    "StoreError",
+    "StoreFull",
+    "StoreLocked",
+]
+
+
+class RocketpostError(Exception):
+    """Base of every error that Rocketpost raises on purpose."""
+
+
+class ConfigError(RocketpostError):
+    """A setting is unknown, malformed or contradictory; the text names it."""
+
+
+class ProtocolError(RocketpostError):
+    """Bytes that break the remoting protocol."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that cannot be understood."""
+
+
+class LocalProtocolError(ProtocolError):
+    """A value of ours does not fit the protocol; nothing was sent."""
+
+
+class StoreError(RocketpostError):
+    """The store refuses or failed; the operation changed nothing."""
+
+
+class CorruptRecord(StoreError):  # noqa: N818 - named after what is found
+    """Bytes on disk are not the record that they should be."""
+
+
+class StoreFull(StoreError):  # noqa: N818
+    """There is no room to allocate a file; reads go on."""
+
+
+class StoreBroken(StoreError):  # noqa: N818
+    """A write or fsync failed, so nothing is acknowledged until the process restarts."""
+
+
+class StoreLocked(StoreError):  # noqa: N818
+    """Another process has this store directory open."""
+
+
+class Fault(RocketpostError):  # noqa: N818 - a refusal, the same class on both sides of the wire
+    """A refusal that travels as a response code and a remark."""
+
+    code: int = 1
+
+    def __init__(self, remark: str = "") -> None:
+        super().__init__(remark)
+        self.remark = remark
+
+
+class ClientError(RocketpostError):
+    """The client could not do what it was asked."""
+
+
+class RequestTimeout(ClientError):  # noqa: N818
+    """No answer came in time; the request may or may not have taken effect."""
+
+
+class ConnectionLost(ClientError):  # noqa: N818
+    """The connection broke, or could not be made."""
+
+
+class RouteNotFound(ClientError):  # noqa: N818
+    """No broker is known for the topic."""
+
+
+class NoNameServer(ClientError):  # noqa: N818
+    """No name server is configured, or none of them answers."""
+
+
+class MessageRefused(ClientError):  # noqa: N818
+    """The message breaks a limit; found before anything was sent."""

@@ -1,0 +1,1 @@
+"""Hot loops on primitives: ordinary Python that Cython may compile."""

@@ -1,0 +1,1 @@
+"""Values and ids that every layer shares. Pure."""

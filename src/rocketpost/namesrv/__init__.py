@@ -1,0 +1,1 @@
+"""What a name server decides. No waiting: values in, values out."""

@@ -1,0 +1,1 @@
+"""Processes: the only place that reads configuration, binds ports and wires parts."""

@@ -1,0 +1,1 @@
+"""Request handlers: decode, ask a service, encode."""

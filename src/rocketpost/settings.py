@@ -1,0 +1,214 @@
+"""Properties text to frozen dataclasses, by RocketMQ's own keys.
+
+A settings class is a frozen dataclass whose fields are made with :func:`option`; several classes
+share one file, as in RocketMQ. :func:`parse_properties` reads the Java ``.properties`` syntax,
+:func:`build` fills one class from the values, and :func:`reject_unknown` names every key that no
+class took. Nothing here reads a file: text in, values out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from rocketpost.errors import ConfigError
+
+T = TypeVar("T")
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def option(key: str, default: Any, *, mutable: bool = False, important: bool = False) -> Any:
+    """Declare a settings field.
+
+    Args:
+        key: The key in the properties file.
+        default: The value when the file does not say.
+        mutable: Whether an administrator may change it while the process runs.
+        important: Whether ``mqbroker -m`` lists it.
+    """
+    metadata = {"key": key, "mutable": mutable, "important": important}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read Java ``.properties`` text: comments, continuations, escapes; the last value wins."""
+    values: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key, value = _split(line)
+        if key:
+            values[key] = value
+    return values
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """Write ``key=value`` lines, sorted by key, escaped so that :func:`parse_properties` agrees."""
+    lines = [f"{_escape(key, key=True)}={_escape(values[key])}\n" for key in sorted(values)]
+    return "".join(lines)
+
+
+def keys_of(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    """Return the settings fields of ``cls`` by their key."""
+    fields = dataclasses.fields(cls)
+    return {field.metadata["key"]: field for field in fields if "key" in field.metadata}
+
+
+def build(cls: type[T], values: Mapping[str, str]) -> T:
+    """Fill ``cls`` from ``values``; keys of other classes are left alone.
+
+    Raises:
+        ConfigError: A value does not fit; the text names the key and what it takes.
+    """
+    hints = typing.get_type_hints(cls)
+    given = {
+        field.name: _parse(key, values[key], hints[field.name])
+        for key, field in keys_of(cls).items()
+        if key in values
+    }
+    return cls(**given)
+
+
+def changed(current: T, values: Mapping[str, str]) -> T:
+    """Return ``current`` with the mutable keys among ``values`` replaced.
+
+    Raises:
+        ConfigError: A key is unknown to the class, fixed after start, or has a bad value.
+    """
+    fields = keys_of(type(current))
+    hints = typing.get_type_hints(type(current))
+    updates = {}
+    for key, text in values.items():
+        field = fields.get(key)
+        if field is None:
+            raise ConfigError(f"{key} is not a known setting")
+        if not field.metadata["mutable"]:
+            raise ConfigError(f"{key} is fixed while the process runs; set it in the file, restart")
+        updates[field.name] = _parse(key, text, hints[field.name])
+    return dataclasses.replace(current, **updates)  # type: ignore[type-var]
+
+
+def to_properties(settings: object) -> dict[str, str]:
+    """Return every option of ``settings`` as text, by key."""
+    fields = keys_of(type(settings))
+    return {key: format_value(getattr(settings, field.name)) for key, field in fields.items()}
+
+
+def format_value(value: object) -> str:
+    """Write a value the way :func:`build` reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return value.name
+    return "" if value is None else str(value)
+
+
+def reject_unknown(values: Iterable[str], *known: Iterable[str]) -> None:
+    """Raise if a key is in none of the ``known`` collections.
+
+    Raises:
+        ConfigError: Names every such key.
+    """
+    all_known = {key for keys in known for key in keys}
+    unknown = sorted(set(values) - all_known)
+    if unknown:
+        names = ", ".join(unknown)
+        raise ConfigError(f"unknown setting: {names}; check the spelling or remove it")
+
+
+def _parse(key: str, text: str, hint: Any) -> Any:
+    text = text.strip()
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if type(None) in options and not text:
+        return None
+    kind = next(option for option in options if option is not type(None))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        for member in kind:
+            if member.name == text.upper():
+                return member
+        names = " or ".join(member.name for member in kind)
+        raise ConfigError(f"{key}={text!r} is not valid: it takes {names}")
+    if kind is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise ConfigError(f"{key}={text!r} is not valid: it takes true or false")
+    if kind is int or kind is float:
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+            raise ConfigError(f"{key}={text!r} is not valid: it takes {wanted}") from None
+    return text
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    pending = ""
+    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = raw.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        trailing = len(line) - len(line.rstrip("\\"))
+        if trailing % 2:
+            pending += line[:-1]
+            continue
+        yield pending + line
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _split(line: str) -> tuple[str, str]:
+    at = 0
+    while at < len(line) and line[at] not in "=: \t\f":
+        at += 2 if line[at] == "\\" else 1
+    key, rest = line[:at], line[at:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return _unescape(key), _unescape(rest)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char != "\\" or at == len(text):
+            out.append(char)
+            continue
+        char = text[at]
+        at += 1
+        if char == "u":
+            digits = text[at : at + 4]
+            try:
+                out.append(chr(int(digits, 16)))
+            except ValueError:
+                raise ConfigError(f"bad escape \\u{digits} in {text!r}") from None
+            at += 4
+        else:
+            out.append(_ESCAPES.get(char, char))
+    return "".join(out)
+
+
+def _escape(text: str, *, key: bool = False) -> str:
+    out = []
+    for at, char in enumerate(text):
+        if char == "\\":
+            out.append("\\\\")
+        elif char in "\t\n\r\f":
+            out.append({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}[char])
+        elif char in "=:#!" and key or char == " " and (key or at == 0):
+            out.append("\\" + char)
+        elif ord(char) > 0xFFFF:
+            pair = char.encode("utf-16-be").hex().upper()
+            out.append(f"\\u{pair[:4]}\\u{pair[4:]}")
+        elif not 0x20 <= ord(char) <= 0x7E:
+            out.append(f"\\u{ord(char):04X}")
+        else:
+            out.append(char)
+    return "".join(out)

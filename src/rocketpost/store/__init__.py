@@ -1,0 +1,1 @@
+"""The message store: files and nothing else."""
