@@ -192,7 +192,8 @@ def _unescape(text: str) -> str:
             at += 4
         else:
             out.append(_ESCAPES.get(char, char))
-    return "".join(out)
+    # Two escapes may spell one character beyond the basic plane.
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _escape(text: str, *, key: bool = False) -> str:
@@ -202,7 +203,7 @@ def _escape(text: str, *, key: bool = False) -> str:
             out.append("\\\\")
         elif char in "\t\n\r\f":
             out.append({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}[char])
-        elif char in "=:#!" and key or char == " " and (key or at == 0):
+        elif (char in "=:#!" and key) or (char == " " and (key or at == 0)):
             out.append("\\" + char)
         elif ord(char) > 0xFFFF:
             pair = char.encode("utf-16-be").hex().upper()

@@ -1,0 +1,208 @@
+"""Commands: what a frame says. Requests and responses in either header encoding.
+
+flag bit 0  this is a response
+flag bit 1  this request wants no response at all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.faults import InvalidParameter, fault_for
+from rocketpost.codec.frames import Frame, encode_frame
+from rocketpost.codec.header_binary import decode_binary_header, encode_binary_header
+from rocketpost.codec.header_json import (
+    decode_json_header,
+    encode_json_header,
+    field_texts,
+    language_name,
+)
+from rocketpost.errors import RemoteProtocolError
+
+T = TypeVar("T")
+
+JSON: Final = 0
+BINARY: Final = 1
+RESPONSE: Final = 1
+ONEWAY: Final = 2
+
+_decoders: dict[type, msgspec.json.Decoder[object]] = {}
+
+
+class Command:
+    """One decoded command. Read its fields with :meth:`read` or :attr:`fields`."""
+
+    __slots__ = ("_fields", "_language", "_raw", "body", "code", "encoding", "flag", "opaque",
+                 "remark", "version")  # fmt: skip
+
+    def __init__(
+        self,
+        code: int,
+        *,
+        opaque: int = 0,
+        flag: int = 0,
+        version: int = 0,
+        language: object = "JAVA",
+        remark: str | None = None,
+        fields: dict[str, str] | None = None,
+        raw_fields: msgspec.Raw | None = None,
+        body: bytes = b"",
+        encoding: int = JSON,
+    ) -> None:
+        self.code = code
+        self.opaque = opaque
+        self.flag = flag
+        self.version = version
+        self._language = language
+        self.remark = remark
+        self._fields = fields
+        self._raw = raw_fields
+        self.body = body
+        self.encoding = encoding
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
+        return f"<{kind} {self.code} opaque={self.opaque} fields={self.fields!r}>"
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request; wins over the oneway bit."""
+        return bool(self.flag & RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether no response may be sent."""
+        return bool(self.flag & ONEWAY)
+
+    @property
+    def language(self) -> str:
+        """The sender's language, one of ``codes.LANGUAGES``."""
+        return language_name(self._language)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The header fields as text, exactly as spelt on the wire."""
+        if self._fields is None:
+            self._fields = field_texts(self._raw) if self._raw is not None else {}
+        return self._fields
+
+    def read(self, cls: type[T]) -> T:
+        """Decode the header fields into ``cls``, a ``msgspec.Struct`` of the wire's names.
+
+        Raises:
+            InvalidParameter: A required field is missing, or one has a value of the wrong kind.
+        """
+        raw = self._raw
+        if raw:
+            decoder = _decoders.get(cls)
+            if decoder is None:
+                decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
+            try:
+                return decoder.decode(raw)  # type: ignore[return-value]
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass  # A client that writes numbers for strings, or a real mistake: see below.
+        try:
+            return msgspec.convert(self.fields, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidParameter(f"bad request header: {error}") from None
+        except RemoteProtocolError as error:
+            raise InvalidParameter(str(error)) from None
+
+    def raise_for_code(self) -> None:
+        """Raise the :class:`Fault` that this response stands for, if it is one."""
+        if self.code != ResponseCode.SUCCESS:
+            raise fault_for(self.code, self.remark)
+
+
+def decode_command(frame: Frame) -> Command:
+    """Decode a frame.
+
+    Raises:
+        RemoteProtocolError: The header is unreadable; drop the connection.
+    """
+    encoding, header, body = frame
+    if encoding == JSON:
+        head = decode_json_header(header)
+        return Command(
+            head.code,
+            opaque=head.opaque,
+            flag=head.flag,
+            version=head.version,
+            language=head.language,
+            remark=head.remark,
+            raw_fields=head.extFields,
+            body=body,
+        )
+    if encoding == BINARY:
+        plain = decode_binary_header(header)
+        return Command(
+            plain.code,
+            opaque=plain.opaque,
+            flag=plain.flag,
+            version=plain.version,
+            language=plain.language,
+            remark=plain.remark,
+            fields=plain.fields,
+            body=body,
+            encoding=BINARY,
+        )
+    raise RemoteProtocolError(f"unknown header encoding {encoding}")
+
+
+def encode_command(
+    code: int,
+    *,
+    opaque: int,
+    flag: int = 0,
+    remark: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    body_bytes: int = 0,
+    encoding: int = JSON,
+) -> bytes:
+    """Return a frame up to its body, which the caller writes behind it.
+
+    Raises:
+        LocalProtocolError: The frame would be too large, or the code does not fit the encoding.
+    """
+    if encoding == BINARY:
+        header = encode_binary_header(code, opaque, flag, remark, fields or {})
+    else:
+        header = encode_json_header(code, opaque, flag, remark, fields)
+    return encode_frame(encoding, header, body_bytes)
+
+
+def encode_response(
+    request: Command,
+    code: int = ResponseCode.SUCCESS,
+    *,
+    remark: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    body_bytes: int = 0,
+) -> bytes:
+    """Return the response to ``request`` up to its body, in the encoding of the request."""
+    return encode_command(
+        code,
+        opaque=request.opaque,
+        flag=RESPONSE,
+        remark=remark,
+        fields=fields,
+        body_bytes=body_bytes,
+        encoding=request.encoding,
+    )
+
+
+def to_fields(header: object) -> dict[str, str]:
+    """Return a header struct as wire fields: every value as text, absent ones left out."""
+    texts = {}
+    for name, value in msgspec.to_builtins(header).items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            texts[name] = "true" if value else "false"
+        else:
+            texts[name] = str(value)
+    return texts

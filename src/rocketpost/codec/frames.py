@@ -1,0 +1,93 @@
+"""Length-prefixed frames of the remoting protocol: bytes in, frames out.
+
+    length       int32   bytes after this field: 4 + header bytes + body bytes
+    header_mark  uint32  high byte: header encoding; low 24 bits: header bytes
+    header       ...
+    body         ...     what is left; may be empty
+
+Integers are big-endian. Header contents are ``codec.command``'s business.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from rocketpost.errors import LocalProtocolError, RemoteProtocolError
+
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+_PREFIX: Final = struct.Struct(
+    ">i"  # length
+    "I"  # header_mark
+)
+_PREFIX_BYTES: Final = _PREFIX.size
+_unpack_prefix = _PREFIX.unpack_from
+
+
+class Frame(NamedTuple):
+    """One frame, its header still undecoded."""
+
+    encoding: int
+    header: bytes
+    body: bytes
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames. Not thread-safe: belongs to one connection."""
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._rest = b""
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._wanted = 0
+        self._frame_bytes_max = frame_bytes_max
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that ``data`` completes, oldest first.
+
+        Raises:
+            RemoteProtocolError: No frame can start like this; drop the connection.
+        """
+        if self._held:
+            # Parts of one large frame are joined once, when it is whole: linear in its size.
+            self._parts.append(data)
+            self._held += len(data)
+            if self._held < self._wanted:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._held = 0
+        frames: list[Frame] = []
+        start, available = 0, len(data)
+        self._wanted = _PREFIX_BYTES
+        while available - start >= _PREFIX_BYTES:
+            length, header_mark = _unpack_prefix(data, start)
+            header_start, end = start + _PREFIX_BYTES, start + 4 + length
+            header_end = header_start + (header_mark & 0xFF_FFFF)
+            # Judged before the rest arrives: a hostile length must not make us buffer it.
+            if not header_end <= end <= start + self._frame_bytes_max:
+                raise RemoteProtocolError(f"bad frame: {length=} {header_mark=:#x}")
+            if end > available:
+                self._wanted = end - start
+                break
+            frames.append(
+                Frame(header_mark >> 24, data[header_start:header_end], data[header_end:end])
+            )
+            start = end
+            self._wanted = _PREFIX_BYTES
+        if start < available:
+            self._parts.append(data[start:] if start else data)
+            self._held = available - start
+        return frames
+
+
+def encode_frame(encoding: int, header: bytes, body_bytes: int) -> bytes:
+    """Return a frame up to its body: the prefix and the header.
+
+    Raises:
+        LocalProtocolError: The peer would drop a frame of this size.
+    """
+    length = 4 + len(header) + body_bytes
+    if length + 4 > FRAME_BYTES_MAX or len(header) > 0xFF_FFFF:
+        raise LocalProtocolError(f"a frame of {length + 4} bytes is over {FRAME_BYTES_MAX}")
+    return _PREFIX.pack(length, encoding << 24 | len(header)) + header

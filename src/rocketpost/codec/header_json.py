@@ -1,0 +1,121 @@
+"""The JSON header of the remoting protocol (encoding 0).
+
+    {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,
+     "serializeTypeCurrentRPC":"JSON","version":479}
+
+``extFields`` stay undecoded text here, so that a handler decodes them straight into its own type.
+Some clients write numbers where strings belong: :func:`field_texts` keeps their literal spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from rocketpost.codec.codes import LANGUAGE, LANGUAGES, VERSION
+from rocketpost.errors import RemoteProtocolError
+
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class JsonHeader(msgspec.Struct, gc=False):
+    """A decoded header, its ``extFields`` still text."""
+
+    code: _Int32 = 0
+    flag: _Int32 = 0
+    opaque: _Int32 = 0
+    version: _Int32 = 0
+    language: Any = "JAVA"
+    remark: str | None = None
+    extFields: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815 - the wire's name
+
+
+class _Outgoing(msgspec.Struct, gc=False, omit_defaults=True):
+    # Java's members in Java's order; absent ones are left out, never null.
+    code: int
+    extFields: dict[str, str] | None = None  # noqa: N815
+    flag: int = -1
+    language: str = ""
+    opaque: int | None = None
+    remark: str | None = None
+    serializeTypeCurrentRPC: str = ""  # noqa: N815
+    version: int = -1
+
+
+_decode = msgspec.json.Decoder(JsonHeader).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_json_header(data: bytes) -> JsonHeader:
+    """Decode header bytes; ill-formed UTF-8 inside strings is replaced, as Java does.
+
+    Raises:
+        RemoteProtocolError: It is not a JSON object of the right shape.
+    """
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        try:
+            return _decode(data.decode("utf-8", "replace"))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise RemoteProtocolError(f"bad JSON header: {error}") from None
+
+
+def encode_json_header(
+    code: int, opaque: int, flag: int, remark: str | None, fields: Mapping[str, str] | None
+) -> bytes:
+    """Return the header bytes."""
+    header = _Outgoing(
+        code=code,
+        extFields=dict(fields) if fields else None,
+        flag=flag,
+        language=LANGUAGE,
+        opaque=opaque,
+        remark=remark or None,
+        serializeTypeCurrentRPC="JSON",
+        version=VERSION,
+    )
+    try:
+        return _encode(header)
+    except UnicodeEncodeError:
+        clean = {name: _printable(value) for name, value in (fields or {}).items()}
+        return encode_json_header(code, opaque, flag, _printable(remark or ""), clean)
+
+
+def field_texts(raw: msgspec.Raw | bytes) -> dict[str, str]:
+    """Return ``extFields`` as text: numbers and booleans as they were spelt, null left out.
+
+    Raises:
+        RemoteProtocolError: It is not a JSON object.
+    """
+    data = bytes(raw)
+    if not data or data == b"null":
+        return {}
+    try:
+        values = _decode_fields(data)
+        texts = {}
+        for name, value in values.items():
+            text = bytes(value)
+            if text[:1] == b'"':
+                texts[name] = msgspec.json.decode(text, type=str)
+            elif text != b"null":
+                texts[name] = text.decode("utf-8", "replace")
+        return texts
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"bad extFields: {error}") from None
+
+
+def language_name(value: object) -> str:
+    """Return a language as its name; clients may send the name or its number."""
+    if isinstance(value, str):
+        return value if value in LANGUAGES else "OTHER"
+    if isinstance(value, int) and 0 <= value < len(LANGUAGES):
+        return LANGUAGES[value]
+    return "OTHER"
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

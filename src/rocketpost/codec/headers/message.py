@@ -1,0 +1,132 @@
+"""Header fields of sending, pulling and looking up messages.
+
+Field names are the wire's: Java's camelCase, and single letters for the short form of a send.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SendMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
+    """SEND_MESSAGE (10)."""
+
+    producer_group: str
+    topic: str
+    default_topic: str = ""
+    default_topic_queue_nums: int = 4
+    queue_id: int = -1
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+
+
+class SendMessageV2(
+    msgspec.Struct,
+    gc=False,
+    kw_only=True,
+    rename={
+        "producer_group": "a",
+        "topic": "b",
+        "default_topic": "c",
+        "default_topic_queue_nums": "d",
+        "queue_id": "e",
+        "sys_flag": "f",
+        "born_timestamp": "g",
+        "flag": "h",
+        "properties": "i",
+        "reconsume_times": "j",
+        "unit_mode": "k",
+        "max_reconsume_times": "l",
+        "batch": "m",
+        "broker_name": "n",
+    },
+):
+    """SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): one letter a field."""
+
+    producer_group: str
+    topic: str
+    default_topic: str = ""
+    default_topic_queue_nums: int = 4
+    queue_id: int = -1
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+    broker_name: str | None = None
+
+
+class SendResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
+    """What a stored message is answered with."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    region: str | None = msgspec.field(default=None, name="MSG_REGION")
+    trace_on: str | None = msgspec.field(default=None, name="TRACE_ON")
+
+
+class PullMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
+    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int = 32
+    sys_flag: int = 0
+    commit_offset: int = 0
+    suspend_timeout_millis: int = 0
+    subscription: str | None = None
+    sub_version: int = 0
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+
+
+class PullResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
+    """The offsets that come with every answer to a pull."""
+
+    suggest_which_broker_id: int = 0
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+    forbidden_type: int | None = None
+
+
+class ViewMessage(msgspec.Struct, rename="camel", kw_only=True):
+    """VIEW_MESSAGE_BY_ID (33): by position in the commit log."""
+
+    offset: int
+    topic: str | None = None
+
+
+class QueryMessage(msgspec.Struct, rename="camel", kw_only=True):
+    """QUERY_MESSAGE (12)."""
+
+    topic: str
+    key: str
+    max_num: int = 32
+    begin_timestamp: int = 0
+    end_timestamp: int = 2**63 - 1
+    unique_key_query: str | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
+
+
+class QueryResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """How far the key index has come."""
+
+    index_last_update_timestamp: int = 0
+    index_last_update_phyoffset: int = 0

@@ -1,0 +1,54 @@
+"""Topics: their configuration, permission bits and the version that changes with it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+
+
+class DataVersion(msgspec.Struct, rename="camel", frozen=True):
+    """Which edition of a table this is; any difference means other contents."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+    def next(self, now_ms: int) -> DataVersion:
+        """Return the version of the next edition."""
+        return DataVersion(self.counter + 1, self.state_version, now_ms)
+
+
+class TopicConfig(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One topic on one broker. Members are declared in the order in which Java writes them."""
+
+    attributes: dict[str, str] = {}
+    order: bool = False
+    perm: int = PERM_READ | PERM_WRITE
+    read_queue_nums: int = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_name: str = ""
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 16
+
+    @property
+    def readable(self) -> bool:
+        """Whether consumers may read it."""
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def writable(self) -> bool:
+        """Whether producers may be routed to it."""
+        return bool(self.perm & PERM_WRITE)
+
+
+def perm_text(perm: int) -> str:
+    """Return a permission as RocketMQ shows it, such as ``RW-``."""
+    return "".join(
+        letter if perm & bit else "-"
+        for letter, bit in (("R", PERM_READ), ("W", PERM_WRITE), ("X", PERM_INHERIT))
+    )
