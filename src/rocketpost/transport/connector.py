@@ -1,0 +1,134 @@
+"""Outgoing connections: one per address, made when first needed, shared by everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.codec.command import Command
+from rocketpost.errors import ConnectionLost
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS: Final = 3.0
+
+
+class Connector:
+    """Keeps one open connection per address. Belongs to the event loop.
+
+    Args:
+        on_request: Called with requests that a server sends to us.
+        on_made: Called with every new connection and its address.
+        on_lost: Called when one is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_request: Callable[[Connection, Command], None],
+        on_made: Callable[[str, Connection], None] | None = None,
+        on_lost: Callable[[str, Connection], None] | None = None,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        self._on_request = on_request
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._connect_seconds = connect_seconds
+        self._open: dict[str, Connection] = {}
+        self._making: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    def peek(self, address: str) -> Connection | None:
+        """Return the open connection to ``address``, if there is one."""
+        connection = self._open.get(address)
+        return connection if connection is not None and connection.is_open else None
+
+    async def connect(self, address: str) -> Connection:
+        """Return the connection to ``address``, making it if need be.
+
+        Raises:
+            ConnectionLost: It could not be made in time.
+        """
+        connection = self.peek(address)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise ConnectionLost("the client is closed")
+        task = self._making.get(address)
+        if task is None:
+            task = self._making[address] = asyncio.ensure_future(self._make(address))
+            task.add_done_callback(lambda _: self._making.pop(address, None))
+        # Shielded: one impatient caller must not cancel the connection that others wait for.
+        return await asyncio.shield(task)
+
+    def drop(self, address: str) -> None:
+        """Close the connection to ``address``, if there is one."""
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close everything and return when all is gone."""
+        self._closed = True
+        for task in list(self._making.values()):
+            task.cancel()
+        if self._making:
+            await asyncio.gather(*self._making.values(), return_exceptions=True)
+        connections = list(self._open.values())
+        for connection in connections:
+            connection.close()
+        if connections:
+            waits = [asyncio.ensure_future(each.wait_closed()) for each in connections]
+            _, late = await asyncio.wait(waits, timeout=2.0)
+            for wait in late:
+                wait.cancel()
+            for connection in connections:
+                connection.abort()
+
+    async def _make(self, address: str) -> Connection:
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(
+                        on_request=self._on_request, on_lost=lambda lost: self._gone(address, lost)
+                    ),
+                    host,
+                    port,
+                )
+        except TimeoutError:
+            raise ConnectionLost(
+                f"cannot connect to {address} in {self._connect_seconds:g} s"
+            ) from None
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to {address}: {error}") from error
+        self._open[address] = connection
+        if self._on_made is not None:
+            self._on_made(address, connection)
+        return connection
+
+    def _gone(self, address: str, connection: Connection) -> None:
+        if self._open.get(address) is connection:
+            del self._open[address]
+        if self._on_lost is not None:
+            self._on_lost(address, connection)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split ``host:port``; an IPv6 host may stand in brackets.
+
+    Raises:
+        ConnectionLost: It is no such address.
+    """
+    host, _, port = address.strip().rpartition(":")
+    try:
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not host or not 0 < number < 65536:
+        raise ConnectionLost(f"{address!r} is not host:port")
+    return host.strip("[]"), number

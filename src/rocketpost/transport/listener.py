@@ -1,0 +1,109 @@
+"""Listening sockets: accept connections, close the idle ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.codec.command import Command
+from rocketpost.errors import ConfigError
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS: Final = 120.0
+_BACKLOG: Final = 1024
+
+
+class Listener:
+    """One listening address and its connections. Belongs to the event loop.
+
+    Args:
+        on_request: Called with every request on any connection.
+        on_lost: Called when a connection is gone.
+        idle_seconds: A connection without traffic for this long is closed.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_request: Callable[[Connection, Command], None],
+        on_lost: Callable[[Connection], None] | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._on_request = on_request
+        self._on_lost = on_lost
+        self._idle_seconds = idle_seconds
+        self._server: asyncio.Server | None = None
+        self._scan: asyncio.TimerHandle | None = None
+        self.connections: set[Connection] = set()
+
+    @property
+    def port(self) -> int:
+        """The bound port, which differs from the wished one if that was 0."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind and accept.
+
+        Raises:
+            ConfigError: The address cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._make, host or None, port, backlog=_BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {host or '*'}:{port}: {error.strerror or error}; "
+                "is another server running there? Set listenPort to a free port"
+            ) from error
+        self._schedule_scan()
+
+    async def stop(self) -> None:
+        """Stop accepting, close every connection, return when all are gone."""
+        if self._scan is not None:
+            self._scan.cancel()
+            self._scan = None
+        if self._server is not None:
+            self._server.close()
+        connections = list(self.connections)
+        for connection in connections:
+            connection.close()
+        if connections:
+            waits = [asyncio.ensure_future(each.wait_closed()) for each in connections]
+            _, late = await asyncio.wait(waits, timeout=2.0)
+            for wait in late:
+                wait.cancel()
+            for connection in list(self.connections):
+                connection.abort()
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+
+    def _make(self) -> Connection:
+        return Connection(
+            on_request=self._on_request, on_lost=self._lost, on_made=self.connections.add
+        )
+
+    def _lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_lost is not None:
+            self._on_lost(connection)
+
+    def _schedule_scan(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._scan = loop.call_later(self._idle_seconds / 4, self._close_idle)
+
+    def _close_idle(self) -> None:
+        limit = asyncio.get_running_loop().time() - self._idle_seconds
+        for connection in list(self.connections):
+            if connection.last_active < limit:
+                logger.info("idle connection closed: peer=%s", connection.peer_text)
+                connection.close()
+        self._schedule_scan()
