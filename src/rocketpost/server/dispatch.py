@@ -1,0 +1,121 @@
+"""Requests to handlers, results to responses.
+
+A handler is a plain function ``(connection, command) -> Reply | None``. It raises a ``Fault`` to
+refuse; it returns None when it answers later by itself (a held pull, a send that waits for the disk).
+What must wait for somebody else is registered with :meth:`Dispatcher.on_async` and runs as a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import ONEWAY, Command, encode_response
+from rocketpost.errors import Fault, RocketpostError
+from rocketpost.transport.connection import Buffer, Connection
+
+logger = logging.getLogger(__name__)
+
+
+class Reply(NamedTuple):
+    """A response in the making; success with nothing in it unless said otherwise."""
+
+    code: int = ResponseCode.SUCCESS
+    fields: Mapping[str, str] | None = None
+    body: bytes | list[Buffer] = b""
+    remark: str | None = None
+
+
+Handler = Callable[[Connection, Command], Reply | None]
+AsyncHandler = Callable[[Connection, Command], Awaitable[Reply]]
+
+
+class Dispatcher:
+    """The table of handlers. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Handler] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on(self, code: int, handler: Handler) -> None:
+        """Let ``handler`` serve requests of ``code``."""
+        assert code not in self._handlers
+        self._handlers[code] = handler
+
+    def on_async(self, code: int, handler: AsyncHandler) -> None:
+        """Let a coroutine function serve requests of ``code``, each in a task."""
+
+        def start(connection: Connection, command: Command) -> None:
+            task = asyncio.ensure_future(self._run(handler, connection, command))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self.on(code, start)
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes that somebody serves."""
+        return frozenset(self._handlers)
+
+    def handle(self, connection: Connection, command: Command) -> None:
+        """Serve one request; every request that wants a response gets exactly one."""
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            reply = Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            answer(connection, command, reply)
+            return
+        try:
+            result = handler(connection, command)
+        except Exception as error:
+            result = refusal(connection, command, error)
+        if result is not None:
+            answer(connection, command, result)
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
+        try:
+            reply = await handler(connection, command)
+        except Exception as error:
+            reply = refusal(connection, command, error)
+        answer(connection, command, reply)
+
+
+def answer(connection: Connection, command: Command, reply: Reply) -> None:
+    """Send ``reply`` to ``command``, unless that wants none."""
+    if command.flag & ONEWAY:
+        return
+    body = reply.body
+    buffers: list[Buffer] = body if isinstance(body, list) else [body] if body else []
+    head = encode_response(
+        command,
+        reply.code,
+        remark=reply.remark,
+        fields=reply.fields,
+        body_bytes=sum(map(len, buffers)),
+    )
+    connection.answer(head, *buffers)
+
+
+def refusal(connection: Connection, command: Command, error: Exception) -> Reply:
+    """Turn what a handler raised into a response; our own mistakes are logged in full."""
+    if isinstance(error, Fault):
+        return Reply(int(error.code), remark=error.remark)
+    if isinstance(error, RocketpostError):
+        logger.warning(
+            "request failed: peer=%s code=%s reason=%s", connection.peer_text, command.code, error
+        )
+        return Reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+    logger.error(
+        "request failed: peer=%s code=%s", connection.peer_text, command.code, exc_info=error
+    )
+    return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
