@@ -1,0 +1,121 @@
+"""Settings of the store, by RocketMQ's keys, so that an existing ``broker.conf`` works."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.settings import option
+
+RECORD_SLACK_BYTES: Final = 64 * 1024
+"""How much longer than its body a record may be: topic, properties and fixed fields."""
+
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ENTRY_BYTES: Final = 20
+
+
+class FlushMode(enum.Enum):
+    """When a message counts as stored."""
+
+    ASYNC_FLUSH = "after the write; the disk follows"
+    SYNC_FLUSH = "when it is on disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """What the store reads of ``broker.conf``."""
+
+    root: str = option("storePathRootDir", "", important=True)
+    commit_log_path: str = option("storePathCommitLog", "", important=True)
+    segment_bytes: int = option("mappedFileSizeCommitLog", 1024**3)
+    queue_file_bytes: int = option("mappedFileSizeConsumeQueue", 6_000_000)
+    message_bytes_max: int = option("maxMessageSize", 4 * 1024**2, mutable=True)
+    long_topics: bool = option("autoMessageVersionOnTopicLen", True)
+    verify_crc: bool = option("checkCRCOnRecover", True)
+
+    flush_mode: FlushMode = option(  # noqa: RUF009 - the default is immutable
+        "flushDiskType", FlushMode.ASYNC_FLUSH, important=True
+    )
+    flush_interval_ms: int = option("flushIntervalCommitLog", 500, mutable=True)
+    queue_flush_interval_ms: int = option("flushIntervalConsumeQueue", 1000, mutable=True)
+    queue_flush_thorough_ms: int = option("flushConsumeQueueThoroughInterval", 60_000, mutable=True)
+
+    index_enabled: bool = option("messageIndexEnable", True)
+    index_slot_count: int = option("maxHashSlotNum", 5_000_000)
+    index_entry_count: int = option("maxIndexNum", 20_000_000)
+
+    delete_when: str = option("deleteWhen", "04", mutable=True, important=True)
+    reserved_hours: int = option("fileReservedTime", 72, mutable=True, important=True)
+    disk_ratio_max: int = option("diskMaxUsedSpaceRatio", 75, mutable=True)
+    disk_ratio_force: int = option("diskSpaceCleanForciblyRatio", 85, mutable=True)
+    disk_ratio_warning: int = option("diskSpaceWarningLevelRatio", 90, mutable=True)
+    clean_forcibly: bool = option("cleanFileForciblyEnable", True, mutable=True)
+    clean_interval_ms: int = option("cleanResourceInterval", 10_000)
+    clean_batch_count_max: int = option("deleteFileBatchMax", 10, mutable=True)
+
+    delay_levels: str = option(
+        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked and round the queue files up to whole entries."""
+        if "," in self.commit_log_path:
+            raise ConfigError("storePathCommitLog takes one directory")
+        for key, value in (
+            ("maxMessageSize", self.message_bytes_max),
+            ("mappedFileSizeConsumeQueue", self.queue_file_bytes),
+            ("flushIntervalCommitLog", self.flush_interval_ms),
+            ("flushIntervalConsumeQueue", self.queue_flush_interval_ms),
+            ("flushConsumeQueueThoroughInterval", self.queue_flush_thorough_ms),
+            ("maxHashSlotNum", self.index_slot_count),
+            ("maxIndexNum", self.index_entry_count),
+            ("fileReservedTime", self.reserved_hours),
+            ("cleanResourceInterval", self.clean_interval_ms),
+            ("deleteFileBatchMax", self.clean_batch_count_max),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{key}={value} must be above 0")
+        if self.message_bytes_max >= self.segment_bytes:
+            raise ConfigError("maxMessageSize must be below mappedFileSizeCommitLog")
+        for key, ratio in (
+            ("diskMaxUsedSpaceRatio", self.disk_ratio_max),
+            ("diskSpaceCleanForciblyRatio", self.disk_ratio_force),
+            ("diskSpaceWarningLevelRatio", self.disk_ratio_warning),
+        ):
+            if not 1 <= ratio <= 100:
+                raise ConfigError(f"{key}={ratio} must be a percentage")
+        parse_delete_hours(self.delete_when)
+        parse_delay_levels(self.delay_levels)
+        rounded = -(-self.queue_file_bytes // _ENTRY_BYTES) * _ENTRY_BYTES
+        object.__setattr__(self, "queue_file_bytes", rounded)
+
+
+def parse_delete_hours(text: str) -> frozenset[int]:
+    """Read ``deleteWhen``: hours of the day, separated by semicolons.
+
+    Raises:
+        ConfigError: A part is not an hour.
+    """
+    hours = set()
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        if not part.isdecimal() or int(part) > 23:
+            raise ConfigError(f"deleteWhen={text!r} must be hours of the day, like 04;16")
+        hours.add(int(part))
+    return frozenset(hours)
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Read ``messageDelayLevel``: the delays of level 1, 2, ... in milliseconds.
+
+    Raises:
+        ConfigError: A part is not a number with one of the units s, m, h, d.
+    """
+    delays = []
+    for part in text.split():
+        number, unit = part[:-1], part[-1]
+        if unit not in _UNITS_MS or not number.isdecimal():
+            raise ConfigError(f"messageDelayLevel={text!r} must be delays like 1s 5m 2h 1d")
+        delays.append(int(number) * _UNITS_MS[unit])
+    return tuple(delays)

@@ -1,0 +1,253 @@
+"""The one door between the store and the operating system's files.
+
+Everything the store does to a disk goes through :class:`FileSystem`, so that a simulation can fail
+a call, tear a write or forget what was never synced. :class:`RealFiles` is the real thing; it adds
+nothing but a few fallbacks for systems that lack a call. Paths are plain strings, file descriptors
+are integers, errors are ``OSError``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+"""What may be written."""
+
+IOV_MAX: Final = 1024
+"""How many buffers one ``pwritev`` takes."""
+
+
+class FileStat(NamedTuple):
+    """What the store asks about a path."""
+
+    size: int
+    modified_ms: int
+    is_directory: bool
+
+
+class DiskUsage(NamedTuple):
+    """Room on the partition of a path, counted as ``df`` does."""
+
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Used share of what this process may use, 0 to 1."""
+        usable = self.used_bytes + self.free_bytes
+        return self.used_bytes / usable if usable else 0.0
+
+
+class FileSystem(Protocol):
+    """What the store needs of an operating system. Thread-safe."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """Open a file, for reading only unless ``write``; ``create`` implies ``write``."""
+        ...  # pragma: no cover
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        ...  # pragma: no cover
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Read up to ``size`` bytes; fewer only at the end of the file."""
+        ...  # pragma: no cover
+
+    def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
+        """Write at ``offset``; returns how many bytes were taken."""
+        ...  # pragma: no cover
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write at most ``IOV_MAX`` buffers back to back; returns how many bytes were taken."""
+        ...  # pragma: no cover
+
+    def fallocate(self, fd: int, size: int) -> None:
+        """Make the file ``size`` bytes long with room reserved for all of them."""
+        ...  # pragma: no cover
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        """Cut or (sparsely) extend the file."""
+        ...  # pragma: no cover
+
+    def fdatasync(self, fd: int) -> None:
+        """Return once the file's bytes, and its length, are on disk."""
+        ...  # pragma: no cover
+
+    def fsync_dir(self, path: str) -> None:
+        """Return once the names in a directory are on disk."""
+        ...  # pragma: no cover
+
+    def sync_all(self, path: str) -> bool:
+        """Make all of the file system that holds ``path`` durable; False if that is not offered."""
+        ...  # pragma: no cover
+
+    def map(self, fd: int, size: int) -> memoryview:
+        """Map the first ``size`` bytes read-only; unmapped when the last view of it is gone."""
+        ...  # pragma: no cover
+
+    def stat(self, path: str) -> FileStat | None:
+        """Return size, modification time and kind, or None if there is nothing."""
+        ...  # pragma: no cover
+
+    def usage(self, path: str) -> DiskUsage:
+        """Return the room on the partition of ``path``."""
+        ...  # pragma: no cover
+
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; nothing if it does not exist."""
+        ...  # pragma: no cover
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its parents; no error if it exists."""
+        ...  # pragma: no cover
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...  # pragma: no cover
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        ...  # pragma: no cover
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or directory within its file system, replacing a file at ``target``."""
+        ...  # pragma: no cover
+
+    def lock(self, path: str) -> int:
+        """Lock a file for this opener alone, as Java does; ``BlockingIOError`` if it is taken.
+
+        The lock lasts until the returned descriptor is closed.
+        """
+        ...  # pragma: no cover
+
+
+class RealFiles:
+    """The operating system's files. Thread-safe."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """See :class:`FileSystem`."""
+        flags = os.O_RDWR if write or create else os.O_RDONLY
+        return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
+
+    close = staticmethod(os.close)
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    pwritev = staticmethod(os.pwritev)
+    ftruncate = staticmethod(os.ftruncate)
+    rmdir = staticmethod(os.rmdir)
+    unlink = staticmethod(os.unlink)
+    rename = staticmethod(os.replace)
+
+    def fallocate(self, fd: int, size: int) -> None:
+        """See :class:`FileSystem`; where the call is missing, room is not reserved."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:  # pragma: no cover - macOS
+            os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        """See :class:`FileSystem`."""
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:  # pragma: no cover - macOS
+            os.fsync(fd)
+
+    def fsync_dir(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> bool:
+        """See :class:`FileSystem`; Linux only, by ``syncfs``."""
+        if _SYNCFS is None:  # pragma: no cover - not Linux
+            return False
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _SYNCFS(fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), path)
+        finally:
+            os.close(fd)
+        return True
+
+    def map(self, fd: int, size: int) -> memoryview:
+        """See :class:`FileSystem`."""
+        return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
+
+    def stat(self, path: str) -> FileStat | None:
+        """See :class:`FileSystem`."""
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+
+    def usage(self, path: str) -> DiskUsage:
+        """See :class:`FileSystem`."""
+        found = os.statvfs(path)
+        total = found.f_blocks * found.f_frsize
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        return DiskUsage(total, used, found.f_bavail * found.f_frsize)
+
+    def listdir(self, path: str) -> list[str]:
+        """See :class:`FileSystem`."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def mkdir(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        os.makedirs(path, exist_ok=True)
+
+    def lock(self, path: str) -> int:
+        """See :class:`FileSystem`.
+
+        Java takes a POSIX record lock on the first byte. That kind does not hold between two
+        openers in one process, so a ``flock`` is taken as well.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(fd)
+            raise BlockingIOError(error.errno, "locked by another process", path) from error
+        return fd
+
+
+def write_all(files: FileSystem, fd: int, data: Buffer, offset: int) -> None:
+    """Write all of ``data`` at ``offset``, however often the system takes only a part."""
+    taken = files.pwrite(fd, data, offset)
+    if taken == len(data):
+        return
+    rest = memoryview(data)[taken:]
+    while rest:
+        offset += taken
+        taken = files.pwrite(fd, rest, offset)
+        rest = rest[taken:]
+
+
+def _find_syncfs() -> ctypes._FuncPointer | None:
+    if not sys.platform.startswith("linux"):  # pragma: no cover
+        return None
+    with contextlib.suppress(OSError, AttributeError):
+        function = ctypes.CDLL(None, use_errno=True).syncfs
+        function.argtypes = [ctypes.c_int]
+        return function
+    return None  # pragma: no cover - a C library without it
+
+
+_SYNCFS: Final = _find_syncfs()

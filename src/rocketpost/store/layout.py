@@ -1,0 +1,71 @@
+"""Where things lie under the store's root; the only place that builds or parses file names.
+
+    commitlog/00000000000000000000        segments, named by the position of their first byte
+    commitlog/allocating/                 a segment until it has its full size (Java skips it)
+    consumequeue/{topic}/{queue}/0000...  named by the byte position of their first entry
+    dropped/{position}-{topic}/           queues of a deleted topic until they are unlinked
+    index/yyyyMMddHHmmssSSS               key index
+    config/*.json                         tables
+    checkpoint  abort  lock
+
+``allocating``, ``dropped`` and ``config/droppedTopics.json`` are ours; the rest is RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Final
+
+NAME_DIGITS: Final = 20
+
+
+class Layout:
+    """Paths of one store."""
+
+    def __init__(self, root: str, commit_log: str = "") -> None:
+        self.root = root
+        self.commit_log = commit_log or posixpath.join(root, "commitlog")
+        self.allocating = posixpath.join(self.commit_log, "allocating")
+        self.consume_queues = posixpath.join(root, "consumequeue")
+        self.dropped = posixpath.join(root, "dropped")
+        self.index = posixpath.join(root, "index")
+        self.config = posixpath.join(root, "config")
+        self.dropped_topics = posixpath.join(self.config, "droppedTopics.json")
+        self.checkpoint = posixpath.join(root, "checkpoint")
+        self.abort = posixpath.join(root, "abort")
+        self.lock = posixpath.join(root, "lock")
+
+    def segment(self, start: int) -> str:
+        """Return the path of the commit-log segment that starts at ``start``."""
+        return posixpath.join(self.commit_log, file_name(start))
+
+    def unfinished_segment(self, start: int) -> str:
+        """Return where a segment is prepared before it is moved to its place."""
+        return posixpath.join(self.allocating, file_name(start))
+
+    def topic_queues(self, topic: str) -> str:
+        """Return the directory of a topic's queues."""
+        return posixpath.join(self.consume_queues, topic)
+
+    def queue(self, topic: str, queue_id: int) -> str:
+        """Return the directory of one queue."""
+        return posixpath.join(self.consume_queues, topic, str(queue_id))
+
+    def dropped_topic(self, topic: str, position: int) -> str:
+        """Return where the queues of a topic go when it is deleted at ``position``."""
+        return posixpath.join(self.dropped, f"{position}-{topic}")
+
+
+def file_name(start: int) -> str:
+    """Return the name of a file by the offset of its first byte."""
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+def parse_file_name(name: str) -> int | None:
+    """Return the offset that a file name means, or None if it is no such name."""
+    return int(name) if len(name) == NAME_DIGITS and name.isdecimal() else None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """Return the queue id that a directory name means, or None if it is no such name."""
+    return int(name) if name.isdecimal() and str(int(name)) == name else None

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketpost.store.files import Buffer, DiskUsage, RealFiles, write_all
+
+
+def test_a_file_is_written_read_mapped_and_removed(tmp_path: Path) -> None:
+    files, path = RealFiles(), str(tmp_path / "a" / "f")
+    files.mkdir(str(tmp_path / "a"))
+    fd = files.open(path, create=True)
+    files.fallocate(fd, 8192)
+    assert files.pwritev(fd, [b"ab", b"cd"], 4096) == 4
+    files.fdatasync(fd)
+    view = files.map(fd, 8192)
+    files.close(fd)
+    assert bytes(view[4096:4100]) == b"abcd"
+    assert view.readonly
+    found = files.stat(path)
+    assert found is not None
+    assert (found.size, found.is_directory) == (8192, False)
+    assert files.listdir(str(tmp_path / "a")) == ["f"]
+    files.rename(path, str(tmp_path / "g"))
+    files.fsync_dir(str(tmp_path))
+    files.unlink(str(tmp_path / "g"))
+    files.rmdir(str(tmp_path / "a"))
+    assert files.listdir(str(tmp_path)) == []
+    assert bytes(view[4096:4100]) == b"abcd"
+
+
+def test_what_is_missing_is_none(tmp_path: Path) -> None:
+    assert RealFiles().stat(str(tmp_path / "x")) is None
+    assert RealFiles().listdir(str(tmp_path / "x")) == []
+    with pytest.raises(FileNotFoundError):
+        RealFiles().open(str(tmp_path / "x"))
+
+
+def test_a_lock_holds_against_the_same_process_and_ends_with_its_descriptor(tmp_path: Path) -> None:
+    files, path = RealFiles(), str(tmp_path / "lock")
+    fd = files.lock(path)
+    with pytest.raises(BlockingIOError):
+        files.lock(path)
+    files.close(fd)
+    files.close(files.lock(path))
+
+
+def test_room_is_counted_as_df_does(tmp_path: Path) -> None:
+    usage = RealFiles().usage(str(tmp_path))
+    assert 0 < usage.used_bytes < usage.total_bytes
+    assert DiskUsage(100, 60, 20).ratio == 0.75
+    assert DiskUsage(0, 0, 0).ratio == 0.0
+
+
+def test_a_part_taken_is_followed_by_the_rest(tmp_path: Path) -> None:
+    class Reluctant(RealFiles):
+        def pwrite(self, fd: int, data: Buffer, offset: int) -> int:  # type: ignore[override]
+            return super().pwrite(fd, memoryview(data)[:3], offset)
+
+    files, path = Reluctant(), str(tmp_path / "f")
+    fd = files.open(path, create=True)
+    write_all(files, fd, b"0123456789", 2)
+    assert files.pread(fd, 20, 0) == b"\0\0" + b"0123456789"
+    files.close(fd)
