@@ -1,0 +1,45 @@
+"""The property string of a message: ``name \\x01 value \\x02`` repeated, in UTF-8.
+
+The last ``\\x02`` may be missing. Pairs without a name, a value or a separator are dropped when
+read, as Java does; a value may contain ``\\x01``, since the first one separates. Of two pairs with
+one name the later counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rocketpost.errors import LocalProtocolError
+
+PROPERTIES_BYTES_MAX: Final = 32767
+"""Lengths are signed 16-bit numbers in records and batches."""
+
+NAME_END: Final = "\x01"
+VALUE_END: Final = "\x02"
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the property string.
+
+    Raises:
+        LocalProtocolError: A name or value holds a separator, or the whole is too long.
+    """
+    for name, value in properties.items():
+        if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
+            raise LocalProtocolError(f"property {name!r} cannot be written: bad name or value")
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    data = text.encode("utf-8", "replace")
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise LocalProtocolError(f"properties take {len(data)} of {PROPERTIES_BYTES_MAX} bytes")
+    return data
+
+
+def decode_properties(data: bytes | memoryview) -> dict[str, str]:
+    """Return the properties by name; undecodable bytes become U+FFFD."""
+    properties: dict[str, str] = {}
+    for pair in str(data, "utf-8", "replace").split(VALUE_END):
+        name, _, value = pair.partition(NAME_END)
+        if name and value:
+            properties[name] = value
+    return properties
