@@ -1,0 +1,71 @@
+"""Choosing entries of a consume queue by tags code.
+
+An entry is 20 bytes, big-endian: position int64, record size int32, tags code int64. The plain
+build unpacks entries in C by ``struct``; the compiled one compares tags codes where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from struct import Struct
+
+_PLAIN = __file__.endswith((".py", ".pyc"))
+_UNIT = Struct(">qiq")
+_UNIT_BYTES = 20
+_TAGS_AT = 12
+_BIT = 1
+
+
+def scan_units(
+    units: bytes | memoryview, wanted: AbstractSet[int], *, count_max: int, bytes_max: int
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Choose entries, oldest first, until a bound is met.
+
+    Args:
+        units: Whole entries; a torn one at the end is not looked at.
+        wanted: Tags codes to keep; empty means every entry.
+        count_max: How many entries to choose at most.
+        bytes_max: How many bytes of records to choose at most; the first record may exceed it.
+
+    Returns:
+        Chosen entries as (ordinal among ``units``, position, record size), and how many entries
+        were passed: the next scan starts there. An entry that a bound kept out is not passed.
+    """
+    whole = len(units) // _UNIT_BYTES
+    chosen: list[tuple[int, int, int]] = []
+    total = 0
+    for ordinal in matching_ordinals(units, wanted) if wanted else range(whole):
+        position, size, _ = _UNIT.unpack_from(units, ordinal * _UNIT_BYTES)
+        total += size
+        if len(chosen) >= count_max or (total > bytes_max and chosen):
+            return chosen, ordinal
+        chosen.append((ordinal, position, size))
+    return chosen, whole
+
+
+def matching_ordinals(units: bytes | memoryview, wanted: AbstractSet[int]) -> list[int]:
+    """Return the ordinals of the entries whose tags code is wanted."""
+    if not _PLAIN:
+        return _matches_in_place(units, wanted)
+    if len(units) % _UNIT_BYTES:
+        units = units[: len(units) // _UNIT_BYTES * _UNIT_BYTES]
+    entries = enumerate(_UNIT.iter_unpack(units))
+    return [ordinal for ordinal, (_, _, code) in entries if code in wanted]
+
+
+def _matches_in_place(units: bytes | memoryview, wanted: AbstractSet[int]) -> list[int]:
+    # One bit per wanted code, by its low six bits, turns most entries away without an object.
+    sieve = 0
+    for wanted_code in wanted:
+        sieve |= _BIT << (wanted_code & 63)
+    found: list[int] = []
+    for ordinal in range(len(units) // _UNIT_BYTES):
+        at = ordinal * _UNIT_BYTES + _TAGS_AT
+        if not sieve >> (units[at + 7] & 63) & 1:
+            continue
+        code = -(units[at] >> 7)
+        for byte in range(8):
+            code = code << 8 | units[at + byte]
+        if code in wanted:
+            found.append(ordinal)
+    return found

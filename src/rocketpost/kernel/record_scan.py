@@ -1,0 +1,151 @@
+"""Walking the records of a commit-log segment: what recovery and dispatch need of each.
+
+Layout of a record, big-endian (both hosts IPv4; a sysFlag bit each makes them 12 bytes longer):
+
+    total size 4, magic 4, body crc 4, queue id 4, flag 4, queue offset 8, physical offset 8,
+    sysFlag 4, born time 8, born host 8, store time 8, store host 8, reconsume times 4,
+    prepared offset 8, body 4 + n, topic 1 + n (version 2: 2 + n), properties 2 + n
+
+A record counts only if size, magic, physical offset, lengths and body CRC all agree and no part
+of its text is still zeros. Decoding for users is ``codec.record``'s business; errors are verdicts
+here, since a scan expects to meet one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from zlib import crc32
+
+from rocketpost.kernel.hashing import string_hash
+
+MORE = 0
+"""The buffer or the count ended first; go on at the returned place."""
+BLANK = 1
+"""The filler that ends a segment; go on in the next one."""
+INVALID = 2
+"""No record starts at the returned place."""
+
+MAGIC_V1 = 0xDAA3_20A7
+MAGIC_V2 = 0xDAA3_20AB
+MAGIC_BLANK = 0xCBD4_3194
+
+_HEAD = Struct(">iIIiiqqi")
+_SMALLEST = 91
+_HOLE = bytes(512)
+_MARK = Struct(">iI")
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_SHORT = Struct(">h")
+
+Entry = tuple[int, int, str, int, int, int, int, int, tuple[str, ...]]
+"""Position, size, topic, queue id, queue offset, sysFlag, store time, tags hash, index keys."""
+
+
+def scan_records(
+    data: bytes | memoryview, start: int, position: int, *, count_max: int, verify_crc: bool = True
+) -> tuple[list[Entry], int, int]:
+    """Walk records from ``start`` on.
+
+    Args:
+        data: A segment, or a part of one.
+        start: Where in ``data`` the first record begins.
+        position: The commit-log position of that byte.
+        count_max: Stop after so many records.
+        verify_crc: Whether the bodies are checked against their CRC.
+
+    Returns:
+        The records, the place in ``data`` after the last of them, and a verdict about that place:
+        MORE, BLANK or INVALID.
+    """
+    entries: list[Entry] = []
+    shift = position - start
+    at = start
+    end = len(data)
+    while len(entries) < count_max and at < end:
+        if end - at < _MARK.size:
+            return entries, at, INVALID
+        size, magic = _MARK.unpack_from(data, at)
+        if magic == MAGIC_BLANK:
+            return entries, at, BLANK
+        entry = parse_record(data, at, at + shift, verify_crc)
+        if entry is None:
+            return entries, at, INVALID
+        entries.append(entry)
+        at += size
+    return entries, at, MORE
+
+
+def parse_record(
+    data: bytes | memoryview, at: int, position: int, verify_crc: bool
+) -> Entry | None:
+    """Return what the record at ``at`` says, or None if it is not whole and true."""
+    end = len(data)
+    if end - at < _SMALLEST:
+        return None
+    size, magic, body_crc, queue_id, _, queue_offset, stated, sys_flag = _HEAD.unpack_from(data, at)
+    if stated != position or magic not in (MAGIC_V1, MAGIC_V2):
+        return None
+    if not _SMALLEST <= size <= end - at:
+        return None
+    end = at + size
+    store_at = at + (68 if sys_flag & 0x10 else 56)
+    body_at = store_at + (44 if sys_flag & 0x20 else 32)  # after the body's length
+    if body_at > end:
+        return None
+    (body_bytes,) = _INT.unpack_from(data, body_at - 4)
+    topic_at = body_at + body_bytes + (1 if magic == MAGIC_V1 else 2)
+    if body_bytes < 0 or topic_at > end:
+        return None
+    if magic == MAGIC_V1:
+        topic_bytes = data[topic_at - 1]
+    else:
+        (topic_bytes,) = _SHORT.unpack_from(data, topic_at - 2)
+    properties_at = topic_at + topic_bytes + 2
+    if topic_bytes < 0 or properties_at > end:
+        return None
+    (properties_bytes,) = _SHORT.unpack_from(data, properties_at - 2)
+    if properties_bytes < 0 or properties_at + properties_bytes != end:
+        return None
+    body = data[body_at : body_at + body_bytes]
+    if verify_crc and body_bytes and crc32(body) & 0x7FFF_FFFF != body_crc:
+        return None
+    name = bytes(data[topic_at : topic_at + topic_bytes])
+    properties = bytes(data[properties_at:end])
+    if is_torn(name, properties):
+        return None
+    try:
+        topic = name.decode()
+        tags_hash, keys = index_words(properties)
+    except UnicodeDecodeError:
+        return None
+    (store_ms,) = _LONG.unpack_from(data, store_at)
+    return position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_hash, keys
+
+
+def is_torn(name: bytes, properties: bytes) -> bool:
+    """Tell whether zeros stand where a topic and properties were being written.
+
+    The CRC covers the body alone, and a segment is zeros where nothing was written. Text never
+    ends in a NUL nor holds a sector of them, so such a record was cut by a crash.
+    """
+    return b"\0" in name or properties.endswith(b"\0") or _HOLE in properties
+
+
+def index_words(properties: bytes) -> tuple[int, tuple[str, ...]]:
+    """Return the hash of TAGS (0 if absent), and UNIQ_KEY and the words of KEYS to be indexed."""
+    padded = b"\x02" + properties
+    tags = _property(padded, b"\x02TAGS\x01")
+    unique = _property(padded, b"\x02UNIQ_KEY\x01")
+    words = _property(padded, b"\x02KEYS\x01")
+    keys = tuple(filter(None, words.split(" "))) if words else ()
+    return (string_hash(tags) if tags else 0), ((unique, *keys) if unique else keys)
+
+
+def _property(padded: bytes, mark: bytes) -> str:
+    """Return the last value under ``mark``, as a map filled from left to right would keep."""
+    at = padded.rfind(mark)
+    if at < 0:
+        return ""
+    at += len(mark)
+    end = padded.find(b"\x02", at)
+    return padded[at : end if end >= 0 else len(padded)].decode()
