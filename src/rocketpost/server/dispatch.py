@@ -1,7 +1,7 @@
 """Requests to handlers, results to responses.
 
 A handler is a plain function ``(connection, command) -> Reply | None``. It raises a ``Fault`` to
-refuse; it returns None when it answers later by itself (a held pull, a send that waits for the disk).
+refuse; it returns None when it answers later by itself: a held pull, a send that awaits the disk.
 What must wait for somebody else is registered with :meth:`Dispatcher.on_async` and runs as a task.
 """
 

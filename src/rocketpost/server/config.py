@@ -1,0 +1,314 @@
+"""The broker's own settings, and the RocketMQ keys that have no effect here.
+
+One properties file feeds several settings classes by RocketMQ's keys. A key that no class knows
+stops the start, unless it is listed in :data:`IGNORED` with the reason why it does nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.model.names import TRACE_TOPIC, topic_problem
+from rocketpost.settings import option, parse_properties
+
+
+class BrokerRole(enum.Enum):
+    """What a broker is to its replicas."""
+
+    ASYNC_MASTER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of the broker process. Keys are RocketMQ's, so an existing broker.conf works."""
+
+    cluster_name: str = option("brokerClusterName", "DefaultCluster", important=True)
+    broker_name: str = option("brokerName", "", important=True)
+    broker_id: int = option("brokerId", 0, important=True)
+    broker_role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER, important=True)
+    listen_port: int = option("listenPort", 10911, important=True)
+    bind_address: str = option("bindAddress", "0.0.0.0", important=True)
+    public_ip: str = option("brokerIP1", "", important=True)
+    name_servers: str = option("namesrvAddr", "", important=True)
+    permission: int = option("brokerPermission", 6, mutable=True, important=True)
+    default_topic_queue_nums: int = option("defaultTopicQueueNums", 8, mutable=True)
+    auto_create_topic: bool = option("autoCreateTopicEnable", True, mutable=True, important=True)
+    auto_create_group: bool = option(
+        "autoCreateSubscriptionGroup", True, mutable=True, important=True
+    )
+    cluster_topic: bool = option("clusterTopicEnable", True)
+    broker_topic: bool = option("brokerTopicEnable", True)
+    trace_topic_enable: bool = option("traceTopicEnable", False)
+    trace_topic: str = option("msgTraceTopicName", TRACE_TOPIC)
+    trace_on: bool = option("traceOn", True, mutable=True)
+    region: str = option("regionId", "DefaultRegion")
+    long_polling: bool = option("longPollingEnable", True, mutable=True)
+    short_polling_ms: int = option("shortPollingTimeMills", 1000, mutable=True)
+    lite_pull: bool = option("litePullMessageEnable", True, mutable=True)
+    notify_members: bool = option("notifyConsumerIdsChangedEnable", True, mutable=True)
+    flush_offsets_ms: int = option("flushConsumerOffsetInterval", 5000)
+    register_period_ms: int = option("registerNameServerPeriod", 30_000)
+    register_timeout_ms: int = option("registerBrokerTimeoutMills", 24_000)
+    member_expiry_ms: int = option("channelExpiredTimeout", 120_000)
+    accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, mutable=True)
+    held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
+
+    def __post_init__(self) -> None:
+        for key, name in (
+            ("brokerClusterName", self.cluster_name),
+            ("brokerName", self.broker_name),
+        ):
+            if name and (problem := topic_problem(name)):
+                raise ConfigError(f"{key}: it becomes a topic of its own, but {problem}")
+        if self.broker_id != 0:
+            raise ConfigError("brokerId must be 0: this version runs masters only")
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listenPort={self.listen_port} is not a port")
+        if not 0 <= self.permission <= 7:
+            raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
+        for key, value in (
+            ("defaultTopicQueueNums", self.default_topic_queue_nums),
+            ("flushConsumerOffsetInterval", self.flush_offsets_ms),
+            ("shortPollingTimeMills", self.short_polling_ms),
+            ("registerBrokerTimeoutMills", self.register_timeout_ms),
+            ("channelExpiredTimeout", self.member_expiry_ms),
+            ("pullThreadPoolQueueCapacity", self.held_pulls_max),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{key}={value} must be above 0")
+
+
+_NO_POOLS: Final = "there are no thread pools here: one event loop serves all requests"
+_NO_REPLICATION: Final = "this version runs single masters"
+_NO_HEAP: Final = "memory is managed by the page cache, not by the broker"
+_NETTY: Final = "the network layer is not Netty"
+_LATER: Final = "the feature is not in this version"
+
+IGNORED: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        (
+            "sendMessageThreadPoolNums",
+            "putMessageFutureThreadPoolNums",
+            "pullMessageThreadPoolNums",
+            "litePullMessageThreadPoolNums",
+            "ackMessageThreadPoolNums",
+            "processReplyMessageThreadPoolNums",
+            "queryMessageThreadPoolNums",
+            "adminBrokerThreadPoolNums",
+            "clientManageThreadPoolNums",
+            "consumerManageThreadPoolNums",
+            "heartbeatThreadPoolNums",
+            "endTransactionThreadPoolNums",
+            "loadBalanceProcessorThreadPoolNums",
+            "recoverThreadPoolNums",
+            "sendThreadPoolQueueCapacity",
+            "putThreadPoolQueueCapacity",
+            "litePullThreadPoolQueueCapacity",
+            "ackThreadPoolQueueCapacity",
+            "replyThreadPoolQueueCapacity",
+            "queryThreadPoolQueueCapacity",
+            "clientManagerThreadPoolQueueCapacity",
+            "consumerManagerThreadPoolQueueCapacity",
+            "heartbeatThreadPoolQueueCapacity",
+            "endTransactionPoolQueueCapacity",
+            "adminBrokerThreadPoolQueueCapacity",
+            "loadBalanceThreadPoolQueueCapacity",
+            "brokerFastFailureEnable",
+            "waitTimeMillsInSendQueue",
+            "waitTimeMillsInPullQueue",
+            "waitTimeMillsInLitePullQueue",
+            "waitTimeMillsInHeartbeatQueue",
+            "waitTimeMillsInTransactionQueue",
+            "waitTimeMillsInAckQueue",
+            "waitTimeMillsInAdminBrokerQueue",
+            "useReentrantLockWhenPutMessage",
+            "topicQueueLockNum",
+            "osPageCacheBusyTimeOutMills",
+            "maxAsyncPutMessageRequests",
+            "asyncSendEnable",
+            "recoverConcurrently",
+            "putMessageTimeout",
+            "enableBuildConsumeQueueConcurrently",
+            "batchDispatchRequestThreadPoolNums",
+        ),
+        _NO_POOLS,
+    ),
+    **dict.fromkeys(
+        (
+            "brokerIP2",
+            "haListenPort",
+            "haMasterAddress",
+            "haSendHeartbeatInterval",
+            "haHousekeepingInterval",
+            "haTransferBatchSize",
+            "haMaxGapNotInSync",
+            "haSlaveFallbehindMax",
+            "slaveReadEnable",
+            "slaveTimeout",
+            "totalReplicas",
+            "inSyncReplicas",
+            "minInSyncReplicas",
+            "allAckInSyncStateSet",
+            "enableAutoInSyncReplicas",
+            "offsetCheckInSlave",
+            "lockInStrictMode",
+            "compatibleWithOldNameSrv",
+            "skipPreOnline",
+            "syncBrokerMemberGroupPeriod",
+            "brokerHeartbeatInterval",
+            "sendHeartbeatTimeoutMillis",
+        ),
+        _NO_REPLICATION,
+    ),
+    **dict.fromkeys(
+        (
+            "transientStorePoolEnable",
+            "transientStorePoolSize",
+            "fastFailIfNoBufferInStorePool",
+            "commitIntervalCommitLog",
+            "commitCommitLogLeastPages",
+            "commitCommitLogThoroughInterval",
+            "warmMapedFileEnable",
+            "flushLeastPagesWhenWarmMapedFile",
+            "writeWithoutMmap",
+            "mappedFileSwapEnable",
+            "putConsumeQueueDataByFileChannel",
+            "transferMsgByHeap",
+            "coldDataScanEnable",
+            "coldDataFlowControlEnable",
+            "dataReadAheadEnable",
+            "accessMessageInMemoryHotRatio",
+        ),
+        _NO_HEAP,
+    ),
+    **dict.fromkeys(
+        (
+            "serverWorkerThreads",
+            "serverCallbackExecutorThreads",
+            "serverSelectorThreads",
+            "serverOnewaySemaphoreValue",
+            "serverAsyncSemaphoreValue",
+            "serverChannelMaxIdleTimeSeconds",
+            "serverSocketSndBufSize",
+            "serverSocketRcvBufSize",
+            "serverSocketBacklog",
+            "serverPooledByteBufAllocatorEnable",
+            "writeBufferHighWaterMark",
+            "writeBufferLowWaterMark",
+            "useEpollNativeSelector",
+            "clientWorkerThreads",
+            "clientCallbackExecutorThreads",
+            "clientCloseSocketIfTimeout",
+        ),
+        _NETTY,
+    ),
+    **dict.fromkeys(
+        (
+            "rocketmqHome",
+            "timerWheelEnable",
+            "timerPrecisionMs",
+            "timerRollWindowSlot",
+            "timerMaxDelaySec",
+            "timerFlushIntervalMs",
+            "mappedFileSizeTimerLog",
+            "messageDelayLevel",
+            "flushDelayOffsetInterval",
+            "enableScheduleMessageStats",
+            "enableScheduleAsyncDeliver",
+            "transactionTimeOut",
+            "transactionCheckMax",
+            "transactionCheckInterval",
+            "transactionMetricFlushInterval",
+            "transactionOpMsgMaxSize",
+            "transactionOpBatchInterval",
+            "rejectTransactionMessage",
+            "rejectPullConsumerEnable",
+            "storeReplyMessageEnable",
+            "enableCompaction",
+            "recallMessageEnable",
+            "reviveQueueNum",
+            "popPollingSize",
+            "popPollingMapSize",
+            "maxPopPollingSize",
+            "serverLoadBalancerEnable",
+            "defaultMessageRequestMode",
+            "defaultPopShareQueueNum",
+            "enableBroadcastOffsetStore",
+            "metricsExporterType",
+            "metricsPromExporterPort",
+            "metricsPromExporterHost",
+            "useServerSideResetOffset",
+            "forceRegister",
+            "subscriptionExpiredTimeout",
+            "realTimeNotifyConsumerChange",
+            "consumerOffsetUpdateVersionStep",
+            "delayOffsetUpdateVersionStep",
+            "configBlackList",
+            "diskFallRecorded",
+            "debugLockEnable",
+        ),
+        _LATER,
+    ),
+    "aclEnable": "RocketMQ 5 ignores it as well",
+}
+"""Keys of RocketMQ that are accepted and do nothing, each with the reason."""
+
+REFUSED_WHEN: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "brokerRole": (("SYNC_MASTER", "SLAVE"), "replication is not in this version"),
+    "enableDLegerCommitLog": (("true",), "Raft replication is not in this version"),
+    "enableControllerMode": (("true",), "controller mode is not in this version"),
+    "enableSlaveActingMaster": (("true",), "acting masters are not in this version"),
+    "duplicationEnable": (("true",), "duplication mode is not in this version"),
+    "authenticationEnabled": (("true",), "access control is not in this version"),
+    "authorizationEnabled": (("true",), "access control is not in this version"),
+    "enablePropertyFilter": (("true",), "SQL92 filters are not in this version"),
+    "enableConsumeQueueExt": (("true",), "extended consume queues are not in this version"),
+    "enableLmq": (("true",), "light queues are not in this version"),
+    "enableMultiDispatch": (("true",), "light queues are not in this version"),
+    "enabledAppendPropCRC": (("true",), "property checksums are not in this version"),
+    "forceVerifyPropCRC": (("true",), "property checksums are not in this version"),
+    "compressedRegister": (("true",), "RocketMQ 5 does not send the compressed form either"),
+    "storeType": (("defaultRocksDB",), "only the file store (default) is supported"),
+}
+"""Keys that would weaken a promise if ignored: the values that stop the start, and why."""
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a properties file.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
+
+
+def refuse_unsupported(values: Mapping[str, str]) -> None:
+    """Stop on settings that ask for something this version cannot promise.
+
+    Raises:
+        ConfigError: Names the key and why.
+    """
+    for key, (refused, reason) in REFUSED_WHEN.items():
+        value = values.get(key, "").strip()
+        if value.lower() in {each.lower() for each in refused}:
+            raise ConfigError(f"{key}={value} cannot be honoured: {reason}")
+
+
+def local_address() -> str:
+    """Return an address of this machine that others can probably reach, else the loopback one."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+    except OSError:
+        return "127.0.0.1"
+    addresses = sorted({str(entry[4][0]) for entry in found})
+    return next((each for each in addresses if not each.startswith("127.")), "127.0.0.1")

@@ -1,0 +1,74 @@
+"""The binary header, with the specification's worked example."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpost.codec.header_binary import decode_binary_header, encode_binary_header
+from rocketpost.errors import LocalProtocolError, RemoteProtocolError
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+JAVA_ROUTE_QUERY = bytes.fromhex(
+    "0069 00 01df 00000007 00000000 00000000 00000011 0005 746f706963 00000006 546f70696341"
+)
+
+
+def test_a_header_of_java_is_read() -> None:
+    header = decode_binary_header(JAVA_ROUTE_QUERY)
+    assert header.code == 105
+    assert header.language == "JAVA"
+    assert header.version == 479
+    assert header.opaque == 7
+    assert header.remark is None
+    assert header.fields == {"topic": "TopicA"}
+
+
+def test_ours_differs_from_java_in_the_language_only() -> None:
+    ours = encode_binary_header(105, 7, 0, None, {"topic": "TopicA"})
+    assert ours == JAVA_ROUTE_QUERY[:2] + b"\x03" + JAVA_ROUTE_QUERY[3:]
+
+
+@given(
+    code=st.integers(-(2**15), 2**15 - 1),
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    remark=st.none() | texts,
+    fields=st.dictionaries(texts, texts, max_size=5),
+)
+def test_what_is_written_is_read(
+    code: int, opaque: int, remark: str | None, fields: dict[str, str]
+) -> None:
+    header = decode_binary_header(encode_binary_header(code, opaque, 1, remark, fields))
+    assert (header.code, header.opaque, header.flag) == (code, opaque, 1)
+    assert (header.remark, header.fields) == (remark, fields)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_header_or_refused(data: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        decode_binary_header(data)
+
+
+@pytest.mark.parametrize("cut", range(len(JAVA_ROUTE_QUERY)))
+def test_a_cut_header_is_refused(cut: int) -> None:
+    with pytest.raises(RemoteProtocolError, match="binary header"):
+        decode_binary_header(JAVA_ROUTE_QUERY[:cut])
+
+
+def test_empty_values_and_unknown_languages() -> None:
+    data = bytearray(encode_binary_header(1, 2, 0, None, {"a": "", "b": "c"}))
+    data[2] = 200
+    header = decode_binary_header(bytes(data))
+    assert header.fields == {"b": "c"}
+    assert header.language == "OTHER"
+
+
+def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(LocalProtocolError, match="200050"):
+        encode_binary_header(200050, 1, 0, None, {})
+    with pytest.raises(LocalProtocolError, match="field name"):
+        encode_binary_header(1, 1, 0, None, {"n" * 40000: "v"})

@@ -1,0 +1,113 @@
+"""Properties text and settings classes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpost.errors import ConfigError
+from rocketpost.settings import (
+    build,
+    changed,
+    format_properties,
+    option,
+    parse_properties,
+    reject_unknown,
+    to_properties,
+)
+
+
+class Mode(enum.Enum):
+    FAST = enum.auto()
+    SAFE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Some settings."""
+
+    count: int = option("someCount", 3, mutable=True)
+    on: bool = option("isOn", True)
+    mode: Mode = option("mode", Mode.FAST)
+    name: str = option("name", "x")
+    ratio: float = option("ratio", 0.5)
+    path: str | None = option("path", None)
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ConfigError("someCount must not be negative")
+
+
+def test_the_java_syntax_is_read() -> None:
+    text = (
+        "# c\n! c\n\n a = 1 \nb: two\\\n   three\nc d\ne\\ f=\\u00e9\\t\\:\ng=\\uD83D\\uDE00\nh\n"
+    )
+    assert parse_properties(text) == {
+        "a": "1 ",
+        "b": "twothree",
+        "c": "d",
+        "e f": "é\t:",
+        "g": "😀",
+        "h": "",
+    }
+    assert parse_properties("a=1\r\na=2\rb=x\\") == {"a": "2", "b": "x"}
+    assert parse_properties("k=a\\\\\nj=2") == {"k": "a\\", "j": "2"}
+
+
+def test_a_bad_escape_is_refused() -> None:
+    with pytest.raises(ConfigError, match="bad escape"):
+        parse_properties("a=\\u12G4")
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    )
+)
+def test_what_is_written_is_read(values: dict[str, str]) -> None:
+    assert parse_properties(format_properties(values)) == values
+
+
+def test_values_fill_the_class() -> None:
+    values = {"someCount": "7", "isOn": "FALSE", "mode": "safe", "ratio": "2", "path": "", "z": "1"}
+    sample = build(Sample, values)
+    assert sample == Sample(count=7, on=False, mode=Mode.SAFE, ratio=2.0)
+    assert build(Sample, {"path": "p"}).path == "p"
+    assert to_properties(sample) == {
+        "someCount": "7",
+        "isOn": "false",
+        "mode": "SAFE",
+        "name": "x",
+        "ratio": "2.0",
+        "path": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("someCount", "x"), ("isOn", "1"), ("mode", "slow"), ("ratio", "y"), ("someCount", "-1")],
+)
+def test_a_bad_value_names_its_key(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        build(Sample, {key: value})
+
+
+def test_unknown_keys_are_named() -> None:
+    with pytest.raises(ConfigError, match="alpha, beta"):
+        reject_unknown(["beta", "alpha", "name"], ["name"], [])
+    reject_unknown(["name"], ["name"])
+
+
+def test_only_mutable_keys_change() -> None:
+    assert changed(Sample(), {"someCount": "9"}).count == 9
+    with pytest.raises(ConfigError, match="name is fixed"):
+        changed(Sample(), {"name": "y"})
+    with pytest.raises(ConfigError, match="nope is not a known"):
+        changed(Sample(), {"nope": "y"})
+    with pytest.raises(ConfigError, match="negative"):
+        changed(Sample(), {"someCount": "-2"})
