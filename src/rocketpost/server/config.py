@@ -58,6 +58,16 @@ class BrokerConfig:
     register_timeout_ms: int = option("registerBrokerTimeoutMills", 24_000)
     member_expiry_ms: int = option("channelExpiredTimeout", 120_000)
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, mutable=True)
+    sync_flush_timeout_ms: int = option("syncFlushTimeout", 5000)
+    memory_ratio: int = option("accessMessageInMemoryMaxRatio", 40, mutable=True)
+    pull_bytes_in_memory: int = option("maxTransferBytesOnMessageInMemory", 262_144, mutable=True)
+    pull_count_in_memory: int = option("maxTransferCountOnMessageInMemory", 32, mutable=True)
+    pull_bytes_on_disk: int = option("maxTransferBytesOnMessageInDisk", 65_536, mutable=True)
+    pull_count_on_disk: int = option("maxTransferCountOnMessageInDisk", 8, mutable=True)
+    pull_count_max: int = option("pullBatchMaxMessageCount", 160, mutable=True)
+    scan_bytes_max: int = option("maxFilterMessageSize", 16_000, mutable=True)
+    query_count_max: int = option("maxMsgsNumBatch", 64, mutable=True)
+    query_count_default: int = option("defaultQueryMaxNum", 32, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
 
     def __post_init__(self) -> None:
@@ -73,6 +83,8 @@ class BrokerConfig:
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
         if not 0 <= self.permission <= 7:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
+        if not 1 <= self.memory_ratio <= 100:
+            raise ConfigError(f"accessMessageInMemoryMaxRatio={self.memory_ratio} is no percentage")
         for key, value in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums),
             ("flushConsumerOffsetInterval", self.flush_offsets_ms),
@@ -80,6 +92,15 @@ class BrokerConfig:
             ("registerBrokerTimeoutMills", self.register_timeout_ms),
             ("channelExpiredTimeout", self.member_expiry_ms),
             ("pullThreadPoolQueueCapacity", self.held_pulls_max),
+            ("syncFlushTimeout", self.sync_flush_timeout_ms),
+            ("maxTransferBytesOnMessageInMemory", self.pull_bytes_in_memory),
+            ("maxTransferCountOnMessageInMemory", self.pull_count_in_memory),
+            ("maxTransferBytesOnMessageInDisk", self.pull_bytes_on_disk),
+            ("maxTransferCountOnMessageInDisk", self.pull_count_on_disk),
+            ("pullBatchMaxMessageCount", self.pull_count_max),
+            ("maxFilterMessageSize", self.scan_bytes_max),
+            ("maxMsgsNumBatch", self.query_count_max),
+            ("defaultQueryMaxNum", self.query_count_default),
         ):
             if value <= 0:
                 raise ConfigError(f"{key}={value} must be above 0")

@@ -27,6 +27,7 @@ from rocketpost.codec.command import (
     encode_command,
 )
 from rocketpost.codec.frames import FrameDecoder
+from rocketpost.codec.record import pack_host
 from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class Connection(asyncio.Protocol):
         self.last_active = self._loop.time()
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
+        self.peer_host = b""
+        """The peer's address as records carry it."""
         self.encoding = JSON
         """The header encoding that the peer used last."""
 
@@ -99,6 +102,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
+        self.peer_host = pack_host(*self.peer) if self.peer[0] else bytes(8)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -53,16 +53,35 @@ class Listener:
         Raises:
             ConfigError: The address cannot be bound.
         """
+        await self.bind(host, port)
+        await self.accept()
+
+    async def bind(self, host: str, port: int) -> None:
+        """Take the address, so that :attr:`port` is known, but accept nobody yet.
+
+        Raises:
+            ConfigError: The address cannot be bound.
+        """
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._make, host or None, port, backlog=_BACKLOG, reuse_address=True
+                self._make,
+                host or None,
+                port,
+                backlog=_BACKLOG,
+                reuse_address=True,
+                start_serving=False,
             )
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {host or '*'}:{port}: {error.strerror or error}; "
                 "is another server running there? Set listenPort to a free port"
             ) from error
+
+    async def accept(self) -> None:
+        """Let connections in."""
+        assert self._server is not None
+        await self._server.start_serving()
         self._schedule_scan()
 
     async def stop(self) -> None:

@@ -1,0 +1,172 @@
+"""Answers pulls by queue offset.
+
+The service reads queue entries, filters them by tags code without touching the log, and returns
+views of the records. It decides; ``server.hold`` parks the requests that find nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.kernel.queue_scan import scan_units
+from rocketpost.model.ids import Position, QueueOffset
+
+QUEUE_UNIT_BYTES: Final = 20
+
+
+class Queue(Protocol):
+    """A consume queue, as far as pulling needs it."""
+
+    @property
+    def first(self) -> QueueOffset:
+        """The oldest offset that can be read."""
+        ...  # pragma: no cover
+
+    @property
+    def end(self) -> QueueOffset:
+        """One past the newest offset that can be read."""
+        ...  # pragma: no cover
+
+    def read(self, offset: QueueOffset, count_max: int) -> bytes | memoryview:
+        """Return entries from ``offset`` on."""
+        ...  # pragma: no cover
+
+
+class Records(Protocol):
+    """The commit log, as far as pulling needs it."""
+
+    @property
+    def end_position(self) -> Position:
+        """One past the newest byte."""
+        ...  # pragma: no cover
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue, if it was ever written."""
+        ...  # pragma: no cover
+
+    def view(self, position: Position, size: int) -> memoryview | None:
+        """Return bytes of the log; None if they are gone."""
+        ...  # pragma: no cover
+
+
+class PullLimits(NamedTuple):
+    """How much one pull may return; less for messages that have left memory."""
+
+    memory_bytes: int
+    bytes_in_memory: int = 262_144
+    count_in_memory: int = 32
+    bytes_on_disk: int = 65_536
+    count_on_disk: int = 8
+    scan_bytes: int = 16_000
+    count_max: int = 160
+
+
+class Pulled(NamedTuple):
+    """The outcome of a pull. ``views`` are the records, back to back."""
+
+    code: int
+    status: str
+    next_offset: int
+    first: int
+    end: int
+    views: list[memoryview]
+    size: int = 0
+    count: int = 0
+
+
+class PullService:
+    """Reads queues for consumers."""
+
+    def __init__(self, *, records: Records, limits: PullLimits) -> None:
+        self._records = records
+        self._limits = limits
+
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        count_max: int,
+        tags: AbstractSet[int],
+    ) -> Pulled:
+        """Return what is at ``offset``, or why there is nothing, and where to go on.
+
+        Args:
+            topic: The topic.
+            queue_id: The queue.
+            offset: The first queue offset wanted.
+            count_max: How many messages at most.
+            tags: Tags codes wanted; empty means all.
+        """
+        queue = self._records.queue(topic, queue_id)
+        if queue is None or queue.end == 0:
+            status = "NO_MATCHED_LOGIC_QUEUE" if queue is None else "NO_MESSAGE_IN_QUEUE"
+            code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+            return Pulled(code, status, 0, 0, 0, [])
+        first, end = queue.first, queue.end
+        if offset == end:
+            return _nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", end, first, end)
+        if offset > end:
+            return _nothing(
+                ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", end, first, end
+            )
+        if offset < first:
+            return _nothing(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", first, first, end)
+        return self._read(queue, QueueOffset(offset), max(count_max, 1), tags)
+
+    def _read(
+        self, queue: Queue, offset: QueueOffset, count_max: int, tags: AbstractSet[int]
+    ) -> Pulled:
+        limits = self._limits
+        first, end = queue.first, queue.end
+        count_max = min(count_max, limits.count_max)
+        scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if tags else count_max
+        units = queue.read(offset, min(scan, end - offset))
+        if not len(units):
+            return _nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", offset, first, end)
+        in_memory = self._records.end_position - int.from_bytes(units[:8], "big") <= (
+            limits.memory_bytes
+        )
+        chosen, passed = scan_units(
+            units,
+            tags,
+            count_max=min(count_max, limits.count_in_memory if in_memory else limits.count_on_disk),
+            bytes_max=limits.bytes_in_memory if in_memory else limits.bytes_on_disk,
+        )
+        next_offset = offset + passed
+        if not chosen:
+            status, code = "NO_MATCHED_MESSAGE", ResponseCode.PULL_RETRY_IMMEDIATELY
+            return _nothing(code, status, next_offset, first, end)
+        views, size = self._views(chosen)
+        if not views:
+            status, code = "MESSAGE_WAS_REMOVING", ResponseCode.PULL_RETRY_IMMEDIATELY
+            return _nothing(code, status, next_offset, first, end)
+        return Pulled(
+            ResponseCode.SUCCESS, "FOUND", next_offset, first, end, views, size, len(chosen)
+        )
+
+    def _views(self, chosen: list[tuple[int, int, int]]) -> tuple[list[memoryview], int]:
+        """Return the records, neighbours in the log joined into one view."""
+        views: list[memoryview] = []
+        total = 0
+        view = self._records.view
+        start = run = 0
+        for _, position, size in chosen:
+            if position == start + run and run:
+                run += size
+                continue
+            if run and (found := view(Position(start), run)) is not None:
+                views.append(found)
+                total += run
+            start, run = position, size
+        if (found := view(Position(start), run)) is not None:
+            views.append(found)
+            total += run
+        return views, total
+
+
+def _nothing(code: int, status: str, next_offset: int, first: int, end: int) -> Pulled:
+    return Pulled(code, status, next_offset, first, end, [])

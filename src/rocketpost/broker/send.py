@@ -1,0 +1,325 @@
+"""Which messages are taken, and what is stored of them.
+
+A send passes the checks of RocketMQ in RocketMQ's order and becomes a ``Draft`` for the store. The
+broker adds three properties to every message: the region, whether it is traced, and the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+from rocketpost.codec.batch import decode_batch
+from rocketpost.codec.faults import (
+    GroupNotExist,
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    SystemError_,
+    TopicNotExist,
+)
+from rocketpost.codec.properties import decode_properties, encode_properties
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.names import NO_SEND_TOPICS, RETRY_PREFIX, dlq_topic, topic_problem
+from rocketpost.model.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6, TRANSACTION_MASK
+from rocketpost.model.topic import TopicConfig
+from rocketpost.store.draft import Draft
+
+PROPERTIES_BYTES_MAX = 32767
+_VERSION_MAX_RECONSUME = 121  # 3.4.9: from here on clients say how often they retry.
+_HOST_V4_BYTES = 8
+
+_tags_code = lru_cache(maxsize=8192)(string_hash)
+
+
+class SendHeader(Protocol):
+    """What both forms of a send header have in common."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    unit_mode: bool
+    max_reconsume_times: int | None
+    batch: bool
+
+
+class Topics(Protocol):
+    """The topic table, as far as sending needs it."""
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+    def create_on_send(
+        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool
+    ) -> TopicConfig | None:
+        """Create ``topic`` as its template allows; None when it does not."""
+        ...  # pragma: no cover
+
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a retry or dead-letter topic, created if need be."""
+        ...  # pragma: no cover
+
+
+class Groups(Protocol):
+    """The group table, as far as sending needs it."""
+
+    def find_or_create(self, group: str) -> GroupConfig | None:
+        """Return the configuration of ``group``; None when it is unknown and may not be created."""
+        ...  # pragma: no cover
+
+
+class SendService:
+    """Turns send requests into drafts, or refuses them.
+
+    Args:
+        new_unique_id: Makes the id of a message whose client set none.
+        random_below: Picks a queue for a message whose client left that open.
+        holds_locks: Whether a group consumes in order just now.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        groups: Groups,
+        clock: Clock,
+        store_host: bytes,
+        cluster_name: str,
+        region: str,
+        new_unique_id: Callable[[], str],
+        random_below: Callable[[int], int],
+        holds_locks: Callable[[str], bool],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self._store_host = store_host
+        self._store_flag = STORE_HOST_V6 if len(store_host) > _HOST_V4_BYTES else 0
+        self._cluster_name = cluster_name
+        self._region = region
+        self._new_unique_id = new_unique_id
+        self._random_below = random_below
+        self._holds_locks = holds_locks
+        self.configure(message_bytes_max=4 * 1024 * 1024, trace_on=True, accept_from_ms=0)
+
+    def configure(self, *, message_bytes_max: int, trace_on: bool, accept_from_ms: int) -> None:
+        """Take settings that may change while the broker runs."""
+        self._message_bytes_max = message_bytes_max
+        self._accept_from_ms = accept_from_ms
+        self._added = {
+            names.MSG_REGION: self._region,
+            names.TRACE_ON: "true" if trace_on else "false",
+            names.CLUSTER: self._cluster_name,
+        }
+        self._added_bytes = encode_properties(self._added)
+
+    def draft(
+        self, header: SendHeader, body: bytes, *, born_host: bytes, client_version: int
+    ) -> Draft:
+        """Return the message to store.
+
+        Raises:
+            Fault: The message is refused; nothing was changed, except that a topic may have been
+                created for it.
+        """
+        config = self._topic_for(header)
+        queue_id = self._queue_for(config, header.queue_id)
+        properties, encoded = self._properties(header.properties)
+        if header.topic.startswith(RETRY_PREFIX):
+            config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
+        if names.TRANSACTION_PREPARED in properties or names.DELAY_LEVEL in properties:
+            _refuse_unsupported(properties)
+        self._check_size(len(body), len(encoded))
+        return Draft(
+            config.topic_name,
+            queue_id,
+            header.flag,
+            self._sys_flag(header.sys_flag, config, born_host),
+            header.born_timestamp,
+            born_host,
+            self._store_host,
+            header.reconsume_times,
+            0,
+            body,
+            encoded,
+            _tags_code(properties.get(names.TAGS, "")),
+            _keys(properties),
+        )
+
+    def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
+        """Return the messages of a batch, to be stored together.
+
+        Raises:
+            Fault: The batch is refused as a whole.
+        """
+        config = self._topic_for(header)
+        if header.topic.startswith(RETRY_PREFIX):
+            raise MessageIllegal("a batch must not go to a retry topic")
+        queue_id = self._queue_for(config, header.queue_id)
+        self._check_size(len(body), 0)
+        try:
+            items = decode_batch(body)
+        except RemoteProtocolError as error:
+            raise MessageIllegal(f"the batch cannot be read: {error}") from None
+        if not items:
+            raise MessageIllegal("the batch is empty")
+        sys_flag = self._sys_flag(header.sys_flag, config, born_host)
+        drafts = []
+        for item in items:
+            properties = decode_properties(item.properties)
+            if names.TRANSACTION_PREPARED in properties or names.DELAY_LEVEL in properties:
+                raise MessageIllegal("a batch takes no delayed and no transactional messages")
+            properties.pop(names.POP_CK, None)
+            properties.setdefault(names.UNIQUE_KEY, self._new_unique_id())
+            properties.update(self._added)
+            encoded = encode_properties(properties)
+            self._check_size(len(item.body), len(encoded))
+            drafts.append(
+                Draft(
+                    config.topic_name,
+                    queue_id,
+                    item.flag,
+                    sys_flag,
+                    header.born_timestamp,
+                    born_host,
+                    self._store_host,
+                    header.reconsume_times,
+                    0,
+                    item.body,
+                    encoded,
+                    _tags_code(properties.get(names.TAGS, "")),
+                    _keys(properties),
+                )
+            )
+        return drafts
+
+    def _topic_for(self, header: SendHeader) -> TopicConfig:
+        if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
+            raise SystemError_("this broker does not accept messages yet")
+        topic = header.topic
+        config = self._topics.find(topic)
+        if config is None:
+            if problem := topic_problem(topic):
+                raise InvalidParameter(problem)
+            config = self._create(header)
+        if topic in NO_SEND_TOPICS:
+            raise NoPermission(f"the topic {topic} is not for sending")
+        return config
+
+    def _create(self, header: SendHeader) -> TopicConfig:
+        topic = header.topic
+        if topic.startswith(RETRY_PREFIX):
+            group = topic.removeprefix(RETRY_PREFIX)
+            if self._groups.find_or_create(group) is None:
+                raise GroupNotExist(f"the group {group} does not exist")
+            return self._topics.create_internal(topic, queue_nums=1)
+        config = self._topics.create_on_send(
+            topic,
+            template=header.default_topic,
+            queue_nums=header.default_topic_queue_nums,
+            unit_mode=header.unit_mode,
+        )
+        if config is None:
+            raise TopicNotExist(
+                f"the topic {topic} does not exist and may not be created by sending; "
+                f"create it first, for example: mqadmin updateTopic -t {topic} -c CLUSTER"
+            )
+        return config
+
+    def _queue_for(self, config: TopicConfig, queue_id: int) -> int:
+        if queue_id < 0:
+            return self._random_below(max(config.write_queue_nums, 1))
+        if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+            raise InvalidParameter(
+                f"queue {queue_id} of the topic {config.topic_name} does not exist: it has "
+                f"{config.write_queue_nums} write and {config.read_queue_nums} read queues"
+            )
+        return queue_id
+
+    def _properties(self, text: str) -> tuple[dict[str, str], bytes]:
+        """Return the properties to store, as a mapping and as bytes."""
+        try:
+            properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+        except ValueError:
+            properties = decode_properties(text.encode("utf-8", "replace"))
+            text = "\x02"  # A piece without a name or a value: write the whole string anew.
+        if (
+            names.UNIQUE_KEY in properties
+            and names.MSG_REGION not in properties
+            and names.TRACE_ON not in properties
+            and names.CLUSTER not in properties
+            and names.POP_CK not in properties
+            and text[-1] == "\x02"
+            and len(text) > 1
+        ):
+            return properties, text.encode() + self._added_bytes
+        properties.pop(names.POP_CK, None)
+        if names.UNIQUE_KEY not in properties:
+            properties[names.UNIQUE_KEY] = self._new_unique_id()
+        properties.update(self._added)
+        return properties, encode_properties(properties)
+
+    def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
+        if not body_bytes:
+            raise MessageIllegal("the message has no body")
+        if body_bytes > self._message_bytes_max:
+            raise MessageIllegal(
+                f"the message body has {body_bytes} bytes; "
+                f"at most {self._message_bytes_max} (maxMessageSize) are allowed"
+            )
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            raise MessageIllegal(
+                f"the message properties take {properties_bytes} bytes; "
+                f"at most {PROPERTIES_BYTES_MAX} are allowed"
+            )
+
+    def _sys_flag(self, sys_flag: int, config: TopicConfig, born_host: bytes) -> int:
+        flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK) | self._store_flag
+        if config.topic_filter_type == "MULTI_TAG":
+            flag |= MULTI_TAGS
+        return flag | BORN_HOST_V6 if len(born_host) > _HOST_V4_BYTES else flag
+
+    def _retry_or_dlq(
+        self, config: TopicConfig, queue_id: int, header: SendHeader, client_version: int
+    ) -> tuple[TopicConfig, int]:
+        """Send what was retried too often, or by an ordered group, to the dead letters."""
+        group_name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._groups.find_or_create(group_name)
+        if group is None:
+            raise GroupNotExist(f"the group {group_name} does not exist")
+        limit = group.retry_max_times
+        if client_version >= _VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if header.reconsume_times > limit or self._holds_locks(group_name):
+            return self._topics.create_internal(dlq_topic(group_name), queue_nums=1), 0
+        return config, queue_id
+
+
+def _keys(properties: dict[str, str]) -> tuple[str, ...]:
+    words = properties.get(names.KEYS)
+    unique_key = properties[names.UNIQUE_KEY]
+    if words is None:
+        return (unique_key,)
+    return (unique_key, *[word for word in words.split(names.KEY_SEPARATOR) if word])
+
+
+def _refuse_unsupported(properties: dict[str, str]) -> None:
+    # Storing these as plain messages would deliver them too early: a refusal is the honest answer.
+    if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
+        raise NoPermission("transactional messages are not supported by this broker")
+    level = properties.get(names.DELAY_LEVEL, "0")
+    if level.lstrip("-").isdigit() and int(level) > 0:
+        raise MessageIllegal("delayed messages are not supported by this broker")

@@ -1,0 +1,296 @@
+"""Pulls: answered at once from the page cache, or held until a message arrives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pull import Pulled, PullService
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
+from rocketpost.codec.command import JSON, ONEWAY, Command, encode_response
+from rocketpost.codec.faults import (
+    GroupNotExist,
+    InvalidParameter,
+    NoPermission,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+    SubscriptionParseFailed,
+    SystemBusy,
+    SystemError_,
+    TopicNotExist,
+)
+from rocketpost.codec.frames import encode_frame
+from rocketpost.codec.headers.message import PullMessage
+from rocketpost.model import sysflag
+from rocketpost.model.group import TAG, GroupConfig, Subscription, parse_tags
+from rocketpost.model.topic import TopicConfig
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.hold import Held, Holds
+from rocketpost.store.draft import Appended
+from rocketpost.transport.connection import Buffer, Connection
+
+logger = logging.getLogger(__name__)
+
+_SUSPEND_MS_MAX = 120_000
+
+_FOUND = (
+    b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
+    b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"'
+    + LANGUAGE.encode()
+    + b'","opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":'
+    + str(VERSION).encode()
+    + b"}"
+)
+
+
+class PullRules(NamedTuple):
+    """What of the broker's settings concerns pulls; some of it may change at run time."""
+
+    broker_readable: bool
+    lite_pull: bool
+    long_polling: bool
+    short_polling_ms: int
+    held_max: int
+
+
+class _Waiting(NamedTuple):
+    command: Command
+    header: PullMessage
+    topic: TopicConfig
+    group: GroupConfig
+
+
+class PullHandler:
+    """Serves pulls. Owned by the loop.
+
+    Args:
+        rules: Returns the rules in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: PullService,
+        topics: TopicTable,
+        groups: GroupTable,
+        membership: Membership,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        rules: Callable[[], PullRules],
+    ) -> None:
+        self._service = service
+        self._topics = topics
+        self._groups = groups
+        self._membership = membership
+        self._offsets = offsets
+        self._stats = stats
+        self._rules = rules
+        self._holds = Holds[Connection, _Waiting](resume=self._resume)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve both kinds of pull."""
+        dispatcher.on(RequestCode.PULL_MESSAGE, self.pull)
+        dispatcher.on(RequestCode.LITE_PULL_MESSAGE, self.pull)
+
+    @property
+    def held(self) -> int:
+        """How many pulls wait."""
+        return len(self._holds)
+
+    def pull(self, connection: Connection, command: Command) -> None:
+        """Answer a pull, or hold it."""
+        header = command.read(PullMessage)
+        rules = self._rules()
+        group = self._check_group(command, header, rules)
+        topic = self._check_topic(header)
+        tags = self._tags(connection, header, group)
+        waiting = _Waiting(command, header, topic, group)
+        if header.sys_flag & sysflag.PULL_COMMIT_OFFSET:
+            self._offsets.commit(
+                header.topic, header.consumer_group, header.queue_id, header.commit_offset
+            )
+        reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+        if reset is not None:
+            pulled = Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
+        else:
+            pulled = self._pull(header, tags)
+        suspend = header.sys_flag & sysflag.PULL_SUSPEND
+        if pulled.code == ResponseCode.PULL_NOT_FOUND and suspend and header.suspend_timeout_millis:
+            self._hold(connection, waiting, tags, rules)
+            return
+        self._answer(connection.answer, waiting, pulled)
+
+    def arrived(self, visible: list[Appended]) -> None:
+        """Wake the pulls that wait for any of these messages."""
+        queues = self._holds.queues
+        if not queues:
+            return
+        codes: dict[tuple[str, int], set[int]] = {}
+        for message in visible:
+            key = (message.topic, message.queue_id)
+            if key in queues:
+                codes.setdefault(key, set()).add(message.tags_code)
+        for key, arrived in codes.items():
+            self._holds.arrived(key, arrived)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget the pulls of a connection that is gone."""
+        self._holds.drop(connection)
+
+    def close(self) -> None:
+        """Answer every held pull."""
+        self._holds.wake_all()
+
+    # Checks, in RocketMQ's order.
+
+    def _check_group(self, command: Command, header: PullMessage, rules: PullRules) -> GroupConfig:
+        if not rules.broker_readable:
+            raise NoPermission("this broker is not readable: brokerPermission forbids it")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not rules.lite_pull:
+            raise NoPermission("lite pull is switched off on this broker: litePullMessageEnable")
+        group = self._groups.find_or_create(header.consumer_group)
+        if group is None:
+            raise GroupNotExist(f"the group {header.consumer_group} does not exist on this broker")
+        if not group.consume_enable:
+            raise NoPermission(f"the group {header.consumer_group} is not allowed to consume")
+        return group
+
+    def _check_topic(self, header: PullMessage) -> TopicConfig:
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise TopicNotExist(f"the topic {header.topic!r} does not exist on this broker")
+        if not topic.readable:
+            raise NoPermission(f"the topic {header.topic} is not readable")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise InvalidParameter(
+                f"queue {header.queue_id} of the topic {header.topic} cannot be read: "
+                f"it has {topic.read_queue_nums} read queues"
+            )
+        return topic
+
+    def _tags(
+        self, connection: Connection, header: PullMessage, group: GroupConfig
+    ) -> AbstractSet[int]:
+        """Return the tags codes wanted, none for all."""
+        if header.sys_flag & sysflag.PULL_SUBSCRIPTION:
+            subscription = self._subscription_in(header)
+        else:
+            subscription = self._subscription_of_group(header, group)
+        return frozenset() if subscription.takes_all else (subscription.code_set or frozenset())
+
+    def _subscription_in(self, header: PullMessage) -> Subscription:
+        if header.expression_type not in (None, "", TAG):
+            raise SubscriptionParseFailed(
+                f"filters of type {header.expression_type} are not enabled on this broker"
+            )
+        return parse_tags(header.topic, header.subscription, version=header.sub_version)
+
+    def _subscription_of_group(self, header: PullMessage, group: GroupConfig) -> Subscription:
+        name = header.consumer_group
+        members = self._membership.consumer_group(name)
+        if members is None:
+            raise SubscriptionNotExist(
+                f"no consumer of the group {name} is known here; send a heartbeat first"
+            )
+        if members.is_broadcasting and not group.consume_broadcast_enable:
+            raise NoPermission(f"the group {name} must not consume by broadcasting")
+        if not self._groups.may_read(name, header.topic):
+            raise NoPermission(f"the group {name} is forbidden to read the topic {header.topic}")
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            raise SubscriptionNotExist(f"the group {name} does not subscribe to {header.topic}")
+        if subscription.sub_version < header.sub_version:
+            raise SubscriptionNotLatest(
+                f"the subscription of the group {name} to {header.topic} is older than the pull"
+            )
+        if not subscription.is_tag:
+            raise SystemError_("the broker does not support SQL92 filters: enablePropertyFilter")
+        return subscription
+
+    # Reading, holding, answering.
+
+    def _pull(self, header: PullMessage, tags: AbstractSet[int]) -> Pulled:
+        return self._service.pull(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            count_max=header.max_msg_nums,
+            tags=tags,
+        )
+
+    def _hold(
+        self,
+        connection: Connection,
+        waiting: _Waiting,
+        tags: AbstractSet[int],
+        rules: PullRules,
+    ) -> None:
+        if len(self._holds) >= rules.held_max:
+            raise SystemBusy(f"[OVERLOAD]{len(self._holds)} pulls wait already; try again later")
+        header = waiting.header
+        limit_ms = header.suspend_timeout_millis if rules.long_polling else rules.short_polling_ms
+        connection.no_answer()
+        self._holds.park(
+            connection,
+            (header.topic, header.queue_id),
+            tags=tags,
+            payload=waiting,
+            seconds=min(max(limit_ms, 0), _SUSPEND_MS_MAX) / 1000,
+        )
+
+    def _resume(self, held: Held[Connection, _Waiting]) -> None:
+        waiting = held.payload
+        self._answer(held.connection.send, waiting, self._pull(waiting.header, held.tags))
+
+    def _answer(self, send: Callable[..., None], waiting: _Waiting, pulled: Pulled) -> None:
+        command, header, topic, group = waiting
+        if command.flag & ONEWAY:
+            return
+        if pulled.code == ResponseCode.SUCCESS:
+            self._stats.got(header.topic, header.consumer_group, pulled.count, pulled.size)
+            self._offsets.note_pull(
+                header.topic, header.consumer_group, header.queue_id, pulled.next_offset
+            )
+            if command.encoding == JSON:
+                head = _FOUND % (
+                    pulled.next_offset,
+                    pulled.first,
+                    pulled.end,
+                    topic.topic_sys_flag,
+                    group.group_sys_flag,
+                    command.opaque,
+                )
+                views: list[Buffer] = list(pulled.views)
+                send(encode_frame(JSON, head, pulled.size), *views)
+                return
+        else:
+            self._stats.missed()
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            logger.info(
+                "offset moved: topic=%s queue=%s group=%s asked=%s next=%s status=%s",
+                header.topic,
+                header.queue_id,
+                header.consumer_group,
+                header.queue_offset,
+                pulled.next_offset,
+                pulled.status,
+            )
+        fields = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(pulled.next_offset),
+            "minOffset": str(pulled.first),
+            "maxOffset": str(pulled.end),
+            "topicSysFlag": str(topic.topic_sys_flag),
+            "groupSysFlag": str(group.group_sys_flag),
+        }
+        head = encode_response(
+            command, pulled.code, remark=pulled.status, fields=fields, body_bytes=pulled.size
+        )
+        send(head, *pulled.views)

@@ -1,0 +1,216 @@
+"""Sends: into the log together, acknowledged together.
+
+All sends of one turn of the event loop, from all connections, are written by one commit. With
+ASYNC_FLUSH they are answered after it: the bytes are in the page cache and survive the death of
+this process. With SYNC_FLUSH they wait in the durability gate for the ``fdatasync`` that covers
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from rocketpost.broker.send import SendHeader, SendService
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
+from rocketpost.codec.command import JSON, ONEWAY, Command
+from rocketpost.codec.faults import ServiceNotAvailable
+from rocketpost.codec.frames import encode_frame
+from rocketpost.codec.headers.message import SendMessage, SendMessageV2
+from rocketpost.errors import StoreError
+from rocketpost.model import properties as names
+from rocketpost.model.ids import Position
+from rocketpost.server.dispatch import Dispatcher, Reply, answer
+from rocketpost.server.durability import DurabilityGate
+from rocketpost.store.draft import Appended
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
+
+
+class Ticket(NamedTuple):
+    """A send that is in the log and not answered yet."""
+
+    connection: Connection
+    command: Command
+    stored: list[Appended]
+    waits: bool
+
+
+class SendHandler:
+    """Takes sends, commits them in groups, answers them. Owned by the loop.
+
+    Args:
+        on_visible: Called after messages have become readable.
+        sync_flush: Whether an acknowledgement waits for the disk.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        service: SendService,
+        stats: BrokerStats,
+        store_host: bytes,
+        region: str,
+        on_visible: Callable[[list[Appended]], None],
+        sync_flush: bool,
+        flush_timeout_ms: int,
+    ) -> None:
+        self._store = store
+        self._service = service
+        self._stats = stats
+        self._id_prefix = store_host.hex().upper().encode()
+        self._on_visible = on_visible
+        self._sync_flush = sync_flush
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[Ticket] = []
+        self._scheduled = False
+        self._region = region
+        self.trace_on = True
+        self.gate = DurabilityGate[Ticket](
+            on_durable=self._acknowledge,
+            on_timeout=self._answer_timed_out,
+            on_position=self._became_durable,
+            timeout_ms=flush_timeout_ms,
+        )
+        region_json = msgspec.json.encode(region).replace(b"%", b"%%")
+        # What a stored message is answered with, by far the commonest response of a broker.
+        self._ok = (
+            b'{"code":0,"extFields":{"msgId":"%b%016X","queueId":"%d","queueOffset":"%d",'
+            b'"transactionId":"%b","MSG_REGION":' + region_json + b',"TRACE_ON":"%b"},'
+            b'"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,'
+            b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
+        )
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the three kinds of send."""
+        dispatcher.on(RequestCode.SEND_MESSAGE, self.send)
+        dispatcher.on(RequestCode.SEND_MESSAGE_V2, self.send_v2)
+        dispatcher.on(RequestCode.SEND_BATCH_MESSAGE, self.send_v2)
+
+    def send(self, connection: Connection, command: Command) -> None:
+        """Serve the long form."""
+        self._send(connection, command, command.read(SendMessage))
+
+    def send_v2(self, connection: Connection, command: Command) -> None:
+        """Serve the short form, single or batch: a header field decides, not the code."""
+        self._send(connection, command, command.read(SendMessageV2))
+
+    def close(self) -> None:
+        """Commit what is pending and refuse what still waits for the disk."""
+        self._commit()
+        for ticket in self.gate.drain():
+            self._refuse(ticket, "the broker is shutting down")
+        self.gate.close()
+
+    def fail_from_thread(self, reason: str) -> None:
+        """Report, from the flusher's thread, that the log cannot be made durable any more."""
+        self._loop.call_soon_threadsafe(self.fail, reason)
+
+    def fail(self, reason: str) -> None:
+        """Refuse everything that waits for the disk: it may not be there after a crash."""
+        for ticket in self.gate.drain():
+            self._refuse(ticket, reason)
+
+    def _send(self, connection: Connection, command: Command, header: SendHeader) -> None:
+        store = self._store
+        if not store.writable:
+            raise ServiceNotAvailable(store.why_not_writable or "the store takes no messages now")
+        host = connection.peer_host
+        try:
+            if header.batch:
+                drafts = self._service.draft_batch(header, command.body, born_host=host)
+                stored = store.append_batch(drafts)
+            else:
+                draft = self._service.draft(
+                    header, command.body, born_host=host, client_version=command.version
+                )
+                stored = [store.append(draft)]
+        except StoreError as error:
+            self._stats.put_failed()
+            raise ServiceNotAvailable(str(error)) from error
+        waits = self._sync_flush and _NO_WAIT not in header.properties
+        self._pending.append(Ticket(connection, command, stored, waits))
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._scheduled = False
+        tickets, self._pending = self._pending, []
+        if not tickets:
+            return
+        try:
+            self._store.commit()
+        except StoreError as error:
+            logger.error("messages refused: count=%s reason=%s", len(tickets), error)
+            for ticket in tickets:
+                self._stats.put_failed()
+                self._refuse(ticket, str(error))
+            return
+        if self._sync_flush:
+            parked = [ticket for ticket in tickets if ticket.waits]
+            for ticket in parked:
+                self.gate.park(ticket.stored[-1].end, ticket)
+            self._store.request_flush()
+            if len(parked) < len(tickets):
+                self._acknowledge([ticket for ticket in tickets if not ticket.waits])
+        else:
+            self._became_durable(self._store.end_position)
+            self._acknowledge(tickets)
+
+    def _became_durable(self, position: Position) -> None:
+        visible = self._store.confirm(position)
+        if visible:
+            self._on_visible(visible)
+
+    def _acknowledge(self, tickets: list[Ticket]) -> None:
+        trace = b"true" if self.trace_on else b"false"
+        for connection, command, stored, _ in tickets:
+            if command.flag & ONEWAY:
+                continue
+            first = stored[0]
+            unique_key = first.keys[0]
+            if len(stored) > 1 or command.encoding != JSON or not unique_key.isalnum():
+                answer(connection, command, self._reply(stored, ResponseCode.SUCCESS))
+                continue
+            header = self._ok % (
+                self._id_prefix,
+                first.position,
+                first.queue_id,
+                first.queue_offset,
+                unique_key.encode(),
+                trace,
+                command.opaque,
+            )
+            connection.answer(encode_frame(JSON, header, 0))
+
+    def _answer_timed_out(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            reply = self._reply(ticket.stored, ResponseCode.FLUSH_DISK_TIMEOUT)
+            answer(ticket.connection, ticket.command, reply)
+
+    def _reply(self, stored: list[Appended], code: int) -> Reply:
+        prefix = self._id_prefix.decode()
+        fields = {
+            "msgId": ",".join(f"{prefix}{each.position:016X}" for each in stored),
+            "queueId": str(stored[0].queue_id),
+            "queueOffset": str(stored[0].queue_offset),
+            "transactionId": stored[0].keys[0],
+            "MSG_REGION": self._region,
+            "TRACE_ON": "true" if self.trace_on else "false",
+        }
+        return Reply(code, fields=fields)
+
+    def _refuse(self, ticket: Ticket, reason: str) -> None:
+        reply = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=reason)
+        answer(ticket.connection, ticket.command, reply)

@@ -1,0 +1,187 @@
+"""One real server process: started, awaited by its ready line, killed, stopped, continued."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from rocketpost.errors import RocketpostError
+
+READY_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 30.0
+_LINES_KEPT: Final = 2000
+
+
+class ServerFailed(RocketpostError):  # noqa: N818 - named after what happened
+    """A server ended, or did not get ready; the text has its last output."""
+
+
+class ServerProcess:
+    """A server as its own process. Use as a context manager; it is killed at the end.
+
+    Args:
+        arguments: What follows ``python -m rocketpost.server``.
+        ready: A regular expression for the line that says it is ready.
+        environment: Variables to set besides the inherited ones.
+    """
+
+    def __init__(
+        self, arguments: list[str], *, ready: str, environment: dict[str, str] | None = None
+    ) -> None:
+        self._arguments = arguments
+        self._ready = re.compile(ready)
+        self._environment = environment or {}
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.output: deque[str] = deque(maxlen=_LINES_KEPT)
+        """The newest lines that the process printed."""
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, seconds: float = READY_SECONDS) -> re.Match[str]:
+        """Start the process and return its ready line.
+
+        Raises:
+            ServerFailed: It ended or was not ready in time.
+        """
+        assert not self.is_running
+        self._lines = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rocketpost.server", *self._arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | self._environment,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+        return self.wait_for(self._ready, seconds=seconds)
+
+    def wait_for(self, pattern: re.Pattern[str] | str, *, seconds: float) -> re.Match[str]:
+        """Return the next line that ``pattern`` matches.
+
+        Raises:
+            ServerFailed: The process ended, or time is over.
+        """
+        compiled = re.compile(pattern)
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise ServerFailed(
+                    f"no line like {compiled.pattern!r} in {seconds:g} s:\n{self._tail()}"
+                ) from None
+            if line is None:
+                raise ServerFailed(f"the server ended:\n{self._tail()}")
+            if match := compiled.search(line):
+                return match
+
+    def kill(self) -> None:
+        """End the process as a crash would (SIGKILL) and wait for it."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        self._reap()
+
+    def stop(self) -> int:
+        """Ask the process to stop (SIGTERM) and return its exit code.
+
+        Raises:
+            ServerFailed: It did not stop in time.
+        """
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            code = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(f"the server did not stop:\n{self._tail()}") from None
+        self._reap()
+        return code
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP)."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the process has used, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_bytes(self, name: str = "RssAnon") -> int:
+        """Return a memory figure of the process, such as RssAnon or VmRSS."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) * 1024
+        raise ServerFailed(f"/proc has no {name}")
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.output.append(line.rstrip("\n"))
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+        if self._reader is not None:
+            self._reader.join()
+            self._reader = None
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _tail(self) -> str:
+        return "\n".join(list(self.output)[-30:])
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago, with its neighbour two below free as well."""
+    for _ in range(100):
+        with socket.socket() as upper, socket.socket() as lower:
+            upper.bind(("127.0.0.1", 0))
+            port = int(upper.getsockname()[1])
+            if port < 2000:
+                continue
+            try:
+                lower.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port
+    raise ServerFailed("no free port found")
