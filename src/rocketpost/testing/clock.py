@@ -1,18 +1,19 @@
-"""A clock that moves when it is told to."""
+"""A clock that stands still until it is told to go on."""
 
 from __future__ import annotations
 
 
 class FakeClock:
-    """Wall-clock time under the test's control."""
+    """Wall-clock time under the control of a test."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """Return the time now."""
+        """Return the time now in milliseconds since the epoch."""
         return self._now_ms
 
-    def advance(self, *, ms: int = 0, seconds: float = 0) -> None:
-        """Move the time, forward or back."""
-        self._now_ms += ms + round(seconds * 1000)
+    def advance(self, ms: int) -> None:
+        """Let ``ms`` milliseconds pass."""
+        assert ms >= 0
+        self._now_ms += ms

@@ -1,0 +1,104 @@
+"""Attributes of topics and groups: named, checked values beside the ordinary configuration.
+
+A request writes ``+key=value`` to set one and ``-key`` to remove one; stored keys carry no sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rocketpost.codec.faults import SystemError_
+
+MESSAGE_TYPE: Final = "message.type"
+MIXED: Final = "MIXED"
+
+
+class Attribute(NamedTuple):
+    """What an attribute may hold, and whether it may change once it is set."""
+
+    choices: frozenset[str] | None = None
+    minimum: int = 0
+    fixed: bool = False
+
+    def problem(self, value: str) -> str | None:
+        """Return why ``value`` cannot be taken, or None."""
+        if self.choices is not None:
+            return None if value in self.choices else f"takes {' or '.join(sorted(self.choices))}"
+        try:
+            fits = int(value) >= self.minimum
+        except ValueError:
+            fits = False
+        return None if fits else f"takes a whole number from {self.minimum}"
+
+
+TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "queue.type": Attribute(frozenset({"SimpleCQ", "BatchCQ"}), fixed=True),
+    "cleanup.policy": Attribute(frozenset({"DELETE", "COMPACTION"}), fixed=True),
+    MESSAGE_TYPE: Attribute(
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED})
+    ),
+    "reserve.time": Attribute(minimum=-1),
+}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {"priority.factor": Attribute(minimum=0)}
+
+
+def parse_changes(text: str | None) -> dict[str, str]:
+    """Read ``+key=value,-key2`` into signed keys.
+
+    Raises:
+        SystemError_: The text is not of that form, or names a key twice.
+    """
+    changes: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in (text or "").split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key[:1] != ("+" if equals else "-") or len(key) < 2:
+            raise SystemError_(f"bad attribute {part!r}: write +key=value or -key")
+        if key in changes:
+            raise SystemError_(f"attribute {key[1:]!r} is given twice")
+        changes[key] = value
+    return changes
+
+
+def changed_attributes(
+    known: Mapping[str, Attribute],
+    current: Mapping[str, str] | None,
+    changes: Mapping[str, str],
+) -> dict[str, str]:
+    """Return ``current`` with ``changes`` (signed keys) made; ``current`` is None at creation.
+
+    Raises:
+        SystemError_: A change is not allowed; nothing is changed.
+    """
+    result = dict(current or {})
+    for signed, value in changes.items():
+        sign, key = signed[:1], signed[1:]
+        if sign not in ("+", "-") or f"{'-' if sign == '+' else '+'}{key}" in changes:
+            raise SystemError_(f"attribute {signed!r} must be given once, as +key or -key")
+        attribute = known.get(key)
+        if attribute is None:
+            raise SystemError_(f"unknown attribute {key!r}; known are {', '.join(sorted(known))}")
+        if sign == "-":
+            _remove(result, key, attribute, creating=current is None)
+        else:
+            _set(result, key, value, attribute)
+    return result
+
+
+def _remove(result: dict[str, str], key: str, attribute: Attribute, *, creating: bool) -> None:
+    if creating:
+        raise SystemError_(f"attribute {key!r} cannot be removed from what is only being created")
+    if key not in result:
+        raise SystemError_(f"attribute {key!r} is not set, so it cannot be removed")
+    if attribute.fixed:
+        raise SystemError_(f"attribute {key!r} is fixed once it is set")
+    del result[key]
+
+
+def _set(result: dict[str, str], key: str, value: str, attribute: Attribute) -> None:
+    problem = attribute.problem(value)
+    if problem is not None:
+        raise SystemError_(f"attribute {key!r} {problem}, not {value!r}")
+    if attribute.fixed and result.get(key, value) != value:
+        raise SystemError_(f"attribute {key!r} is fixed once it is set")
+    result[key] = value

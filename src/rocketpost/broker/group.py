@@ -1,0 +1,222 @@
+"""The consumer groups of one broker: their configuration, and which topics they may not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from rocketpost.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
+from rocketpost.broker.topic import QUEUE_COUNT_MAX
+from rocketpost.codec.bodies.group import GroupTableBody, decode_group_table, encode_group_table
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
+from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model import names
+from rocketpost.model.clock import Clock
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.topic import DataVersion
+
+GROUP_COUNT_MAX: Final = 32_768
+"""More groups than this would not fit into one answer that lists them."""
+
+FORBIDDEN_READ_BIT: Final = 2
+_INT32_MAX: Final = 2**31 - 1
+_RETRY_POLICIES: Final = frozenset({"CUSTOMIZED", "EXPONENTIAL"})
+
+
+class GroupTable:
+    """The consumer groups of one broker. Owned by the event loop.
+
+    Args:
+        auto_create: Whether a group that nobody configured comes into being by being used.
+        on_change: Called with the group's name after each creation, update and deletion.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        auto_create: bool = True,
+        on_change: Callable[[str], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._on_change = on_change
+        self._configs: dict[str, GroupConfig] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.auto_create = auto_create
+        self.version = DataVersion()
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+
+    @property
+    def configs(self) -> Mapping[str, GroupConfig]:
+        """Every group by name."""
+        return self._configs
+
+    def add_builtin(self) -> None:
+        """Add the groups that RocketMQ's own tools use."""
+        for group in names.SYSTEM_GROUPS:
+            if group not in self._configs:
+                self._store(GroupConfig(group_name=group))
+
+    def find(self, group: str) -> GroupConfig | None:
+        """Return a group's configuration, or None."""
+        return self._configs.get(group)
+
+    def find_or_create(self, group: str) -> GroupConfig | None:
+        """Return a group's configuration; None when it is unknown and may not be created."""
+        config = self._configs.get(group)
+        if config is None and self._may_create(group):
+            config = GroupConfig(group_name=group)
+            self._store(config)
+        return config
+
+    def require(self, group: str) -> GroupConfig:
+        """Return a group's configuration, created if that is allowed.
+
+        Raises:
+            GroupNotExist: It is unknown and may not be created.
+        """
+        config = self.find_or_create(group)
+        if config is None:
+            raise GroupNotExist(
+                f"the group {group!r} does not exist on this broker; create it with mqadmin "
+                "updateSubGroup or set autoCreateSubscriptionGroup=true"
+            )
+        return config
+
+    def update(self, wanted: GroupConfig) -> GroupConfig:
+        """Create or change a group; keys of ``wanted.attributes`` are signed, ``+k`` or ``-k``.
+
+        Raises:
+            InvalidParameter: The name or a number is not allowed.
+            SystemError_: An attribute is not allowed.
+        """
+        config = self._checked(wanted)
+        self._store(config)
+        return config
+
+    def check_all(self, wanted: Iterable[GroupConfig]) -> None:
+        """Check several updates before the first is made, so that all are or none.
+
+        Raises:
+            InvalidParameter: As :meth:`update`.
+            SystemError_: As :meth:`update`.
+        """
+        for config in wanted:
+            self._checked(config)
+
+    def delete(self, group: str) -> GroupConfig | None:
+        """Forget a group; return what it was, None if there was none.
+
+        Raises:
+            InvalidParameter: The name is not legal, or the system needs the group.
+        """
+        if problem := names.group_problem(group):
+            raise InvalidParameter(problem)
+        if group in names.SYSTEM_GROUPS:
+            raise InvalidParameter(f"the group {group!r} belongs to the system")
+        config = self._configs.pop(group, None)
+        if config is not None:
+            self._forbidden.pop(group, None)
+            self._changed(group)
+        return config
+
+    def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid or allow a group to read a topic."""
+        bits = self._forbidden.get(group, {}).get(topic, 0)
+        flag = 1 << FORBIDDEN_READ_BIT
+        wanted = bits | flag if forbidden else bits & ~flag
+        if wanted == bits:
+            return
+        row = self._forbidden.setdefault(group, {})
+        row[topic] = wanted
+        if not wanted:
+            del row[topic]
+        if not row:
+            del self._forbidden[group]
+        self._changed(group)
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether nobody forbade the group to read the topic."""
+        row = self._forbidden.get(group)
+        return row is None or not row.get(topic, 0) >> FORBIDDEN_READ_BIT & 1
+
+    def body(self) -> GroupTableBody:
+        """Return the table as slaves and tools read it."""
+        return GroupTableBody(
+            data_version=self.version,
+            forbidden_table=self._forbidden,
+            subscription_group_table=self._configs,
+        )
+
+    def to_json(self) -> bytes:
+        """Return the text of ``subscriptionGroup.json``."""
+        return msgspec.json.format(encode_group_table(self.body()), indent=2)
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``subscriptionGroup.json`` says; names that are not legal are refused.
+
+        Raises:
+            StoreError: The text is not a group table.
+        """
+        try:
+            body = decode_group_table(data)
+        except RemoteProtocolError as error:
+            raise StoreError(f"subscriptionGroup.json cannot be read: {error}") from None
+        for name, config in body.subscription_group_table.items():
+            if problem := names.group_problem(name):
+                raise StoreError(f"subscriptionGroup.json cannot be used: {problem}")
+            self._configs[name] = msgspec.structs.replace(config, group_name=name)
+        self._forbidden = body.forbidden_table
+        self.version = body.data_version
+
+    def _may_create(self, group: str) -> bool:
+        if group.startswith(names.SYSTEM_GROUP_PREFIX) or group in names.SYSTEM_GROUPS:
+            return names.group_problem(group) is None
+        return self.auto_create and names.group_problem(group) is None
+
+    def _checked(self, wanted: GroupConfig) -> GroupConfig:
+        if problem := names.group_problem(wanted.group_name):
+            raise InvalidParameter(problem)
+        for key, value, low, high in (
+            ("retryQueueNums", wanted.retry_queue_nums, 0, QUEUE_COUNT_MAX),
+            ("retryMaxTimes", wanted.retry_max_times, -1, _INT32_MAX),
+            ("consumeTimeoutMinute", wanted.consume_timeout_minute, 0, _INT32_MAX),
+            ("brokerId", wanted.broker_id, 0, _INT32_MAX),
+            (
+                "whichBrokerWhenConsumeSlowly",
+                wanted.which_broker_when_consume_slowly,
+                0,
+                _INT32_MAX,
+            ),
+            ("groupSysFlag", wanted.group_sys_flag, 0, 1),
+        ):
+            if not low <= value <= high:
+                raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
+        policy = wanted.group_retry_policy.get("type", "CUSTOMIZED")
+        if policy not in _RETRY_POLICIES:
+            raise InvalidParameter(
+                f"groupRetryPolicy type {policy!r} takes CUSTOMIZED or EXPONENTIAL"
+            )
+        before = self._configs.get(wanted.group_name)
+        attributes = changed_attributes(
+            GROUP_ATTRIBUTES, before.attributes if before else None, wanted.attributes
+        )
+        return msgspec.structs.replace(wanted, attributes=attributes)
+
+    def _store(self, config: GroupConfig) -> None:
+        name = config.group_name
+        if self._configs.get(name) == config:
+            return
+        if name not in self._configs and len(self._configs) >= GROUP_COUNT_MAX:
+            raise SystemError_(f"this broker has {GROUP_COUNT_MAX} groups and takes no more")
+        self._configs[name] = config
+        self._changed(name)
+
+    def _changed(self, group: str) -> None:
+        self.version = self.version.next(self._clock.now_ms())
+        self.revision += 1
+        if self._on_change is not None:
+            self._on_change(group)

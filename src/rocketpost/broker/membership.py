@@ -1,0 +1,349 @@
+"""Who is connected: producers and consumers, by connection and client id.
+
+A client is known by the connection its heartbeat came on. The same client id may be on two
+connections for a while, when it reconnected before the old connection was found dead.
+
+The subscriptions belong to the group, not to the member: the newest heartbeat wins, so members that
+subscribe differently overwrite each other. That is a mistake of the application which makes it miss
+messages, so it is reported in the log as soon as it shows.
+
+Nothing here talks to anybody: every call says whether the group changed, and the server notifies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rocketpost.model.clock import Clock
+from rocketpost.model.group import Subscription
+
+logger = logging.getLogger(__name__)
+
+EXPIRY_MS: Final = 120_000
+BROADCASTING: Final = "BROADCASTING"
+
+_Signature = frozenset[tuple[str, str, str]]
+
+
+class Client(NamedTuple):
+    """One client on one connection. ``connection`` is compared and handed back, nothing else."""
+
+    connection: Hashable
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+class Member:
+    """A client in a group."""
+
+    __slots__ = ("client", "last_ms", "signature")
+
+    def __init__(self, client: Client, now_ms: int) -> None:
+        self.client = client
+        self.last_ms = now_ms
+        self.signature: _Signature | None = None
+
+
+class ConsumerGroup:
+    """The members of a consumer group that are connected, and what the group subscribes."""
+
+    __slots__ = (
+        "consume_from_where",
+        "consume_type",
+        "fingerprint",
+        "members",
+        "message_model",
+        "name",
+        "reported",
+        "subscriptions",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[Hashable, Member] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.consume_type = ""
+        self.message_model = ""
+        self.consume_from_where = ""
+        self.fingerprint = 0
+        self.reported = False
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member gets every message, so that nobody shares queues."""
+        return self.message_model == BROADCASTING
+
+    @property
+    def client_ids(self) -> list[str]:
+        """Every member's id once, sorted: a client counted twice would get queues nobody reads."""
+        return sorted({member.client.client_id for member in self.members.values()})
+
+
+class Joined(NamedTuple):
+    """What a consumer's heartbeat did. ``stale`` asks the client for its subscriptions in full."""
+
+    changed: bool
+    stale: bool = False
+
+
+class Left(NamedTuple):
+    """Connections that fell silent, and the consumer groups that lost a member."""
+
+    connections: list[Hashable]
+    groups: list[str]
+
+
+class Membership:
+    """Producers and consumers of one broker. Owned by the event loop."""
+
+    def __init__(self, *, clock: Clock, expiry_ms: int = EXPIRY_MS) -> None:
+        self._clock = clock
+        self._expiry_ms = expiry_ms
+        self._producers: dict[str, dict[Hashable, Member]] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Hashable, set[tuple[bool, str]]] = {}
+        self._turn = 0
+
+    # Producers.
+
+    def join_producer(self, group: str, client: Client) -> None:
+        """Note a heartbeat of a producer."""
+        members = self._producers.setdefault(group, {})
+        _refresh(members, client, self._clock.now_ms())
+        self._remember(client.connection, group, consumer=False)
+
+    @property
+    def producers(self) -> Mapping[str, Mapping[Hashable, Member]]:
+        """Members of every producer group, by connection."""
+        return self._producers
+
+    def next_producer(self, group: str) -> Client | None:
+        """Return the group's producers in turn; None if it has none."""
+        members = list(self._producers.get(group, {}).values())
+        if not members:
+            return None
+        self._turn += 1
+        return members[self._turn % len(members)].client
+
+    def producer(self, client_id: str) -> Client | None:
+        """Return the newest connection of a producer with this id."""
+        found = [
+            member
+            for members in self._producers.values()
+            for member in members.values()
+            if member.client.client_id == client_id
+        ]
+        return max(found, key=lambda member: member.last_ms).client if found else None
+
+    # Consumers.
+
+    def join_consumer(
+        self,
+        group: str,
+        client: Client,
+        *,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: Iterable[Subscription] | None,
+        fingerprint: int = 0,
+    ) -> Joined:
+        """Note a heartbeat of a consumer.
+
+        Args:
+            group: The group.
+            client: Who it is.
+            consume_type: CONSUME_PASSIVELY and the like; the newest value counts.
+            message_model: CLUSTERING or BROADCASTING; the newest value counts.
+            consume_from_where: Where a new group starts; the newest value counts.
+            subscriptions: All topics that the group wants; None keeps those that are known.
+            fingerprint: The client's own hash of the heartbeat, 0 if it sends none.
+        """
+        state = self._consumers.get(group)
+        if state is None:
+            state = self._consumers[group] = ConsumerGroup(group)
+        member, new = _refresh(state.members, client, self._clock.now_ms())
+        self._remember(client.connection, group, consumer=True)
+        for name, value in (
+            ("consume_type", consume_type),
+            ("message_model", message_model),
+            ("consume_from_where", consume_from_where),
+        ):
+            _set_and_report(state, name, value, client)
+        if subscriptions is None:
+            return Joined(new, stale=not state.subscriptions or fingerprint != state.fingerprint)
+        wanted = {each.topic: each for each in subscriptions}
+        state.fingerprint = fingerprint
+        changed = _replace_subscriptions(state.subscriptions, wanted)
+        signature = _signature(wanted.values())
+        if new or signature != member.signature:
+            member.signature = signature
+            _report_differences(state)
+        return Joined(changed or new)
+
+    @property
+    def consumers(self) -> Mapping[str, ConsumerGroup]:
+        """Every consumer group with a connected member."""
+        return self._consumers
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Return the group's connected members and subscriptions; None if nobody is connected."""
+        return self._consumers.get(group)
+
+    def consumer(self, group: str, client_id: str) -> Client | None:
+        """Return the newest connection of a member of the group."""
+        state = self._consumers.get(group)
+        members = state.members.values() if state else ()
+        found = [member for member in members if member.client.client_id == client_id]
+        return max(found, key=lambda member: member.last_ms).client if found else None
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Return what the group wants of the topic, None if it is not connected or wants none."""
+        state = self._consumers.get(group)
+        return None if state is None else state.subscriptions.get(topic)
+
+    def subscribers(self, topic: str) -> list[str]:
+        """Return the connected groups that want the topic."""
+        return [name for name, state in self._consumers.items() if topic in state.subscriptions]
+
+    # Leaving.
+
+    def leave(
+        self, connection: Hashable, *, producer_group: str = "", consumer_group: str = ""
+    ) -> list[str]:
+        """Take a connection out of the groups it names; return the consumer groups it left."""
+        left = []
+        if producer_group:
+            self._remove(connection, producer_group, consumer=False)
+        if consumer_group and self._remove(connection, consumer_group, consumer=True):
+            left.append(consumer_group)
+        return left
+
+    def lost(self, connection: Hashable) -> list[str]:
+        """Forget a connection that is gone; return the consumer groups that lost a member."""
+        left = []
+        for consumer, group in self._groups_of.pop(connection, ()):
+            if self._remove(connection, group, consumer=consumer) and consumer:
+                left.append(group)
+        return left
+
+    def expire(self) -> Left:
+        """Forget members that have been silent for too long; their connections are to be closed."""
+        limit_ms = self._clock.now_ms() - self._expiry_ms
+        silent = [
+            (connection, group, consumer)
+            for connection, group, consumer, member in self._everybody()
+            if member.last_ms < limit_ms
+        ]
+        groups: dict[str, None] = {}
+        for connection, group, consumer in silent:
+            logger.warning("silent client removed: group=%s connection=%s", group, connection)
+            self._remove(connection, group, consumer=consumer)
+            if consumer:
+                groups[group] = None
+        connections = dict.fromkeys(connection for connection, _, _ in silent)
+        # A connection that still speaks for another group stays open.
+        return Left([each for each in connections if each not in self._groups_of], list(groups))
+
+    def _everybody(self) -> Iterator[tuple[Hashable, str, bool, Member]]:
+        for group, members in self._producers.items():
+            for connection, member in members.items():
+                yield connection, group, False, member
+        for group, state in self._consumers.items():
+            for connection, member in state.members.items():
+                yield connection, group, True, member
+
+    def _remember(self, connection: Hashable, group: str, *, consumer: bool) -> None:
+        self._groups_of.setdefault(connection, set()).add((consumer, group))
+
+    def _remove(self, connection: Hashable, group: str, *, consumer: bool) -> bool:
+        known = self._groups_of.get(connection)
+        if known is not None:
+            known.discard((consumer, group))
+            if not known:
+                del self._groups_of[connection]
+        if not consumer:
+            members = self._producers.get(group, {})
+            found = members.pop(connection, None) is not None
+            if not members:
+                self._producers.pop(group, None)
+            return found
+        state = self._consumers.get(group)
+        if state is None or state.members.pop(connection, None) is None:
+            return False
+        if not state.members:
+            del self._consumers[group]
+        return True
+
+
+def _refresh(members: dict[Hashable, Member], client: Client, now_ms: int) -> tuple[Member, bool]:
+    member = members.get(client.connection)
+    if member is not None and member.client.client_id == client.client_id:
+        member.last_ms = now_ms
+        return member, False
+    member = members[client.connection] = Member(client, now_ms)
+    return member, True
+
+
+def _set_and_report(state: ConsumerGroup, name: str, value: str, client: Client) -> None:
+    before = getattr(state, name)
+    if before != value:
+        if before:
+            logger.warning(
+                "members of a group disagree: group=%s client=%s %s=%s before=%s",
+                state.name,
+                client.client_id,
+                name,
+                value,
+                before,
+            )
+        setattr(state, name, value)
+
+
+def _replace_subscriptions(
+    current: dict[str, Subscription], wanted: Mapping[str, Subscription]
+) -> bool:
+    """Take over newer subscriptions, drop topics not wanted; return whether the topics changed."""
+    changed = current.keys() != wanted.keys()
+    for topic in [topic for topic in current if topic not in wanted]:
+        del current[topic]
+    for topic, subscription in wanted.items():
+        known = current.get(topic)
+        if known is None or subscription.sub_version > known.sub_version:
+            current[topic] = subscription
+    return changed
+
+
+def _signature(subscriptions: Iterable[Subscription]) -> _Signature:
+    return frozenset(
+        (each.topic, each.expression_type or "TAG", each.sub_string) for each in subscriptions
+    )
+
+
+def _report_differences(state: ConsumerGroup) -> None:
+    by_signature: dict[_Signature, str] = {}
+    for member in state.members.values():
+        if member.signature is not None:
+            by_signature.setdefault(member.signature, member.client.client_id)
+    if len(by_signature) < 2:
+        if state.reported:
+            logger.info("members of a group agree again: group=%s", state.name)
+        state.reported = False
+        return
+    state.reported = True
+    common = frozenset.intersection(*by_signature)
+    for signature, client_id in by_signature.items():
+        odd = "; ".join(
+            f"{topic} {kind} {text}" for topic, kind, text in sorted(signature - common)
+        )
+        logger.warning(
+            "members of a group subscribe differently, messages will be missed: "
+            "group=%s client=%s only_here=%s",
+            state.name,
+            client_id,
+            odd or "nothing",
+        )

@@ -1,0 +1,199 @@
+"""Consumer offsets: where each group goes on in each queue.
+
+Rows are named ``topic@group``; a legal name holds no ``@``. A commit overwrites, also downwards.
+A reset by an administrator waits here for the next pull of the queue; until then commits of that
+queue are ignored, because they come from a consumer that does not know of the reset yet.
+
+Beside the offsets stands how far each group has pulled, for statistics; it is not saved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from rocketpost.codec.bodies.offset import (
+    decode_offset_table,
+    encode_offset_row,
+    encode_offset_table,
+)
+from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model import names
+from rocketpost.model.clock import Clock
+from rocketpost.model.topic import DataVersion
+
+logger = logging.getLogger(__name__)
+
+NO_OFFSET: Final = -1
+COMMITS_A_VERSION: Final = 500
+
+
+class _Row:
+    """The offsets of one group in one topic, and their text as long as it is true."""
+
+    __slots__ = ("offsets", "text")
+
+    def __init__(self, offsets: dict[int, int]) -> None:
+        self.offsets = offsets
+        self.text: bytes | None = None
+
+
+class OffsetTable:
+    """The consumer offsets of one broker. Owned by the event loop."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[str, _Row] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[tuple[str, int], int] = {}
+        self._commits = 0
+        self.version = DataVersion()
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        """Set an offset; return False, changing nothing, while a reset of the queue is pending."""
+        key = f"{topic}@{group}"
+        if self._resets and (key, queue_id) in self._resets:
+            return False
+        self._put(key, queue_id, offset)
+        return True
+
+    def query(self, topic: str, group: str, queue_id: int) -> int:
+        """Return the offset at which the group goes on, ``NO_OFFSET`` if none is known."""
+        row = self._rows.get(f"{topic}@{group}")
+        return NO_OFFSET if row is None else row.offsets.get(queue_id, NO_OFFSET)
+
+    def note_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Remember up to where the group has been given messages."""
+        key = f"{topic}@{group}"
+        row = self._pulled.get(key)
+        if row is None:
+            row = self._pulled[key] = {}
+        row[queue_id] = offset
+
+    def pulled(self, topic: str, group: str, queue_id: int) -> int:
+        """Return up to where the group has been given messages, ``NO_OFFSET`` if not known."""
+        return self._pulled.get(f"{topic}@{group}", {}).get(queue_id, NO_OFFSET)
+
+    def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set an offset that the group's consumer must take over with its next pull."""
+        key = f"{topic}@{group}"
+        self._put(key, queue_id, offset)
+        self._resets[key, queue_id] = offset
+
+    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Return a pending reset and forget it; None if there is none."""
+        if not self._resets:  # Nearly always; every pull asks.
+            return None
+        return self._resets.pop((f"{topic}@{group}", queue_id), None)
+
+    def row(self, topic: str, group: str) -> dict[int, int]:
+        """Return a copy of what a group has committed in a topic, by queue."""
+        row = self._rows.get(f"{topic}@{group}")
+        return {} if row is None else dict(row.offsets)
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics in which the group has offsets."""
+        return [topic for topic, owner in self._names() if owner == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets in the topic."""
+        return [group for owner, group in self._names() if owner == topic]
+
+    @property
+    def groups(self) -> list[str]:
+        """Every group that has an offset anywhere."""
+        return list(dict.fromkeys(group for _, group in self._names()))
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let ``target`` go on in ``topic`` exactly where ``source`` is."""
+        row = self._rows.get(f"{topic}@{source}")
+        if row is not None:
+            self._rows[f"{topic}@{target}"] = _Row(dict(row.offsets))
+            self._changed()
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget every offset in the topic."""
+        self._forget(f"{topic}@{group}" for group in self.groups_of(topic))
+        prefix = f"{topic}@"
+        self._forget_volatile([key for key in self._pulled if key.startswith(prefix)])
+
+    def forget_group(self, group: str) -> None:
+        """Forget every offset of the group."""
+        self._forget(f"{topic}@{group}" for topic in self.topics_of(group))
+        suffix = f"@{group}"
+        self._forget_volatile([key for key in self._pulled if key.endswith(suffix)])
+
+    def body(self) -> bytes:
+        """Return the body of GET_ALL_CONSUMER_OFFSET."""
+        return encode_offset_table(self.version, self._texts())
+
+    def to_json(self) -> bytes:
+        """Return the text of ``consumerOffset.json``."""
+        return encode_offset_table(self.version, self._texts(), lines=True)
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``consumerOffset.json`` says; rows that name nothing legal are dropped.
+
+        Raises:
+            StoreError: The text is not an offset table.
+        """
+        try:
+            body = decode_offset_table(data)
+        except RemoteProtocolError as error:
+            raise StoreError(f"consumerOffset.json cannot be read: {error}") from None
+        for key, offsets in body.offset_table.items():
+            topic, _, group = key.partition("@")
+            if names.topic_problem(topic.replace("+", "_")) or names.group_problem(group):
+                logger.warning("offsets dropped: row=%r reason=not topic@group", key)
+                continue
+            good = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
+            self._rows[key] = _Row(good)
+        self.version = body.data_version
+
+    def _put(self, key: str, queue_id: int, offset: int) -> None:
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = _Row({})
+        before = row.offsets.get(queue_id, NO_OFFSET)
+        if before == offset:
+            return
+        if offset < before:
+            logger.info(
+                "offset moved back: row=%s queue=%s from=%s to=%s", key, queue_id, before, offset
+            )
+        row.offsets[queue_id] = offset
+        row.text = None
+        self.revision += 1
+        self._commits += 1
+        if self._commits % COMMITS_A_VERSION == 0:
+            self.version = self.version.next(self._clock.now_ms())
+
+    def _forget(self, keys: Iterator[str]) -> None:
+        for key in keys:
+            del self._rows[key]
+            self._forget_volatile([key])
+            self._changed()
+
+    def _forget_volatile(self, keys: list[str]) -> None:
+        for key in keys:
+            self._pulled.pop(key, None)
+            for reset in [each for each in self._resets if each[0] == key]:
+                del self._resets[reset]
+
+    def _changed(self) -> None:
+        self.revision += 1
+        self.version = self.version.next(self._clock.now_ms())
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        for key in self._rows:
+            topic, _, group = key.partition("@")
+            yield topic, group
+
+    def _texts(self) -> Iterator[tuple[str, bytes]]:
+        for key, row in self._rows.items():
+            if row.text is None:
+                row.text = encode_offset_row(row.offsets)
+            yield key, row.text

@@ -1,0 +1,72 @@
+"""Locks on queues: which client of an orderly group may consume which queue just now.
+
+A lock lives for a minute after its last renewal, then anyone in the group may take it. Locks are in
+memory only: after a restart the clients take them again within their 20 s round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocketpost.model.clock import Clock
+from rocketpost.model.route import MessageQueue
+
+LOCK_MS: Final = 60_000
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    expires_ms: int
+
+
+class QueueLocks:
+    """The lock table of one broker. Owned by the event loop."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Take or renew locks; return the queues that the client holds now."""
+        now_ms = self._clock.now_ms()
+        mine = _Lock(client_id, now_ms + LOCK_MS)
+        locks = self._groups.setdefault(group, {})
+        held = []
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None or lock.client_id == client_id or lock.expires_ms <= now_ms:
+                locks[queue] = mine
+                held.append(queue)
+        if not locks:
+            del self._groups[group]
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Free the queues among ``queues`` that the client holds."""
+        locks = self._groups.get(group, {})
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del locks[queue]
+        if not locks:
+            self._groups.pop(group, None)
+
+    def holds_locks(self, group: str) -> bool:
+        """Whether the group consumes in order just now."""
+        locks = self._groups.get(group)
+        if locks is None:
+            return False
+        now_ms = self._clock.now_ms()
+        return any(lock.expires_ms > now_ms for lock in locks.values())
+
+    def expire(self) -> None:
+        """Forget locks that ran out."""
+        now_ms = self._clock.now_ms()
+        for group, locks in list(self._groups.items()):
+            for queue in [queue for queue, lock in locks.items() if lock.expires_ms <= now_ms]:
+                del locks[queue]
+            if not locks:
+                del self._groups[group]

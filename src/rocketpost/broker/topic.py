@@ -1,0 +1,340 @@
+"""The topics of one broker: which there are, who may make them, how many queues they have.
+
+Queue numbers. ``writeQueueNums`` says where producers may write, ``readQueueNums`` which queues
+consumers are given. To shrink a topic, lower the write number, wait until the tail queues are
+drained, then lower the read number. A step out of order is done as asked, as in RocketMQ, because
+nothing is lost by it, but the answer and the log say which queues nobody reads (ADR 0010).
+
+Every change gives the table a new :class:`DataVersion` and is told to ``on_change``, by which the
+server saves the table and registers it with the name servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.broker.attributes import (
+    MESSAGE_TYPE,
+    MIXED,
+    TOPIC_ATTRIBUTES,
+    changed_attributes,
+)
+from rocketpost.codec.bodies.topic import TopicTableBody, decode_topic_table, encode_topic_table
+from rocketpost.codec.faults import InvalidParameter, SystemError_, TopicNotExist
+from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model import names
+from rocketpost.model.clock import Clock
+from rocketpost.model.topic import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+)
+
+QUEUE_COUNT_MAX: Final = 65_536
+"""More queues than this would not fit into one answer about the topic."""
+
+TOPIC_COUNT_MAX: Final = 65_536
+"""More topics than this would not fit into one registration with a name server."""
+
+PERM_MAX: Final = 7
+_READ_WRITE: Final = PERM_READ | PERM_WRITE
+_INHERITED: Final = _READ_WRITE | PERM_INHERIT
+_FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+_SYS_FLAG_MAX: Final = 3
+UNIT: Final = 1
+UNIT_SUBSCRIBED: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRules:
+    """What of the broker's settings concerns topics."""
+
+    auto_create: bool = True
+    default_queue_count: int = 8
+    cluster_topic: bool = True
+    broker_topic: bool = True
+    trace_topic: str | None = None
+    """The trace topic, if the broker makes it at start."""
+
+
+class Updated(NamedTuple):
+    """A topic before and after an update; ``before`` is None if it is new."""
+
+    before: TopicConfig | None
+    after: TopicConfig
+
+
+class TopicTable:
+    """The topics of one broker. Owned by the event loop.
+
+    Args:
+        on_change: Called with the topic's name after each creation, update and deletion.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        cluster_name: str,
+        broker_name: str,
+        rules: TopicRules | None = None,
+        on_change: Callable[[str], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._configs: dict[str, TopicConfig] = {}
+        self._on_change = on_change
+        self.rules = rules or TopicRules()
+        self.version = DataVersion()
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+        self._builtin = {
+            config.topic_name: config
+            for config in _builtin_topics(cluster_name, broker_name, self.rules)
+        }
+
+    @property
+    def configs(self) -> Mapping[str, TopicConfig]:
+        """Every topic by name."""
+        return self._configs
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return a topic's configuration, or None."""
+        return self._configs.get(topic)
+
+    @property
+    def system_topics(self) -> frozenset[str]:
+        """The topics that the system keeps for itself, whether they exist yet or not."""
+        return names.SYSTEM_TOPICS | self._builtin.keys()
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the system keeps this topic for itself."""
+        return topic in self._builtin or names.is_system_topic(topic)
+
+    def require(self, topic: str) -> TopicConfig:
+        """Return a topic's configuration.
+
+        Raises:
+            TopicNotExist: There is no such topic here.
+        """
+        config = self._configs.get(topic)
+        if config is None:
+            raise TopicNotExist(f"the topic {topic!r} does not exist on this broker")
+        return config
+
+    def add_builtin(self) -> None:
+        """Add the built-in topics; TBW102 and the like follow today's settings."""
+        for config in self._builtin.values():
+            self._store(config)
+        if not self.rules.auto_create:
+            self._discard(names.AUTO_CREATE_TOPIC)
+
+    def update(self, wanted: TopicConfig) -> Updated:
+        """Create or change a topic; keys of ``wanted.attributes`` are signed, ``+k`` or ``-k``.
+
+        Raises:
+            InvalidParameter: The name, a number or a bit is not allowed.
+            SystemError_: An attribute is not allowed.
+        """
+        self._check(wanted)
+        before = self._configs.get(wanted.topic_name)
+        attributes = changed_attributes(
+            TOPIC_ATTRIBUTES, before.attributes if before else None, wanted.attributes
+        )
+        after = msgspec.structs.replace(wanted, attributes=attributes)
+        self._store(after)
+        return Updated(before, after)
+
+    def check_all(self, wanted: Iterable[TopicConfig]) -> None:
+        """Check several updates before the first is made, so that all are or none.
+
+        Raises:
+            InvalidParameter: As :meth:`update`.
+            SystemError_: As :meth:`update`.
+        """
+        for config in wanted:
+            self._check(config)
+            before = self._configs.get(config.topic_name)
+            current = before.attributes if before else None
+            changed_attributes(TOPIC_ATTRIBUTES, current, config.attributes)
+
+    def create_on_send(
+        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool = False
+    ) -> TopicConfig | None:
+        """Return ``topic``, made after ``template`` if need be; None when that is not allowed.
+
+        Raises:
+            InvalidParameter: The name is not legal.
+        """
+        existing = self._configs.get(topic)
+        if existing is not None:
+            return existing
+        if problem := names.topic_problem(topic):
+            raise InvalidParameter(problem)
+        model = self._configs.get(template)
+        closed = template == names.AUTO_CREATE_TOPIC and not self.rules.auto_create
+        if model is None or closed or not model.perm & PERM_INHERIT:
+            return None
+        count = max(1, min(queue_nums, model.write_queue_nums))
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=model.perm & ~PERM_INHERIT,
+            topic_sys_flag=UNIT if unit_mode else 0,
+            topic_filter_type=model.topic_filter_type,
+        )
+        self._store(config)
+        return config
+
+    def create_internal(
+        self, topic: str, *, queue_nums: int, order: bool = False, unit: bool = False
+    ) -> TopicConfig:
+        """Return a retry or dead-letter topic, made if need be; only its order flag may change.
+
+        Raises:
+            InvalidParameter: The name is not legal.
+        """
+        config = self._configs.get(topic)
+        if config is None:
+            if problem := names.topic_problem(topic):
+                raise InvalidParameter(problem)
+            count = min(max(1, queue_nums), QUEUE_COUNT_MAX)
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=count,
+                write_queue_nums=count,
+                order=order,
+                topic_sys_flag=UNIT_SUBSCRIBED if unit else 0,
+            )
+        elif config.order != order:
+            config = msgspec.structs.replace(config, order=order)
+        self._store(config)
+        return config
+
+    def mark_ordered(self, ordered: Iterable[str]) -> None:
+        """Set the order flag of exactly the topics that the name servers list as ordered."""
+        wanted = frozenset(ordered)
+        for config in list(self._configs.values()):
+            if config.order != (config.topic_name in wanted):
+                self._store(msgspec.structs.replace(config, order=not config.order))
+
+    def delete(self, topic: str) -> TopicConfig | None:
+        """Forget a topic; return what it was, None if there was none.
+
+        Raises:
+            InvalidParameter: The name is not legal, or the system needs the topic.
+        """
+        self._check_name(topic)
+        return self._discard(topic)
+
+    def touch(self) -> None:
+        """Give the table a new version although no topic changed: the broker's permission did."""
+        self._changed("")
+
+    def body(self) -> TopicTableBody:
+        """Return the table as name servers, slaves and tools read it."""
+        return TopicTableBody(data_version=self.version, topic_config_table=self._configs)
+
+    def to_json(self) -> bytes:
+        """Return the text of ``topics.json``."""
+        return msgspec.json.format(encode_topic_table(self.body(), mappings=False), indent=2)
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``topics.json`` says; names that are not legal are refused.
+
+        Raises:
+            StoreError: The text is not a topic table.
+        """
+        try:
+            body = decode_topic_table(data)
+        except RemoteProtocolError as error:
+            raise StoreError(f"topics.json cannot be read: {error}") from None
+        for name, config in body.topic_config_table.items():
+            if problem := _name_problem(name):
+                raise StoreError(f"topics.json cannot be used: {problem}")
+            self._configs[name] = msgspec.structs.replace(config, topic_name=name)
+        self.version = body.data_version
+
+    def _check_name(self, topic: str) -> None:
+        if problem := names.topic_problem(topic):
+            raise InvalidParameter(problem)
+        if self.is_system(topic):
+            raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
+
+    def _check(self, wanted: TopicConfig) -> None:
+        self._check_name(wanted.topic_name)
+        for key, count in (
+            ("readQueueNums", wanted.read_queue_nums),
+            ("writeQueueNums", wanted.write_queue_nums),
+        ):
+            if not 1 <= count <= QUEUE_COUNT_MAX:
+                raise InvalidParameter(f"{key}={count} must be between 1 and {QUEUE_COUNT_MAX}")
+        if not 0 <= wanted.perm <= PERM_MAX:
+            raise InvalidParameter(f"perm={wanted.perm} must be between 0 and {PERM_MAX}")
+        if wanted.topic_filter_type not in _FILTER_TYPES:
+            raise InvalidParameter(
+                f"topicFilterType={wanted.topic_filter_type!r} takes SINGLE_TAG or MULTI_TAG"
+            )
+        if not 0 <= wanted.topic_sys_flag <= _SYS_FLAG_MAX:
+            raise InvalidParameter(f"topicSysFlag={wanted.topic_sys_flag} takes 0 to 3")
+        if wanted.attributes.get("+" + MESSAGE_TYPE) == MIXED:
+            raise InvalidParameter(f"{MESSAGE_TYPE}={MIXED} is not enabled on this broker")
+
+    def _store(self, config: TopicConfig) -> None:
+        name = config.topic_name
+        if self._configs.get(name) == config:
+            return
+        if name not in self._configs and len(self._configs) >= TOPIC_COUNT_MAX:
+            raise SystemError_(f"this broker has {TOPIC_COUNT_MAX} topics and takes no more")
+        self._configs[name] = config
+        self._changed(name)
+
+    def _discard(self, topic: str) -> TopicConfig | None:
+        config = self._configs.pop(topic, None)
+        if config is not None:
+            self._changed(topic)
+        return config
+
+    def _changed(self, topic: str) -> None:
+        self.version = self.version.next(self._clock.now_ms())
+        self.revision += 1
+        if self._on_change is not None:
+            self._on_change(topic)
+
+
+def _name_problem(name: str) -> str | None:
+    # Java builds names with a plus sign for retries of POP; they occur in its files only.
+    return names.topic_problem(name.replace("+", "_"))
+
+
+def _builtin_topics(cluster: str, broker: str, rules: TopicRules) -> list[TopicConfig]:
+    def topic(name: str, count: int, perm: int = _READ_WRITE) -> TopicConfig:
+        return TopicConfig(
+            topic_name=name, read_queue_nums=count, write_queue_nums=count, perm=perm
+        )
+
+    topics = [
+        topic(names.SELF_TEST_TOPIC, 1),
+        topic(names.BENCHMARK_TOPIC, 1024),
+        topic(cluster, 16, _INHERITED if rules.cluster_topic else PERM_INHERIT),
+        topic(broker, 1, _INHERITED if rules.broker_topic else PERM_INHERIT),
+        topic(names.OFFSET_MOVED_TOPIC, 1),
+        topic(names.SCHEDULE_TOPIC, 18),
+        topic(f"{cluster}_REPLY_TOPIC", 1),
+        topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+        topic(names.HALF_TOPIC, 1),
+        topic(names.OP_HALF_TOPIC, 1),
+        topic("rmq_sys_wheel_timer", 1),
+    ]
+    if rules.auto_create:
+        topics.append(topic(names.AUTO_CREATE_TOPIC, rules.default_queue_count, _INHERITED))
+    if rules.trace_topic is not None:
+        topics.append(topic(rules.trace_topic, 1))
+    return topics

@@ -1,0 +1,83 @@
+"""JSON bodies about consumer groups: the table of a broker, lists of names, subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.lenient_json import encode
+from rocketpost.model.group import GroupConfig, Subscription
+from rocketpost.model.topic import DataVersion
+
+
+class GroupTableBody(msgspec.Struct, rename="camel", kw_only=True):
+    """Every group of a broker, which topics are forbidden to it, and the table's version."""
+
+    data_version: DataVersion = DataVersion()
+    forbidden_table: dict[str, dict[str, int]] = {}
+    subscription_group_table: dict[str, GroupConfig] = {}
+
+
+class GroupNames(msgspec.Struct, rename="camel"):
+    """The groups that read a topic."""
+
+    group_list: list[str] = []
+
+
+class GroupForbidden(msgspec.Struct, rename="camel", kw_only=True):
+    """Whether a group may read a topic."""
+
+    group: str
+    readable: bool
+    topic: str
+
+
+class GroupSubscription(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What a group wants of a topic; without a subscription it is not online."""
+
+    group: str
+    subscription_data: Subscription | None = None
+    topic: str | None = None
+
+
+class _GroupConfigs(msgspec.Struct, rename="camel"):
+    group_config_list: list[GroupConfig] = []
+
+
+def encode_group_table(body: GroupTableBody) -> bytes:
+    """Return the text of a group table."""
+    return encode(body)
+
+
+def decode_group_table(data: bytes | memoryview) -> GroupTableBody:
+    """Read a group table, from the wire or from a file.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return decode_body(data, GroupTableBody)
+
+
+def decode_group_config(data: bytes | memoryview) -> GroupConfig:
+    """Read one group's configuration.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return decode_body(data, GroupConfig)
+
+
+def decode_group_configs(data: bytes | memoryview) -> list[GroupConfig]:
+    """Read the groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
+
+    Raises:
+        RemoteProtocolError: The body is not such a list.
+    """
+    return decode_body(data, _GroupConfigs).group_config_list
+
+
+def encode_group_configs(configs: Iterable[GroupConfig]) -> bytes:
+    """Return the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+    return encode(_GroupConfigs(list(configs)))

@@ -1,0 +1,193 @@
+"""JSON bodies about offsets, in the forms that Java writes and Go takes apart by hand.
+
+Queue ids as map keys are bare integers, ``{0:5}``; queues as map keys are object literals,
+``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``. Both are compact: one space breaks Go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from rocketpost.codec.bodies.leniency import decode_body, fill
+from rocketpost.codec.bodies.topic import by_queue, decode_object, queue_key
+from rocketpost.codec.lenient_json import encode, members
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.topic import DataVersion
+
+
+class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
+    """Every consumer offset of a broker: ``topic@group`` to queue id to next offset."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[str, dict[int, int]] = {}
+
+
+class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """How far a group has come in one queue."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    last_timestamp: int = 0
+    pull_offset: int = 0
+
+
+class ConsumeState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group has come, and how many messages a second it takes."""
+
+    queues: dict[MessageQueue, QueueProgress]
+    consume_tps: float = 0.0
+
+
+class TimeSpan(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The times between which a queue's messages lie, and where the group stands among them."""
+
+    consume_time_stamp: int
+    delay_time: int
+    max_time_stamp: int
+    message_queue: MessageQueue
+    min_time_stamp: int
+
+
+class TimeSpans(msgspec.Struct, rename="camel"):
+    """Answer to QUERY_CONSUME_TIME_SPAN."""
+
+    consume_time_span_set: list[TimeSpan]
+
+
+class BrokerConsumeState(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of every group of a broker: one entry per group, one state per topic."""
+
+    broker_addr: str
+    groups: list[tuple[str, list[ConsumeState]]]
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+def encode_offset_row(row: Mapping[int, int]) -> bytes:
+    """Return ``{0:5,1:6}``: queue ids to offsets, keys bare."""
+    return b"{%b}" % b",".join(b"%d:%d" % item for item in row.items())
+
+
+def encode_offset_table(
+    version: DataVersion, rows: Iterable[tuple[str, bytes]], *, lines: bool = False
+) -> bytes:
+    """Return an offset table of rows that :func:`encode_offset_row` made.
+
+    Args:
+        version: The version of the table.
+        rows: Key and text of each row.
+        lines: One row a line, for a file that people may open.
+    """
+    start, between, end = (b"\n\t", b",\n\t", b"\n") if lines else (b"", b",", b"")
+    texts = between.join(encode(key) + b":" + text for key, text in rows)
+    return b'{"dataVersion":%b,"offsetTable":{%b%b%b}}' % (encode(version), start, texts, end)
+
+
+def decode_offset_table(data: bytes | memoryview) -> OffsetTableBody:
+    """Read an offset table with bare or quoted queue ids, from the wire or from a file.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return decode_body(data, OffsetTableBody)
+
+
+def encode_consume_state(state: ConsumeState) -> bytes:
+    """Return the body of GET_CONSUME_STATS."""
+    table = members((queue_key(queue), encode(value)) for queue, value in state.queues.items())
+    return b'{"consumeTps":%b,"offsetTable":%b}' % (encode(state.consume_tps), bytes(table))
+
+
+def decode_consume_state(data: bytes | memoryview) -> ConsumeState:
+    """Read the body of GET_CONSUME_STATS.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return _consume_state(decode_object(data))
+
+
+def encode_broker_consume_state(state: BrokerConsumeState) -> bytes:
+    """Return the body of GET_BROKER_CONSUME_STATS."""
+    groups = [
+        bytes(members([(encode(group), b"[%b]" % b",".join(map(encode_consume_state, states)))]))
+        for group, states in state.groups
+    ]
+    return b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}' % (
+        encode(state.broker_addr),
+        b",".join(groups),
+        state.total_diff,
+        state.total_inflight_diff,
+    )
+
+
+def decode_broker_consume_state(data: bytes | memoryview) -> BrokerConsumeState:
+    """Read the body of GET_BROKER_CONSUME_STATS.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    plain = decode_object(data)
+    groups = fill(list[dict[str, list[dict[str, object]]]], plain.get("consumeStatsList", []))
+    return BrokerConsumeState(
+        broker_addr=fill(str, plain.get("brokerAddr", "")),
+        groups=[
+            (group, [_consume_state(each) for each in states])
+            for entry in groups
+            for group, states in entry.items()
+        ],
+        total_diff=fill(int, plain.get("totalDiff", 0)),
+        total_inflight_diff=fill(int, plain.get("totalInflightDiff", 0)),
+    )
+
+
+def encode_queue_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Return the table of a reset, in the form that Java and Go read."""
+    table = members((queue_key(queue), b"%d" % offset) for queue, offset in offsets.items())
+    return b'{"offsetTable":%b}' % bytes(table)
+
+
+def encode_queue_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Return the table of a reset in the form that C++ reads."""
+    entries = [
+        {
+            "brokerName": queue.broker_name,
+            "offset": offset,
+            "queueId": queue.queue_id,
+            "topic": queue.topic,
+        }
+        for queue, offset in offsets.items()
+    ]
+    return encode({"offsetTable": entries})
+
+
+def decode_queue_offsets(data: bytes | memoryview) -> dict[MessageQueue, int]:
+    """Read the table of a reset in either form.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    table = decode_object(data).get("offsetTable", {})
+    if isinstance(table, list):
+        entries = fill(list[dict[str, object]], table)
+        return {fill(MessageQueue, entry): fill(int, entry.get("offset", -1)) for entry in entries}
+    return {queue: fill(int, value) for queue, value in by_queue(table).items()}
+
+
+def encode_correction(offsets: Mapping[int, int]) -> bytes:
+    """Return the body of QUERY_CORRECTION_OFFSET."""
+    return b'{"correctionOffsets":%b}' % encode_offset_row(offsets)
+
+
+def _consume_state(plain: dict[str, object]) -> ConsumeState:
+    queues = by_queue(plain.get("offsetTable", {}))
+    try:
+        return ConsumeState(
+            queues={queue: fill(QueueProgress, value) for queue, value in queues.items()},
+            consume_tps=fill(float, plain.get("consumeTps", 0.0)),
+        )
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(f"bad consume stats: {error}") from None

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.broker.attributes import TOPIC_ATTRIBUTES, changed_attributes, parse_changes
+from rocketpost.codec.faults import SystemError_
+
+
+def test_changes_are_read_with_their_signs() -> None:
+    assert parse_changes(" +message.type=FIFO , -reserve.time ") == {
+        "+message.type": "FIFO",
+        "-reserve.time": "",
+    }
+    assert parse_changes(None) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["message.type=FIFO", "+message.type", "-a=b", "+=x", "-", "+a=1,+a=2"]
+)
+def test_text_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(SystemError_):
+        parse_changes(text)
+
+
+def test_creation_only_sets() -> None:
+    made = changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "BatchCQ"})
+    assert made == {"queue.type": "BatchCQ"}
+    with pytest.raises(SystemError_, match="only being created"):
+        changed_attributes(TOPIC_ATTRIBUTES, None, {"-message.type": ""})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"+colour": "red"}, "unknown attribute"),
+        ({"+message.type": "LOUD"}, "takes"),
+        ({"+reserve.time": "-2"}, "whole number"),
+        ({"+reserve.time": "soon"}, "whole number"),
+        ({"+queue.type": "SimpleCQ"}, "fixed"),
+        ({"-queue.type": ""}, "fixed"),
+        ({"-reserve.time": ""}, "not set"),
+        ({"message.type": "FIFO"}, "must be given once"),
+        ({"+message.type": "FIFO", "-message.type": ""}, "must be given once"),
+    ],
+)
+def test_changes_that_are_not_allowed(changes: dict[str, str], reason: str) -> None:
+    current = {"queue.type": "BatchCQ"}
+    with pytest.raises(SystemError_, match=reason):
+        changed_attributes(TOPIC_ATTRIBUTES, current, changes)
+    assert current == {"queue.type": "BatchCQ"}
+
+
+def test_changeable_attributes_change_and_go() -> None:
+    current = {"message.type": "NORMAL", "queue.type": "BatchCQ"}
+    changes = {"-message.type": "", "+reserve.time": "-1", "+queue.type": "BatchCQ"}
+    assert changed_attributes(TOPIC_ATTRIBUTES, current, changes) == {
+        "queue.type": "BatchCQ",
+        "reserve.time": "-1",
+    }
