@@ -1,0 +1,236 @@
+"""Connections over real sockets on the loopback: pairing, batching, back-pressure, bad bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
+from rocketpost.errors import ConnectionLost, RequestTimeout
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.connector import Connector, split_address
+from rocketpost.transport.listener import Listener
+
+
+class Echo:
+    """A server that answers with the request's body, unless told to keep quiet."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.lost: list[Connection] = []
+        self.requests: list[Command] = []
+        self.quiet = False
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self.requests.append(command)
+        if connection not in self.connections:
+            self.connections.append(connection)
+        if command.is_oneway or self.quiet:
+            return
+        head = encode_response(command, fields={"n": "1"}, body_bytes=len(command.body))
+        connection.answer(head, command.body)
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+async def listener(echo: Echo) -> AsyncIterator[Listener]:
+    listener = Listener(on_request=echo.on_request, on_lost=echo.lost.append)
+    await listener.start("127.0.0.1", 0)
+    yield listener
+    await listener.stop()
+
+
+@pytest.fixture
+async def connector() -> AsyncIterator[Connector]:
+    def refuse(connection: Connection, command: Command) -> None:
+        connection.answer(encode_response(command, 3, remark="no"))
+
+    connector = Connector(on_request=refuse)
+    yield connector
+    await connector.close()
+
+
+async def connect(listener: Listener, connector: Connector) -> Connection:
+    return await connector.connect(f"127.0.0.1:{listener.port}")
+
+
+@pytest.mark.parametrize("encoding", [0, BINARY])
+async def test_many_requests_on_one_connection(
+    listener: Listener, connector: Connector, encoding: int
+) -> None:
+    connection = await connect(listener, connector)
+    responses = await asyncio.gather(
+        *[connection.request(10, body=b"%d" % n, timeout=5, encoding=encoding) for n in range(500)]
+    )
+    assert [r.body for r in responses] == [b"%d" % n for n in range(500)]
+    assert {r.encoding for r in responses} == {encoding}
+    assert await connect(listener, connector) is connection
+
+
+async def test_a_server_asks_its_client_in_the_clients_encoding(
+    listener: Listener, connector: Connector, echo: Echo
+) -> None:
+    connection = await connect(listener, connector)
+    await connection.request(10, timeout=5, encoding=BINARY)
+    (server_side,) = echo.connections
+    response = await server_side.request(40, timeout=5)
+    assert response.code == 3
+    assert response.encoding == BINARY
+    # POP's codes do not fit the binary header.
+    response = await server_side.request(200050, timeout=5)
+    assert response.encoding == 0
+
+
+async def test_oneway_gets_no_answer(listener: Listener, connector: Connector, echo: Echo) -> None:
+    connection = await connect(listener, connector)
+    connection.send_oneway(15, fields={"a": "b"}, body=[b"x", b"y"])
+    await connection.request(10, timeout=5)
+    assert [c.code for c in echo.requests] == [15, 10]
+    assert echo.requests[0].body == b"xy"
+
+
+async def test_no_answer_in_time(listener: Listener, connector: Connector, echo: Echo) -> None:
+    echo.quiet = True
+    connection = await connect(listener, connector)
+    with pytest.raises(RequestTimeout, match="request 10 in 0.01 s"):
+        await connection.request(10, timeout=0.01)
+    echo.quiet = False
+    assert (await connection.request(11, timeout=5)).body == b""
+
+
+async def test_a_lost_connection_fails_whoever_waits(
+    listener: Listener, connector: Connector, echo: Echo
+) -> None:
+    echo.quiet = True
+    connection = await connect(listener, connector)
+    waiting = asyncio.ensure_future(connection.request(10, timeout=5))
+    while not echo.connections:
+        await asyncio.sleep(0)
+    echo.connections[0].abort()
+    with pytest.raises(ConnectionLost, match="was lost"):
+        await waiting
+    with pytest.raises(ConnectionLost, match="closed"):
+        await connection.request(10, timeout=5)
+    with pytest.raises(ConnectionLost, match="closed"):
+        connection.send_oneway(10)
+    again = await connect(listener, connector)
+    assert again is not connection
+    assert echo.lost
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">iI", 2**31 - 1, 0),
+        struct.pack(">iI", 6, 2) + b"[]",
+        struct.pack(">iI", 6, 7 << 24 | 2) + b"{}",
+        struct.pack(">iI", 6, 1 << 24 | 2) + b"\x00\x01",
+    ],
+)
+async def test_bad_bytes_close_the_connection_and_name_the_peer(
+    listener: Listener, connector: Connector, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    port = writer.get_extra_info("sockname")[1]
+    with caplog.at_level(logging.WARNING):
+        writer.write(data)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+    writer.close()
+    assert f"peer=127.0.0.1:{port}" in caplog.text
+    good = await connect(listener, connector)
+    assert (await good.request(10, timeout=5)).code == 0
+
+
+async def test_a_peer_that_does_not_read_is_cut_off(echo: Echo) -> None:
+    made: list[Connection] = []
+
+    def make() -> Connection:
+        return Connection(
+            on_request=echo.on_request, on_made=made.append, write_bytes_max=8 * 1024 * 1024
+        )
+
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    while not made:
+        await asyncio.sleep(0)
+    block = bytes(1024 * 1024)
+    async with asyncio.timeout(20):
+        while made[0].is_open:
+            made[0].send(block)
+            await asyncio.sleep(0)
+    await made[0].wait_closed()
+    writer.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_unanswered_requests_stop_the_reading(echo: Echo) -> None:
+    echo.quiet = True
+    made: list[Connection] = []
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: Connection(on_request=echo.on_request, on_made=made.append, pending_max=3),
+        "127.0.0.1",
+        0,
+    )
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    for n in range(5):
+        writer.write(encode_command(10, opaque=n))
+    async with asyncio.timeout(5):
+        while len(echo.requests) < 5:
+            await asyncio.sleep(0.001)
+    writer.write(encode_command(10, opaque=99))
+    await writer.drain()
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+    assert len(echo.requests) == 5
+    for command in list(echo.requests):
+        made[0].answer(encode_response(command))
+    async with asyncio.timeout(5):
+        while len(echo.requests) < 6:
+            await asyncio.sleep(0.001)
+    writer.close()
+    made[0].abort()
+    await made[0].wait_closed()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_idle_connections_are_closed(echo: Echo) -> None:
+    listener = Listener(on_request=echo.on_request, idle_seconds=0.02)
+    await listener.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    await listener.stop()
+
+
+async def test_nobody_there(connector: Connector, unused_tcp_port: int) -> None:
+    with pytest.raises(ConnectionLost, match="cannot connect"):
+        await connector.connect(f"127.0.0.1:{unused_tcp_port}")
+    connector.drop(f"127.0.0.1:{unused_tcp_port}")
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "host:x", ":1", "host:0", "h:99999"])
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ConnectionLost, match="is not host:port"):
+        split_address(address)
+
+
+def test_addresses() -> None:
+    assert split_address(" a.b:9876") == ("a.b", 9876)
+    assert split_address("[::1]:9876") == ("::1", 9876)
