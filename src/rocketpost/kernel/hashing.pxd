@@ -17,3 +17,5 @@ cpdef unsigned int index_hash(str text)
 
 @cython.locals(h=cython.ulonglong)
 cpdef unsigned int index_hash_after(unsigned int state, str text)
+
+cpdef list index_hashes_after(unsigned int state, object texts)

@@ -12,6 +12,8 @@ Wrapping is done with a mask, so that both builds agree.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _PLAIN = __file__.endswith((".py", ".pyc"))
 
 _MASK = 0xFFFF_FFFF
@@ -76,3 +78,20 @@ def index_hash_after(state: int, text: str) -> int:
     if h & _SIGN:
         h = (_MASK + 1 - h) & (_SIGN - 1)
     return h
+
+
+def index_hashes_after(state: int, texts: Iterable[str]) -> list[int]:
+    """Return :func:`index_hash_after` of each text; one call, since calls cost more than hashing."""
+    hashes: list[int] = []
+    for text in texts:
+        if _PLAIN and _SHORT < len(text) <= _BLOCK and text.isascii():
+            n = int.from_bytes(text.encode("ascii"), "big")
+            n -= (n >> 8 & _LANES_8) * _FOLD_8
+            n -= (n >> 16 & _LANES_16) * _FOLD_16
+            n -= (n >> 32 & _LANES_32) * _FOLD_32
+            n -= (n >> 64 & _LANES_64) * _FOLD_64
+            h = (state * _POWERS[len(text)] + (n >> 128) * _FOLD_128 + n) & _MASK
+            hashes.append(h if h < _SIGN else (_MASK + 1 - h) & (_SIGN - 1))
+        else:
+            hashes.append(index_hash_after(state, text))
+    return hashes

@@ -30,7 +30,7 @@ from typing import Final
 from zlib import crc32
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
-from rocketpost.kernel.hashing import extend_state, index_hash_after
+from rocketpost.kernel.hashing import extend_state, index_hash_after, index_hashes_after
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import FileSystem, write_all
@@ -106,7 +106,7 @@ class KeyIndex:
         state = self._topic_states.get(topic)
         if state is None:
             state = self._remember(topic)
-        hashes = [index_hash_after(state, key) for key in keys]
+        hashes = index_hashes_after(state, keys)
         if not hashes:
             return
         last = self._files[-1] if self._files else None

@@ -58,3 +58,17 @@ def test_a_state_goes_on_where_it_stopped(kernel: ModuleType, head: str, tail: s
 @given(text=st.text(st.sampled_from("\x00\x7f"), min_size=31, max_size=66))
 def test_extreme_bytes_do_not_spill_between_lanes(kernel: ModuleType, text: str) -> None:
     assert kernel.string_hash(text) == java_hash(text)
+
+
+@given(
+    head=st.text(max_size=9), tails=st.lists(st.text(st.characters(max_codepoint=300)), max_size=4)
+)
+def test_many_hashes_at_once_are_the_same(kernel: ModuleType, head: str, tails: list[str]) -> None:
+    state = kernel.extend_state(0, head)
+    assert kernel.index_hashes_after(state, tails) == [kernel.index_hash(head + t) for t in tails]
+
+
+@given(tail=st.text(st.characters(max_codepoint=127), min_size=9, max_size=32))
+def test_keys_of_one_block_hash_the_same(kernel: ModuleType, tail: str) -> None:
+    state = kernel.extend_state(0, "topic#")
+    assert kernel.index_hashes_after(state, [tail]) == [kernel.index_hash("topic#" + tail)]
