@@ -81,7 +81,7 @@ def index_hash_after(state: int, text: str) -> int:
 
 
 def index_hashes_after(state: int, texts: Iterable[str]) -> list[int]:
-    """Return :func:`index_hash_after` of each text; one call, since calls cost more than hashing."""
+    """Return :func:`index_hash_after` of each text, by one call: calls cost more than hashing."""
     hashes: list[int] = []
     for text in texts:
         if _PLAIN and _SHORT < len(text) <= _BLOCK and text.isascii():

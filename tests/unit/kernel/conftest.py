@@ -29,7 +29,7 @@ def builds(name: str) -> list[ModuleType]:
 def pytest_generate_tests(metafunc) -> None:  # type: ignore[no-untyped-def]
     """Give tests that ask for ``kernel`` each build of the module that the file is named after."""
     if "kernel" in metafunc.fixturenames:
-        name = metafunc.module.__name__.removeprefix("test_")
+        name = metafunc.module.__name__.rpartition("test_")[2]
         found = builds(name)
         names = ["plain" if module.__file__.endswith(".py") else "compiled" for module in found]
         metafunc.parametrize("kernel", found, ids=names)
