@@ -1,0 +1,58 @@
+"""The ``rocketpost`` command: a server for a laptop, and a guided tour."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rocketpost import VERSION
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, "-V", "--version")
+def rocketpost() -> None:
+    """RocketMQ in Python: name server, durable broker, client and tools."""
+
+
+@rocketpost.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("data"),
+    show_default=True,
+    help="Where messages and settings are kept.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--namesrv-port", default=9876, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--broker-port", default=10911, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--sync-flush/--async-flush", help="Acknowledge only what is on disk.")
+def up(data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: bool) -> None:
+    """Run a name server and a broker in this process until Ctrl-C."""
+    from rocketpost.server.up import run_up
+
+    sys.exit(
+        run_up(
+            data=data,
+            host=host,
+            namesrv_port=namesrv_port,
+            broker_port=broker_port,
+            sync_flush=sync_flush,
+        )
+    )
+
+
+@rocketpost.command()
+@click.option("--messages", default=30_000, show_default=True, type=click.IntRange(100, 10_000_000))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to keep the data; a temporary folder if not given.",
+)
+@click.option("--seed", type=int, help="When the broker is killed; random if not given.")
+def tour(messages: int, data: Path | None, seed: int | None) -> None:
+    """Start real servers, send and receive through a kill -9, and show what happened."""
+    from rocketpost.tour import run_tour
+
+    sys.exit(run_tour(messages=messages, data=data, seed=seed))
