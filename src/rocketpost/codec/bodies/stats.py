@@ -1,0 +1,89 @@
+"""JSON bodies about how a broker is doing: statistics, runtime values, queue entries, replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.lenient_json import encode
+from rocketpost.model.group import Subscription
+
+
+class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a counter did in a span of time: average of one call, sum, sum a second."""
+
+    avgpt: float = 0.0
+    sum: int = 0
+    tps: float = 0.0
+
+
+class StatsBody(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to VIEW_BROKER_STATS_DATA."""
+
+    stats_day: WindowStats = WindowStats()
+    stats_hour: WindowStats = WindowStats()
+    stats_minute: WindowStats = WindowStats()
+
+
+class KeyValues(msgspec.Struct):
+    """A table of texts, as GET_BROKER_RUNTIME_INFO answers."""
+
+    table: dict[str, str] = {}
+
+
+class QueueEntry(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One entry of a consume queue."""
+
+    bit_map: str | None = None
+    eval: bool
+    extend_data_json: str | None = None
+    msg: str | None = None
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+
+
+class QueueEntries(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Answer to QUERY_CONSUME_QUEUE."""
+
+    filter_data: str | None = None
+    max_queue_index: int
+    min_queue_index: int
+    queue_data: list[QueueEntry]
+    subscription_data: Subscription | None = None
+
+
+class ReplicaInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """One connected slave, as ``haStatus`` shows it."""
+
+    addr: str = ""
+    diff: int = 0
+    in_sync: bool = False
+    slave_ack_offset: int = 0
+    transfer_from_where: int = 0
+    transferred_byte_in_second: int = 0
+
+
+class ReplicationState(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to GET_BROKER_HA_STATUS by a master."""
+
+    ha_connection_info: list[ReplicaInfo] = []
+    in_sync_slave_nums: int = 0
+    master: bool = True
+    master_commit_log_max_offset: int = 0
+
+
+def encode_key_values(table: Mapping[str, str]) -> bytes:
+    """Return a table of texts, sorted by key."""
+    return encode(KeyValues(dict(sorted(table.items()))))
+
+
+def decode_key_values(data: bytes | memoryview) -> dict[str, str]:
+    """Read a table of texts.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return decode_body(data, KeyValues).table

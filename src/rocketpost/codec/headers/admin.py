@@ -1,0 +1,28 @@
+"""Header fields of administration and maintenance."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StatsRequest(msgspec.Struct, rename="camel", kw_only=True):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
+class QueryQueue(msgspec.Struct, rename="camel", kw_only=True):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    topic: str
+    queue_id: int
+    index: int = 0
+    count: int = 10
+    consumer_group: str = ""
+
+
+class ConfigResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to GET_BROKER_CONFIG (26); the version is JSON text."""
+
+    version: str

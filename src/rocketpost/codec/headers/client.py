@@ -1,0 +1,56 @@
+"""Header fields of requests about connected clients."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HeartbeatResponse(msgspec.Struct, kw_only=True):
+    """Answer to HEART_BEAT (34): whether fingerprints are understood, whether more is wanted."""
+
+    supports_v2: bool = msgspec.field(default=True, name="IS_SUPPORT_HEART_BEAT_V2")
+    subscriptions_wanted: bool = msgspec.field(default=True, name="IS_SUB_CHANGE")
+
+
+class Unregister(msgspec.Struct, rename="camel", kw_only=True):
+    """UNREGISTER_CLIENT (35). C++ writes the group that it does not mean as an empty text."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str = ""
+    consumer_group: str = ""
+
+
+class ConsumerGroupRequest(msgspec.Struct, rename="camel", kw_only=True):
+    """A request that names a consumer group and nothing else.
+
+    GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203) and, to the members,
+    NOTIFY_CONSUMER_IDS_CHANGED (40).
+    """
+
+    consumer_group: str
+
+
+class ProducerGroupRequest(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class RunningInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_CONSUMER_RUNNING_INFO (307)."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeDirectly(msgspec.Struct, rename="camel", kw_only=True):
+    """CONSUME_MESSAGE_DIRECTLY (309). The broker fills in its name and the flags."""
+
+    consumer_group: str
+    client_id: str = ""
+    msg_id: str = ""
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None

@@ -1,0 +1,118 @@
+"""Header fields of requests about offsets, both of queues and of consumer groups."""
+
+from __future__ import annotations
+
+import msgspec
+
+LOWER = "LOWER"
+UPPER = "UPPER"
+
+
+class QueryOffset(msgspec.Struct, rename="camel", kw_only=True):
+    """QUERY_CONSUMER_OFFSET (14)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool = True
+
+
+class UpdateOffset(msgspec.Struct, rename="camel", kw_only=True, gc=False):
+    """UPDATE_CONSUMER_OFFSET (15)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+
+
+class QueueRequest(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
+
+    topic: str
+    queue_id: int
+    committed: bool = True
+
+
+class SearchOffset(msgspec.Struct, rename="camel", kw_only=True):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str = LOWER
+
+    @property
+    def upper(self) -> bool:
+        """Whether the last message not after the time is wanted, not the first not before it."""
+        return self.boundary_type.upper() == UPPER
+
+
+class OffsetResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """An offset; Java unboxes it, so it is always there."""
+
+    offset: int
+
+
+class TimestampResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """A time, -1 if there is none."""
+
+    timestamp: int
+
+
+class ConsumeStats(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_CONSUME_STATS (208). ``topic_list`` is separated by semicolons."""
+
+    consumer_group: str
+    topic: str = ""
+    topic_list: str = ""
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics asked for; none means all of the group."""
+        listed = [topic.strip() for topic in self.topic_list.split(";")]
+        return [topic for topic in (self.topic, *listed) if topic]
+
+
+class BrokerConsumeStats(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    is_order: bool = False
+
+
+class ConsumeTimeSpan(msgspec.Struct, rename="camel", kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+
+    topic: str
+    group: str
+
+
+class ResetOffset(msgspec.Struct, rename="camel", kw_only=True):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220).
+
+    ``timestamp`` -1 means the end of the queue; ``queue_id`` -1 means every queue.
+    """
+
+    topic: str
+    group: str
+    timestamp: int = -1
+    is_force: bool = False
+    queue_id: int = -1
+    offset: int | None = None
+
+
+class CloneOffset(msgspec.Struct, rename="camel", kw_only=True):
+    """CLONE_GROUP_OFFSET (314). Without a topic: all of them."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
+class CorrectionOffset(msgspec.Struct, rename="camel", kw_only=True):
+    """QUERY_CORRECTION_OFFSET (308). ``filter_groups`` is separated by commas."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str = ""

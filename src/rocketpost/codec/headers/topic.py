@@ -1,0 +1,30 @@
+"""Header fields of requests about topics."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CreateTopic(msgspec.Struct, rename="camel", kw_only=True):
+    """UPDATE_AND_CREATE_TOPIC (17). ``attributes`` is written ``+key=value,-key2``."""
+
+    topic: str
+    default_topic: str = ""
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: str | None = None
+    force: bool = False
+
+
+class TopicRequest(msgspec.Struct, rename="camel", kw_only=True):
+    """A request that names a topic and nothing else.
+
+    DELETE_TOPIC_IN_BROKER (215), GET_TOPIC_CONFIG (351), GET_TOPIC_STATS_INFO (202) and
+    QUERY_TOPIC_CONSUME_BY_WHO (300).
+    """
+
+    topic: str
