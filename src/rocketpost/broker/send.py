@@ -19,8 +19,12 @@ from rocketpost.codec.faults import (
     SystemError_,
     TopicNotExist,
 )
-from rocketpost.codec.properties import decode_properties, encode_properties
-from rocketpost.errors import RemoteProtocolError
+from rocketpost.codec.properties import (
+    PROPERTIES_BYTES_MAX,
+    decode_properties,
+    encode_properties,
+)
+from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
@@ -30,7 +34,6 @@ from rocketpost.model.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6, TR
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.draft import Draft
 
-PROPERTIES_BYTES_MAX = 32767
 _VERSION_MAX_RECONSUME = 121  # 3.4.9: from here on clients say how often they retry.
 _HOST_V4_BYTES = 8
 
@@ -185,7 +188,7 @@ class SendService:
             properties.pop(names.POP_CK, None)
             properties.setdefault(names.UNIQUE_KEY, self._new_unique_id())
             properties.update(self._added)
-            encoded = encode_properties(properties)
+            encoded = _encoded(properties)
             self._check_size(len(item.body), len(encoded))
             drafts.append(
                 Draft(
@@ -270,7 +273,7 @@ class SendService:
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
         properties.update(self._added)
-        return properties, encode_properties(properties)
+        return properties, _encoded(properties)
 
     def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
         if not body_bytes:
@@ -314,6 +317,13 @@ def _keys(properties: dict[str, str]) -> tuple[str, ...]:
     if words is None:
         return (unique_key,)
     return (unique_key, *[word for word in words.split(names.KEY_SEPARATOR) if word])
+
+
+def _encoded(properties: dict[str, str]) -> bytes:
+    try:
+        return encode_properties(properties)
+    except LocalProtocolError as error:
+        raise MessageIllegal(str(error)) from None
 
 
 def _refuse_unsupported(properties: dict[str, str]) -> None:

@@ -1,0 +1,136 @@
+"""RocketMQ's own commands: ``mqnamesrv`` and ``mqbroker``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from rocketpost.errors import ConfigError
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.config import IGNORED, REFUSED_WHEN, BrokerConfig, read_properties
+from rocketpost.server.config import refuse_unsupported as _refuse_unsupported
+from rocketpost.server.namesrv import NameServer, NamesrvConfig
+from rocketpost.server.process import run
+from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
+from rocketpost.store.config import StoreConfig
+
+logger = logging.getLogger(__name__)
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_CONFIG_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(context_settings=_HELP)
+@click.option("-c", "--configFile", "file", type=_CONFIG_FILE, help="Properties file.")
+@click.option("-p", "--printConfigItem", "show", is_flag=True, help="Print the settings and exit.")
+@click.option("-n", "--namesrvAddr", "ignored", help="Accepted as RocketMQ does; has no effect.")
+def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
+    """Run a name server."""
+    del ignored  # RocketMQ's start scripts pass it to every command alike.
+    try:
+        values = read_properties(file) if file else {}
+        reject_unknown(values, keys_of(NamesrvConfig), _NAMESRV_IGNORED)
+        config = build(NamesrvConfig, values)
+    except ConfigError as error:
+        _stop(error)
+    if show:
+        click.echo(format_properties(to_properties(config)), nl=False)
+        return
+    _warn_ignored(values, _NAMESRV_IGNORED)
+    sys.exit(run(lambda: NameServer(config), ready=namesrv_ready))
+
+
+@click.command(context_settings=_HELP)
+@click.option("-c", "--configFile", "file", type=_CONFIG_FILE, help="Properties file.")
+@click.option("-n", "--namesrvAddr", "name_servers", help="Name servers: host:port;host:port")
+@click.option("-p", "--printConfigItem", "show", is_flag=True, help="Print all settings and exit.")
+@click.option(
+    "-m", "--printImportantConfig", "important", is_flag=True, help="Print the main ones and exit."
+)
+def mqbroker(file: Path | None, name_servers: str | None, show: bool, important: bool) -> None:
+    """Run a broker."""
+    try:
+        values = read_properties(file) if file else {}
+        if name_servers is not None:
+            values["namesrvAddr"] = name_servers
+        broker, store = broker_settings(values)
+    except ConfigError as error:
+        _stop(error)
+    if show or important:
+        click.echo(format_properties(_listed((broker, store), important=important)), nl=False)
+        return
+    _warn_ignored(values, IGNORED)
+    path = str(file) if file else None
+    sys.exit(
+        run(lambda: BrokerServer(broker, store, config_path=path), ready=broker_ready)  # type: ignore[arg-type]
+    )
+
+
+def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
+    """Turn properties into the broker's settings.
+
+    Raises:
+        ConfigError: Names the key that is unknown, malformed or cannot be honoured.
+    """
+    _refuse_unsupported(values)
+    reject_unknown(values, keys_of(BrokerConfig), keys_of(StoreConfig), IGNORED, REFUSED_WHEN)
+    return build(BrokerConfig, values), build(StoreConfig, values)
+
+
+def namesrv_ready(server: NameServer) -> str:
+    """Return the line that scripts wait for, as RocketMQ prints it."""
+    return f"The Name Server boot success. serializeType=JSON, address {server.address}"
+
+
+def broker_ready(server: BrokerServer) -> str:
+    """Return the line that scripts wait for, as RocketMQ prints it."""
+    line = f"The broker[{server.name}, {server.address}] boot success. serializeType=JSON"
+    return f"{line} and name server is {server.name_servers}" if server.name_servers else line
+
+
+_NAMESRV_IGNORED = dict.fromkeys(
+    (
+        "defaultThreadPoolNums",
+        "clientRequestThreadPoolNums",
+        "defaultThreadPoolQueueCapacity",
+        "clientRequestThreadPoolQueueCapacity",
+        "unRegisterBrokerQueueCapacity",
+        "serverWorkerThreads",
+        "serverCallbackExecutorThreads",
+        "serverSelectorThreads",
+        "rocketmqHome",
+        "configStorePath",
+        "productEnvName",
+        "clusterTest",
+        "enableControllerInNamesrv",
+        "useEpollNativeSelector",
+    ),
+    "the name server needs no thread pools",
+)
+
+
+def _listed(settings: tuple[object, ...], *, important: bool) -> dict[str, str]:
+    listed: dict[str, str] = {}
+    for each in settings:
+        fields = keys_of(type(each))
+        texts = to_properties(each)
+        listed |= {
+            key: texts[key]
+            for key, field in fields.items()
+            if not important or field.metadata["important"]
+        }
+    return listed
+
+
+def _warn_ignored(values: Mapping[str, str], ignored: Mapping[str, str]) -> None:
+    for key in sorted(set(values) & set(ignored)):
+        print(f"note: {key} has no effect: {ignored[key]}", file=sys.stderr)
+
+
+def _stop(error: ConfigError) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,135 @@
+"""What a pull returns, by offset, tags and limits."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from rocketpost.broker.pull import PullLimits, PullService
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.model.ids import Position, QueueOffset
+
+SIZE = 10
+
+
+class Queue:
+    """Entries of records of ten bytes each."""
+
+    def __init__(self, positions: list[int], tags: list[int], first: int = 0) -> None:
+        self._units = b"".join(
+            struct.pack(">qiq", position, SIZE, code)
+            for position, code in zip(positions, tags, strict=True)
+        )
+        self.first = QueueOffset(first)
+        self.end = QueueOffset(len(positions))
+
+    def read(self, offset: QueueOffset, count_max: int) -> bytes:
+        return self._units[offset * 20 : (offset + count_max) * 20]
+
+
+class Log:
+    def __init__(self) -> None:
+        self.data = bytes(range(256)) * 100
+        self.queues: dict[tuple[str, int], Queue] = {}
+        self.gone_below = 0
+        self.views = 0
+
+    @property
+    def end_position(self) -> Position:
+        return Position(len(self.data))
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        return self.queues.get((topic, queue_id))
+
+    def view(self, position: Position, size: int) -> memoryview | None:
+        self.views += 1
+        if position < self.gone_below:
+            return None
+        return memoryview(self.data)[position : position + size]
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.queues["T", 0] = Queue([n * SIZE for n in range(100)], [n % 3 for n in range(100)], first=5)
+    return log
+
+
+def service(log: Log, **limits: int) -> PullService:
+    return PullService(records=log, limits=PullLimits(memory_bytes=10**9, **limits))
+
+
+def pull(service: PullService, offset: int, count: int = 32, tags: frozenset[int] = frozenset()):  # type: ignore[no-untyped-def]
+    return service.pull("T", 0, offset, count_max=count, tags=tags)
+
+
+def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
+    found = pull(service(log), 5, 10)
+    assert (found.code, found.count, found.size, found.next_offset) == (0, 10, 100, 15)
+    assert (found.first, found.end) == (5, 100)
+    assert log.views == 1
+    assert bytes(found.views[0]) == log.data[50:150]
+
+
+def test_tags_choose_and_the_offset_moves_past_what_was_scanned(log: Log) -> None:
+    found = pull(service(log), 6, 4, frozenset({1}))
+    assert found.count == 4
+    assert found.next_offset == 19  # 7, 10, 13, 16 match; 19 is the next that does
+    assert [bytes(view) for view in found.views] == [
+        log.data[n * 10 : n * 10 + 10] for n in (7, 10, 13, 16)
+    ]
+
+
+def test_nothing_matches(log: Log) -> None:
+    found = pull(service(log), 5, 4, frozenset({77}))
+    assert (found.code, found.status) == (20, "NO_MATCHED_MESSAGE")
+    assert found.next_offset == 100
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "status", "next_offset"),
+    [
+        (100, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 100),
+        (101, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 100),
+        (4, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 5),
+        (-1, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 5),
+    ],
+)
+def test_outside_the_queue(log: Log, offset: int, code: int, status: str, next_offset: int) -> None:
+    found = pull(service(log), offset)
+    assert (found.code, found.status, found.next_offset) == (code, status, next_offset)
+
+
+@pytest.mark.parametrize(("offset", "code"), [(0, 19), (7, 21)])
+def test_queues_that_hold_nothing(log: Log, offset: int, code: int) -> None:
+    log.queues["E", 0] = Queue([], [])
+    empty = service(log).pull("E", 0, offset, count_max=1, tags=frozenset())
+    never = service(log).pull("N", 0, offset, count_max=1, tags=frozenset())
+    assert (empty.code, empty.status) == (code, "NO_MESSAGE_IN_QUEUE")
+    assert (never.code, never.status) == (code, "NO_MATCHED_LOGIC_QUEUE")
+
+
+def test_limits(log: Log) -> None:
+    assert pull(service(log), 5, 0).count == 1
+    assert pull(service(log), 5, 500).count == 32
+    assert pull(service(log, bytes_in_memory=35), 5).count == 3
+    assert pull(service(log, bytes_in_memory=1), 5).count == 1
+    assert pull(service(log, count_max=7), 5).count == 7
+
+
+def test_fewer_from_disk(log: Log) -> None:
+    cold = PullService(records=log, limits=PullLimits(memory_bytes=0))
+    assert pull(cold, 5).count == 8
+
+
+def test_records_that_were_deleted_meanwhile(log: Log) -> None:
+    log.gone_below = 10**6
+    found = pull(service(log), 5)
+    assert (found.code, found.status, found.next_offset) == (20, "MESSAGE_WAS_REMOVING", 37)
+
+
+def test_an_index_gap(log: Log) -> None:
+    log.queues["T", 0].end = QueueOffset(120)
+    found = pull(service(log), 110)
+    assert (found.code, found.status) == (19, "OFFSET_FOUND_NULL")

@@ -1,0 +1,268 @@
+"""Which sends are taken, and what is stored of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketpost.broker.send import SendService
+from rocketpost.codec.batch import BatchItem, encode_batch
+from rocketpost.codec.faults import (
+    Fault,
+    GroupNotExist,
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    SystemError_,
+    TopicNotExist,
+)
+from rocketpost.codec.headers.message import SendMessage
+from rocketpost.codec.properties import (
+    PROPERTIES_BYTES_MAX,
+    decode_properties,
+    encode_properties,
+)
+from rocketpost.codec.record import pack_host
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from rocketpost.model.topic import TopicConfig
+from rocketpost.testing import FakeClock
+
+V4 = pack_host("10.0.0.2", 4000)
+V6 = pack_host("fe80::1", 4000)
+ADDED = {"MSG_REGION": "R", "TRACE_ON": "true", "CLUSTER": "C"}
+
+
+class Topics:
+    def __init__(self) -> None:
+        self.table: dict[str, TopicConfig] = {}
+        self.add("T", 4)
+        self.add("SCHEDULE_TOPIC_XXXX", 18)
+
+    def add(self, topic: str, queues: int, **more: Any) -> TopicConfig:
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, **more
+        )
+        self.table[topic] = config
+        return config
+
+    def find(self, topic: str) -> TopicConfig | None:
+        return self.table.get(topic)
+
+    def create_on_send(
+        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool
+    ) -> TopicConfig | None:
+        return self.add(topic, queue_nums) if template == "TBW102" else None
+
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        return self.table.get(topic) or self.add(topic, queue_nums)
+
+
+class Groups:
+    def find_or_create(self, group: str) -> GroupConfig | None:
+        return None if group == "unknown" else GroupConfig(group_name=group, retry_max_times=3)
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def locked() -> set[str]:
+    return set()
+
+
+@pytest.fixture
+def service(topics: Topics, clock: FakeClock, locked: set[str]) -> SendService:
+    service = SendService(
+        topics=topics,
+        groups=Groups(),
+        clock=clock,
+        store_host=V4,
+        cluster_name="C",
+        region="R",
+        new_unique_id=lambda: "GENERATED",
+        random_below=lambda n: n - 1,
+        holds_locks=locked.__contains__,
+    )
+    service.configure(message_bytes_max=100, trace_on=True, accept_from_ms=0)
+    return service
+
+
+def header(**more: Any) -> SendMessage:
+    values: dict[str, Any] = {
+        "producer_group": "P",
+        "topic": "T",
+        "default_topic": "TBW102",
+        "queue_id": 1,
+        "properties": "UNIQ_KEY\x01U1\x02TAGS\x01A\x02",
+    }
+    return SendMessage(**values | more)
+
+
+def draft(service: SendService, body: bytes = b"body", host: bytes = V4, **more: Any) -> Any:
+    return service.draft(header(**more), body, born_host=host, client_version=479)
+
+
+def test_what_is_stored(service: SendService) -> None:
+    stored = draft(service, properties="KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02TAGS\x01A\x02", flag=9)
+    assert (stored.topic, stored.queue_id, stored.flag, stored.body) == ("T", 1, 9, b"body")
+    assert stored.keys == ("U", "k1", "k2")
+    assert stored.tags_code == string_hash("A")
+    assert decode_properties(stored.properties) == {
+        "KEYS": "k1 k2",
+        "UNIQ_KEY": "U",
+        "TAGS": "A",
+        **ADDED,
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("", {"UNIQ_KEY": "GENERATED"}),
+        ("a\x01b", {"a": "b", "UNIQ_KEY": "GENERATED"}),
+        ("UNIQ_KEY\x01U\x02a\x01b", {"a": "b", "UNIQ_KEY": "U"}),
+        ("UNIQ_KEY\x01U\x02POP_CK\x01x\x02", {"UNIQ_KEY": "U"}),
+        ("UNIQ_KEY\x01U\x02CLUSTER\x01old\x02", {"UNIQ_KEY": "U"}),
+        ("UNIQ_KEY\x01U\x02nonsense\x02", {"UNIQ_KEY": "U"}),
+        ("UNIQ_KEY\x01U\x02v\x01a\x01b\x02", {"UNIQ_KEY": "U", "v": "a\x01b"}),
+    ],
+)
+def test_properties_are_completed(service: SendService, sent: str, stored: dict[str, str]) -> None:
+    assert decode_properties(draft(service, properties=sent).properties) == stored | ADDED
+
+
+def test_queues(service: SendService) -> None:
+    assert draft(service, queue_id=-1).queue_id == 3
+    with pytest.raises(InvalidParameter, match="queue 4 of the topic T"):
+        draft(service, queue_id=4)
+
+
+def test_queues_between_write_and_read_numbers_are_taken(
+    service: SendService, topics: Topics
+) -> None:
+    topics.table["T"] = TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2)
+    assert draft(service, queue_id=7).queue_id == 7
+
+
+def test_unknown_topics(service: SendService, topics: Topics) -> None:
+    assert draft(service, topic="New").topic == "New"
+    assert "New" in topics.table
+    with pytest.raises(TopicNotExist, match="mqadmin updateTopic -t Other"):
+        draft(service, topic="Other", default_topic="Nope")
+
+
+@pytest.mark.parametrize("topic", ["", " ", "../../etc", "a/b", "a.b", "ä", "x" * 128, "a\x00b"])
+def test_illegal_names_never_reach_the_table(
+    service: SendService, topics: Topics, topic: str
+) -> None:
+    before = set(topics.table)
+    with pytest.raises(InvalidParameter):
+        draft(service, topic=topic)
+    assert set(topics.table) == before
+
+
+def test_system_topics_are_not_for_sending(service: SendService) -> None:
+    with pytest.raises(NoPermission, match="SCHEDULE"):
+        draft(service, topic="SCHEDULE_TOPIC_XXXX")
+
+
+@pytest.mark.parametrize(
+    ("body", "properties", "named"),
+    [
+        (b"", "", "no body"),
+        (b"x" * 101, "", "101 bytes"),
+        (b"x", "a\x01" + "b" * PROPERTIES_BYTES_MAX, "properties"),
+    ],
+)
+def test_sizes(service: SendService, body: bytes, properties: str, named: str) -> None:
+    with pytest.raises(MessageIllegal, match=named):
+        draft(service, body, properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "fault"),
+    [("TRAN_MSG\x01true\x02", NoPermission), ("DELAY\x013\x02", MessageIllegal)],
+)
+def test_kinds_that_would_be_delivered_wrongly_are_refused(
+    service: SendService, properties: str, fault: type[Fault]
+) -> None:
+    with pytest.raises(fault, match="not supported"):
+        draft(service, properties=properties)
+    assert draft(service, properties="TRAN_MSG\x01false\x02DELAY\x010\x02").topic == "T"
+
+
+def test_ipv6_hosts_are_flagged(service: SendService) -> None:
+    assert draft(service, host=V6).sys_flag == BORN_HOST_V6
+    # A client must not make readers misjudge the layout of a record.
+    assert draft(service, sys_flag=BORN_HOST_V6 | STORE_HOST_V6).sys_flag == 0
+
+
+def test_multi_tag_topics(service: SendService, topics: Topics) -> None:
+    topics.add("M", 1, topic_filter_type="MULTI_TAG")
+    assert draft(service, topic="M", queue_id=0).sys_flag == 2
+
+
+def test_retries(service: SendService, locked: set[str]) -> None:
+    assert draft(service, topic="%RETRY%G", queue_id=0, reconsume_times=3).topic == "%RETRY%G"
+    assert draft(service, topic="%RETRY%G", queue_id=0, reconsume_times=4).topic == "%DLQ%G"
+    more = draft(service, topic="%RETRY%G", queue_id=0, reconsume_times=4, max_reconsume_times=9)
+    assert more.topic == "%RETRY%G"
+    locked.add("G")
+    assert draft(service, topic="%RETRY%G", queue_id=0).topic == "%DLQ%G"
+    with pytest.raises(GroupNotExist, match="unknown"):
+        draft(service, topic="%RETRY%unknown", queue_id=0)
+
+
+def test_retry_of_a_group_that_went_away(service: SendService, topics: Topics) -> None:
+    topics.add("%RETRY%unknown", 1)
+    with pytest.raises(GroupNotExist):
+        draft(service, topic="%RETRY%unknown", queue_id=0)
+
+
+def test_sends_may_be_closed_for_a_while(service: SendService, clock: FakeClock) -> None:
+    opens = clock.now_ms() + 1000
+    service.configure(message_bytes_max=100, trace_on=False, accept_from_ms=opens)
+    with pytest.raises(SystemError_, match="not accept"):
+        draft(service)
+    clock.advance(ms=1000)
+    assert b"TRACE_ON\x01false" in draft(service).properties
+
+
+def item(body: bytes = b"b", **properties: str) -> BatchItem:
+    return BatchItem(flag=0, body=memoryview(body), properties=encode_properties(properties))
+
+
+def batch(service: SendService, items: list[BatchItem], **more: Any) -> Any:
+    return service.draft_batch(header(batch=True, **more), encode_batch(items), born_host=V4)
+
+
+def test_a_batch_becomes_its_messages(service: SendService) -> None:
+    drafts = batch(service, [item(b"1", UNIQ_KEY="U1", KEYS="k"), item(b"2", TAGS="A")])
+    assert [bytes(d.body) for d in drafts] == [b"1", b"2"]
+    assert drafts[0].keys == ("U1", "k")
+    assert drafts[1].keys == ("GENERATED",)
+    assert drafts[1].tags_code == string_hash("A")
+    assert decode_properties(drafts[0].properties) == {"UNIQ_KEY": "U1", "KEYS": "k", **ADDED}
+
+
+def test_batches_that_are_refused_as_a_whole(service: SendService) -> None:
+    with pytest.raises(MessageIllegal, match="retry"):
+        batch(service, [item()], topic="%RETRY%G", queue_id=0)
+    with pytest.raises(MessageIllegal, match="delayed"):
+        batch(service, [item(), item(DELAY="1")])
+    with pytest.raises(MessageIllegal, match="no body"):
+        batch(service, [item(b"")])
+    with pytest.raises(MessageIllegal, match="no body"):
+        batch(service, [])
+    with pytest.raises(MessageIllegal, match="cannot be read"):
+        service.draft_batch(header(batch=True), b"\x00\x00\x00\x09rest", born_host=V4)
