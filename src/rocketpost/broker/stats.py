@@ -1,0 +1,267 @@
+"""Counters: what came in and went out, per topic, per group and in all.
+
+A message costs a look-up and three additions. Rates come from samples: the totals once a second, a
+topic or group every 10 s (for the minute), every 10 minutes (for the hour) and every hour (for the
+day). The server calls :meth:`BrokerStats.sample` every second; nothing here has a timer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.codec.bodies.stats import StatsBody, WindowStats
+from rocketpost.model.clock import Clock
+
+RATE_WINDOWS_S: Final = (10, 60, 600)
+_DAY_MS: Final = 86_400_000
+
+
+class Stored(Protocol):
+    """A message that has been stored."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        ...  # pragma: no cover
+
+    @property
+    def size(self) -> int:
+        """Its bytes in the log."""
+        ...  # pragma: no cover
+
+
+class _Sample(NamedTuple):
+    ms: int
+    messages: int
+    bytes: int
+    calls: int
+
+
+class _Window(NamedTuple):
+    every_ms: int
+    samples_max: int
+
+
+_MINUTE: Final = _Window(10_000, 7)
+_HOUR: Final = _Window(600_000, 7)
+_DAY: Final = _Window(3_600_000, 25)
+_WINDOWS: Final = (_MINUTE, _HOUR, _DAY)
+
+
+class Meter:
+    """Messages, bytes and calls of one topic or group, with samples of the past."""
+
+    __slots__ = ("_samples", "calls", "count", "size")
+
+    def __init__(self, now_ms: int) -> None:
+        self.count = 0
+        self.size = 0
+        self.calls = 0
+        self._samples = [[_Sample(now_ms, 0, 0, 0)] for _ in _WINDOWS]
+
+    def sample(self, now_ms: int) -> None:
+        """Remember where the counters stand, in every window whose turn it is."""
+        for (every_ms, samples_max), samples in zip(_WINDOWS, self._samples, strict=True):
+            if now_ms - samples[-1].ms >= every_ms:
+                samples.append(_Sample(now_ms, self.count, self.size, self.calls))
+                if len(samples) > samples_max:
+                    del samples[0]
+
+    def window(self, window: _Window, now_ms: int, *, sizes: bool) -> WindowStats:
+        """Return what happened since the oldest sample of a window."""
+        oldest = self._samples[_WINDOWS.index(window)][0]
+        total = self.size - oldest.bytes if sizes else self.count - oldest.messages
+        calls = self.calls - oldest.calls
+        span_ms = now_ms - oldest.ms
+        return WindowStats(
+            sum=total,
+            tps=round(total * 1000 / span_ms, 4) if span_ms > 0 else 0.0,
+            avgpt=round(total / calls, 4) if calls else 0.0,
+        )
+
+
+class _Totals(NamedTuple):
+    ms: int
+    put: int
+    found: int
+    missed: int
+    got: int
+
+
+class DayTotals(NamedTuple):
+    """A counter as it stood on two mornings, and now."""
+
+    yesterday_morning: int
+    today_morning: int
+    now: int
+
+
+class BrokerStats:
+    """The counters of one broker. Owned by the event loop.
+
+    Args:
+        day_of: Numbers the day of a time in milliseconds; the server knows the time zone.
+    """
+
+    def __init__(self, *, clock: Clock, day_of: Callable[[int], int] | None = None) -> None:
+        self._clock = clock
+        self._day_of = day_of or (lambda ms: ms // _DAY_MS)
+        self.started_ms = clock.now_ms()
+        self._topics: dict[str, Meter] = {}
+        self._groups: dict[str, Meter] = {}
+        self._all_put = Meter(self.started_ms)
+        self._all_got = Meter(self.started_ms)
+        self._totals: deque[_Totals] = deque([_Totals(self.started_ms, 0, 0, 0, 0)], maxlen=601)
+        self._day = self._day_of(self.started_ms)
+        self._mornings = ((0, 0), (0, 0))
+        self._sampled_ms = self.started_ms
+        self.put_failures = 0
+        self.found = 0
+        self.misses = 0
+
+    # What the hot paths call.
+
+    def stored(self, messages: Iterable[Stored]) -> None:
+        """Count messages that were stored."""
+        topics = self._topics
+        every = self._all_put
+        for message in messages:
+            size = message.size
+            meter = topics.get(message.topic)
+            if meter is None:
+                meter = topics[message.topic] = Meter(self._clock.now_ms())
+            meter.count += 1
+            meter.size += size
+            meter.calls += 1
+            every.count += 1
+            every.size += size
+            every.calls += 1
+
+    def put_failed(self) -> None:
+        """Count a send that the store refused."""
+        self.put_failures += 1
+
+    def got(self, topic: str, group: str, count: int, size: int) -> None:
+        """Count a pull that returned messages."""
+        key = f"{topic}@{group}"
+        meter = self._groups.get(key)
+        if meter is None:
+            meter = self._groups[key] = Meter(self._clock.now_ms())
+        meter.count += count
+        meter.size += size
+        meter.calls += 1
+        every = self._all_got
+        every.count += count
+        every.size += size
+        every.calls += 1
+        self.found += 1
+
+    def missed(self) -> None:
+        """Count a pull that returned nothing."""
+        self.misses += 1
+
+    # What the server's timer calls.
+
+    def sample(self) -> None:
+        """Remember where the counters stand; called once a second."""
+        now_ms = self._clock.now_ms()
+        put, got = self._all_put.count, self._all_got.count
+        self._totals.append(_Totals(now_ms, put, self.found, self.misses, got))
+        day = self._day_of(now_ms)
+        if day != self._day:
+            self._day = day
+            self._mornings = (self._mornings[1], (put, got))
+        if now_ms - self._sampled_ms >= _MINUTE.every_ms:
+            self._sampled_ms = now_ms
+            for table in (self._topics, self._groups):
+                for meter in table.values():
+                    meter.sample(now_ms)
+            self._all_put.sample(now_ms)
+            self._all_got.sample(now_ms)
+
+    # What administrators ask.
+
+    @property
+    def put_count(self) -> int:
+        """How many messages were stored since the start."""
+        return self._all_put.count
+
+    @property
+    def put_bytes(self) -> int:
+        """How many bytes were stored since the start."""
+        return self._all_put.size
+
+    @property
+    def put_today(self) -> DayTotals:
+        """Messages stored: yesterday morning, this morning, now."""
+        yesterday, today = self._mornings
+        return DayTotals(yesterday[0], today[0], self._all_put.count)
+
+    @property
+    def got_today(self) -> DayTotals:
+        """Messages handed to consumers: yesterday morning, this morning, now."""
+        yesterday, today = self._mornings
+        return DayTotals(yesterday[1], today[1], self._all_got.count)
+
+    def rates(self, what: str) -> list[float]:
+        """Return put, found, missed or got a second, over the last 10, 60 and 600 s."""
+        now_ms = self._clock.now_ms()
+        now = _Totals(now_ms, self._all_put.count, self.found, self.misses, self._all_got.count)
+        rates = []
+        for seconds in RATE_WINDOWS_S:
+            then = self._totals_at(now_ms - seconds * 1000)
+            span_ms = now_ms - then.ms
+            grown = getattr(now, what) - getattr(then, what)
+            rates.append(round(grown * 1000 / span_ms, 4) if span_ms > 0 else 0.0)
+        return rates
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Return how many messages a second the topic received in the last minute."""
+        return self._tps(self._topics.get(topic))
+
+    def group_get_tps(self, topic: str, group: str) -> float:
+        """Return how many messages a second the group took from the topic in the last minute."""
+        return self._tps(self._groups.get(f"{topic}@{group}"))
+
+    def item(self, name: str, key: str) -> StatsBody | None:
+        """Return a counter by RocketMQ's name and key, None if nothing was counted under them."""
+        meters = {
+            "TOPIC_PUT": self._topics,
+            "GROUP_GET": self._groups,
+            "BROKER_PUT": {key: self._all_put},
+            "BROKER_GET": {key: self._all_got},
+        }
+        table, _, kind = name.rpartition("_")
+        meter = meters.get(table, {}).get(key)
+        if meter is None or kind not in ("NUMS", "SIZE"):
+            return None
+        now_ms, sizes = self._clock.now_ms(), kind == "SIZE"
+        return StatsBody(
+            stats_minute=meter.window(_MINUTE, now_ms, sizes=sizes),
+            stats_hour=meter.window(_HOUR, now_ms, sizes=sizes),
+            stats_day=meter.window(_DAY, now_ms, sizes=sizes),
+        )
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the counters of a topic that was deleted."""
+        self._topics.pop(topic, None)
+        for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
+            del self._groups[key]
+
+    def forget_group(self, group: str) -> None:
+        """Forget the counters of a group that was deleted."""
+        for key in [key for key in self._groups if key.endswith(f"@{group}")]:
+            del self._groups[key]
+
+    def _tps(self, meter: Meter | None) -> float:
+        if meter is None:
+            return 0.0
+        return meter.window(_MINUTE, self._clock.now_ms(), sizes=False).tps
+
+    def _totals_at(self, ms: int) -> _Totals:
+        for sample in reversed(self._totals):
+            if sample.ms <= ms:
+                return sample
+        return self._totals[0]
