@@ -1,0 +1,170 @@
+"""Which segments of the commit log may go, and whether there is room to write.
+
+:func:`plan_cleaning` decides from facts and touches nothing; :func:`gather_facts_blocking` reads
+the facts. The store carries a plan out: it forgets the segments, then unlinks them on a thread of
+its own, then tells queues and index where the log begins now.
+
+    now and then     the hour is one of ``deleteWhen``, or the partition is over
+                     ``diskMaxUsedSpaceRatio``, or an administrator asked: expired segments go
+    over the second  ``diskSpaceCleanForciblyRatio``: unexpired ones go too, oldest first, if
+                     ``cleanFileForciblyEnable``
+    over the third   ``diskSpaceWarningLevelRatio``: also, writes are rejected, until the partition
+                     is back under the second
+
+At most ``deleteFileBatchMax`` segments go in one round, the last one never. Unlike RocketMQ, which
+takes a full batch, we force out no more than brings the partition under the forcing level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rocketpost.model.ids import Position
+from rocketpost.store.config import StoreConfig, parse_delete_hours
+from rocketpost.store.files import DiskUsage, FileSystem
+
+_HOUR_MS = 3_600_000
+
+
+class SegmentFact(NamedTuple):
+    """One segment: where it begins, how long it is, when it was last written."""
+
+    start: Position
+    size: int
+    modified_ms: int
+
+
+class CleanFacts(NamedTuple):
+    """What a plan is made from.
+
+    ``segments`` are oldest first. ``usages`` are the partitions of the commit log and of the
+    queues; None where it could not be read. ``is_rejecting`` is what the last plan said.
+    """
+
+    segments: Sequence[SegmentFact]
+    usages: Sequence[DiskUsage | None]
+    now_ms: int
+    hour: int
+    is_rejecting: bool = False
+    is_asked: bool = False
+
+
+class CleanPlan(NamedTuple):
+    """What to do: segments that go (oldest first) and why, and why writes are rejected, if so."""
+
+    gone: tuple[Position, ...]
+    why_gone: str
+    why_rejecting: str | None
+
+    @property
+    def is_rejecting(self) -> bool:
+        """Whether writes are to be refused."""
+        return self.why_rejecting is not None
+
+
+class Levels(NamedTuple):
+    """The three levels as shares of the partition, within RocketMQ's clamps."""
+
+    clean: float
+    force: float
+    warning: float
+
+
+def levels_of(config: StoreConfig) -> Levels:
+    """Return the levels that hold, whatever the settings say."""
+    return Levels(
+        clean=_clamp(config.disk_ratio_max, 10, 95),
+        force=_clamp(config.disk_ratio_force, 30, 85),
+        warning=_clamp(config.disk_ratio_warning, 35, 90),
+    )
+
+
+def _clamp(percent: int, low: int, high: int) -> float:
+    return min(max(percent, low), high) / 100
+
+
+def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
+    """Decide what goes and whether writes do."""
+    levels = levels_of(config)
+    ratios = [usage.ratio for usage in facts.usages if usage is not None]
+    ratio = max(ratios, default=0.0)
+    is_unknown = len(ratios) < len(facts.usages)
+    is_rejecting = ratio > levels.warning or (facts.is_rejecting and ratio > levels.force)
+    reason = _reason_to_clean(facts, config, ratio=ratio, is_unknown=is_unknown)
+    gone: tuple[Position, ...] = ()
+    if reason:
+        excess = 0
+        if config.clean_forcibly and ratio > levels.force:
+            excess = max(_excess_bytes(usage, levels.force) for usage in facts.usages if usage)
+        gone = _choose(facts, config, excess)
+    why_rejecting = f"the disk is {ratio:.0%} full" if is_rejecting else None
+    return CleanPlan(gone, reason if gone else "", why_rejecting)
+
+
+def _reason_to_clean(
+    facts: CleanFacts, config: StoreConfig, *, ratio: float, is_unknown: bool
+) -> str:
+    levels = levels_of(config)
+    if facts.is_asked:
+        return "an administrator asked for it"
+    if ratio > min(levels.clean, levels.force, levels.warning):
+        return f"the disk is {ratio:.0%} full"
+    if is_unknown:
+        return "the room on the disk cannot be told"
+    if facts.hour in parse_delete_hours(config.delete_when):
+        return "the hour of deleteWhen has come"
+    return ""
+
+
+def _excess_bytes(usage: DiskUsage, level: float) -> int:
+    usable = usage.used_bytes + usage.free_bytes
+    return max(usage.used_bytes - int(usable * level), 0)
+
+
+def _choose(facts: CleanFacts, config: StoreConfig, excess_bytes: int) -> tuple[Position, ...]:
+    expired_before = facts.now_ms - config.reserved_hours * _HOUR_MS
+    gone: list[Position] = []
+    for segment in facts.segments[:-1][: config.clean_batch_count_max]:
+        is_expired = segment.modified_ms <= expired_before
+        if not is_expired and excess_bytes <= 0:
+            break
+        gone.append(segment.start)
+        excess_bytes -= segment.size
+    return tuple(gone)
+
+
+def gather_facts_blocking(
+    files: FileSystem,
+    segments: Iterable[tuple[Position, int, str]],
+    *,
+    paths: Iterable[str],
+    now_ms: int,
+    hour: int,
+    is_rejecting: bool = False,
+    is_asked: bool = False,
+) -> CleanFacts:
+    """Read from the disk what a plan needs.
+
+    Args:
+        files: The file system.
+        segments: Start, size and path of each, oldest first; one whose file is gone counts as old.
+        paths: A path on each partition that matters: the commit log's, the queues'.
+        now_ms: The time.
+        hour: The hour of the day where the broker runs.
+        is_rejecting: What the last plan said.
+        is_asked: Whether an administrator wants expired segments to go now.
+    """
+    found = []
+    for start, size, path in segments:
+        stat = files.stat(path)
+        found.append(SegmentFact(start, size, stat.modified_ms if stat else 0))
+    usages = [_usage(files, path) for path in paths]
+    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_asked)
+
+
+def _usage(files: FileSystem, path: str) -> DiskUsage | None:
+    try:
+        return files.usage(path)
+    except OSError:
+        return None

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketpost.model.ids import Position
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.files import DiskUsage, RealFiles
+from rocketpost.store.retention import (
+    CleanFacts,
+    CleanPlan,
+    SegmentFact,
+    gather_facts_blocking,
+    levels_of,
+    plan_cleaning,
+)
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000
+SIZE = 1000
+DISK = 100 * SIZE
+
+
+def usage(percent: float) -> DiskUsage:
+    used = int(DISK * percent / 100)
+    return DiskUsage(DISK, used, DISK - used)
+
+
+def segments(*ages_h: float) -> list[SegmentFact]:
+    return [
+        SegmentFact(Position(at * SIZE), SIZE, NOW - int(age * HOUR))
+        for at, age in enumerate(ages_h)
+    ]
+
+
+def plan(
+    facts: Sequence[SegmentFact],
+    *,
+    percent: float | None = 50,
+    queue_percent: float | None = 50,
+    hour: int = 12,
+    is_rejecting: bool = False,
+    is_asked: bool = False,
+    **settings: Any,
+) -> CleanPlan:
+    usages = [None if p is None else usage(p) for p in (percent, queue_percent)]
+    return plan_cleaning(
+        CleanFacts(facts, usages, NOW, hour, is_rejecting, is_asked), StoreConfig(**settings)
+    )
+
+
+OLD = segments(100, 90, 72, 71.9, 1)
+
+
+def test_nothing_goes_outside_the_hours() -> None:
+    assert plan(OLD) == CleanPlan((), "", None)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"hour": 4}, "deleteWhen"),
+        ({"hour": 16, "delete_when": "04;16"}, "deleteWhen"),
+        ({"percent": 76}, "76% full"),
+        ({"queue_percent": 76}, "76% full"),
+        ({"percent": None}, "cannot be told"),
+        ({"is_asked": True}, "administrator"),
+    ],
+)
+def test_each_trigger_lets_expired_segments_go(how: dict[str, Any], why: str) -> None:
+    made = plan(OLD, **how)
+    assert made.gone == (0, 1000, 2000)
+    assert why in made.why_gone
+    assert not made.is_rejecting
+
+
+def test_the_last_segment_never_goes() -> None:
+    assert plan(segments(100), hour=4).gone == ()
+    assert plan([], hour=4).gone == ()
+    assert plan(segments(100, 100), hour=4).gone == (0,)
+    assert plan(segments(1, 1), percent=99).gone == (0,)
+
+
+def test_a_young_segment_protects_those_behind_it() -> None:
+    assert plan(segments(100, 1, 100, 1), hour=4).gone == (0,)
+
+
+def test_no_more_than_a_batch_goes_at_once() -> None:
+    assert len(plan(segments(*[100] * 30), hour=4).gone) == 10
+    assert len(plan(segments(*[100] * 30), hour=4, clean_batch_count_max=3).gone) == 3
+
+
+def test_force_takes_unexpired_segments_but_only_as_many_as_are_needed() -> None:
+    young = segments(*[1] * 20)
+    assert plan(young, percent=80).gone == ()
+    assert plan(young, percent=86).gone == (0,)
+    assert plan(young, percent=88).gone == (0, 1000, 2000)
+    assert len(plan(young, percent=99).gone) == 10
+    assert plan(young, percent=88, clean_forcibly=False).gone == ()
+    assert plan(young, percent=50, queue_percent=87).gone == (0, 1000)
+    assert not plan(young, percent=88).is_rejecting
+
+
+def test_expired_segments_count_towards_what_is_needed() -> None:
+    assert plan(segments(100, 100, 1, 1), percent=87).gone == (0, 1000)
+
+
+def test_writes_are_rejected_over_the_third_level_until_under_the_second() -> None:
+    young = segments(*[1] * 20)
+    is_rejecting = False
+    seen = []
+    for percent in (89, 91, 89, 86, 85, 89, 91):
+        made = plan(young, percent=percent, is_rejecting=is_rejecting)
+        is_rejecting = made.is_rejecting
+        seen.append(is_rejecting)
+    assert seen == [False, True, True, True, False, False, True]
+    assert plan(young, percent=91).why_rejecting == "the disk is 91% full"
+
+
+def test_writes_are_rejected_even_if_nothing_may_go() -> None:
+    made = plan(segments(1, 1), percent=95, clean_forcibly=False)
+    assert made.gone == ()
+    assert made.is_rejecting
+
+
+def test_levels_are_clamped_as_rocketmq_does() -> None:
+    assert levels_of(StoreConfig()) == (0.75, 0.85, 0.90)
+    low = StoreConfig(disk_ratio_max=1, disk_ratio_force=1, disk_ratio_warning=1)
+    assert levels_of(low) == (0.10, 0.30, 0.35)
+    high = StoreConfig(disk_ratio_max=100, disk_ratio_force=100, disk_ratio_warning=100)
+    assert levels_of(high) == (0.95, 0.85, 0.90)
+
+
+def test_a_cleaning_level_above_the_forcing_one_does_not_hinder_force() -> None:
+    assert plan(segments(1, 1, 1), percent=87, disk_ratio_max=95).gone == (0, 1000)
+
+
+def test_facts_are_read_from_the_disk(tmp_path: Path) -> None:
+    class Files(RealFiles):
+        def usage(self, path: str) -> DiskUsage:
+            if path.endswith("bad"):
+                raise OSError(errno.EIO, "planted")
+            return usage(42)
+
+    path = tmp_path / "segment"
+    path.write_bytes(b"x")
+    facts = gather_facts_blocking(
+        Files(),
+        [(Position(0), SIZE, str(tmp_path / "gone")), (Position(SIZE), SIZE, str(path))],
+        paths=[str(tmp_path), "bad"],
+        now_ms=NOW,
+        hour=3,
+        is_rejecting=True,
+        is_asked=True,
+    )
+    assert facts.segments[0] == (0, SIZE, 0)
+    assert facts.segments[1].modified_ms == path.stat().st_mtime_ns // 1_000_000
+    assert facts[1:] == ([usage(42), None], NOW, 3, True, True)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketpost.errors import StoreError
+from rocketpost.store.files import RealFiles
+from rocketpost.store.tables import TableFile
+
+
+class Crash(Exception):  # noqa: N818
+    """The machine stopped here."""
+
+
+class CrashingFiles(RealFiles):
+    """Stops before its Nth changing call; what came before is on disk."""
+
+    def __init__(self, calls_left: int = 10**9) -> None:
+        self.calls_left = calls_left
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name in ("pwrite", "rename", "ftruncate", "fdatasync", "fsync_dir", "mkdir"):
+            return self.counted(found)
+        return found
+
+    def counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: Any) -> Any:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise Crash
+            return call(*args)
+
+        return counting
+
+
+def decode(data: bytes) -> dict[str, int]:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("not a table")
+    return found
+
+
+def table(tmp_path: Path, files: RealFiles | None = None) -> TableFile[dict[str, int]]:
+    path = str(tmp_path / "config" / "topics.json")
+    return TableFile(path, files=files or RealFiles(), decode=decode, empty=dict)
+
+
+def test_a_table_comes_back_and_the_one_before_stays(tmp_path: Path) -> None:
+    assert table(tmp_path).load_blocking() == {}
+    table(tmp_path).save_blocking(b'{"a": 1, "long": 12345}')
+    table(tmp_path).save_blocking(b'{"b": 2}')
+    assert table(tmp_path).load_blocking() == {"b": 2}
+    folder = tmp_path / "config"
+    assert sorted(path.name for path in folder.iterdir()) == ["topics.json", "topics.json.bak"]
+    assert (folder / "topics.json.bak").read_bytes() == b'{"a": 1, "long": 12345}'
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
+def test_the_bak_steps_in(tmp_path: Path, damage: bytes | None) -> None:
+    saved = table(tmp_path)
+    saved.save_blocking(b'{"a": 1}')
+    saved.save_blocking(b'{"b": 2}')
+    main = tmp_path / "config" / "topics.json"
+    if damage is None:
+        main.unlink()
+    else:
+        main.write_bytes(damage)
+    assert table(tmp_path).load_blocking() == {"a": 1}
+    saved.save_blocking(b'{"c": 3}')
+    main.write_bytes(b"broken again")
+    assert table(tmp_path).load_blocking() == {"a": 1}  # the good .bak was not replaced
+
+
+def test_damage_without_a_way_out_names_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "topics.json").write_bytes(b"{")
+    with pytest.raises(StoreError, match=r"topics\.json is damaged and has no \.bak"):
+        table(tmp_path).load_blocking()
+    (folder / "topics.json.bak").write_bytes(b"{")
+    with pytest.raises(StoreError, match=r"topics\.json\.bak is damaged"):
+        table(tmp_path).load_blocking()
+    (folder / "topics.json").unlink()
+    with pytest.raises(StoreError, match=r"topics\.json\.bak is damaged"):
+        table(tmp_path).load_blocking()
+
+
+def test_an_empty_file_alone_is_an_empty_table(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "topics.json").touch()
+    assert table(tmp_path).load_blocking() == {}
+
+
+def test_bytes_that_could_not_be_read_again_are_refused(tmp_path: Path) -> None:
+    table(tmp_path).save_blocking(b'{"a": 1}')
+    with pytest.raises(StoreError, match="refusing"):
+        table(tmp_path).save_blocking(b"[]")
+    assert table(tmp_path).load_blocking() == {"a": 1}
+
+
+def test_a_stop_at_any_step_leaves_the_old_or_the_new_table(tmp_path: Path) -> None:
+    finished = 0
+    for calls in range(20):
+        folder = tmp_path / str(calls)
+        table(folder).save_blocking(b'{"n": 0}')
+        table(folder).save_blocking(b'{"n": 1}')
+        files = CrashingFiles(calls)
+        try:
+            table(folder, files).save_blocking(b'{"n": 2}')
+            finished += 1
+        except Crash:
+            pass
+        found = table(folder).load_blocking()
+        assert found == {"n": 2} or (found == {"n": 1} and files.calls_left < 0)
+        table(folder).save_blocking(b'{"n": 3}')
+        assert table(folder).load_blocking() == {"n": 3}
+    assert 0 < finished < 20
