@@ -35,7 +35,7 @@ class StoreConfig:
     long_topics: bool = option("autoMessageVersionOnTopicLen", True)
     verify_crc: bool = option("checkCRCOnRecover", True)
 
-    flush_mode: FlushMode = option(  # noqa: RUF009 - the default is immutable
+    flush_mode: FlushMode = option(
         "flushDiskType", FlushMode.ASYNC_FLUSH, important=True
     )
     flush_interval_ms: int = option("flushIntervalCommitLog", 500, mutable=True)

@@ -1,0 +1,269 @@
+"""A consume queue: where the messages of one queue lie in the commit log, by queue offset.
+
+The newest entries are in memory, up to ``TAIL_BYTES_MAX`` of them, and go to the file in one write.
+Nothing is lost with them: they are made again from the commit log. Offsets are never reused: a
+queue that was dropped and made again goes on counting where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.model.ids import QueueOffset
+from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER, FILLER_SIZE, QueueFiles
+
+log = logging.getLogger(__name__)
+
+TAIL_BYTES_MAX: Final = 102 * ENTRY_BYTES
+GAP_COUNT_MAX: Final = 4096
+_pack = ENTRY.pack
+_unpack = ENTRY.unpack_from
+
+
+class Tail:
+    """Entries that may not be in the file yet. Only grows until another replaces it.
+
+    The loop thread appends to ``data``; the upkeep thread writes a copy of it and notes how far in
+    ``saved_bytes``. Both may write the same entries: they are the same bytes in the same place.
+    """
+
+    __slots__ = ("data", "saved_bytes", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.data = bytearray()
+        self.saved_bytes = 0
+
+
+class ConsumeQueue:
+    """One queue of a topic. Owned by the loop thread; :meth:`save_blocking` is the upkeep thread's.
+
+    Readers see the offsets from ``first`` up to ``end``; ``next_offset`` is the one that the next
+    append gets. ``end`` follows when a message becomes visible.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_spill_at",
+        "_store_time",
+        "_tail",
+        "dropped",
+        "end",
+        "first",
+        "last_position",
+        "next_offset",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        *,
+        directory: str,
+        files: QueueFiles,
+        store_time: Callable[[int], int],
+        start: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.dropped = False
+        self.last_position = -1
+        self._directory = directory
+        self._files = files
+        self._store_time = store_time
+        self.restart_at(start)
+
+    def restart_at(self, offset: int) -> None:
+        """Become an empty queue whose next message gets ``offset``."""
+        self.first = self.end = self.next_offset = QueueOffset(offset)
+        self._tail = Tail(offset)
+        self._spill_at = TAIL_BYTES_MAX
+
+    def resume(self, first: int, end: int, last_position: int) -> None:
+        """Become the queue whose entries [``first``, ``end``) are in its files."""
+        self.restart_at(end)
+        self.first = QueueOffset(first)
+        self.last_position = last_position
+
+    def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
+        """Make a message visible; messages come in the order of their offsets."""
+        assert queue_offset == self.end
+        data = self._tail.data
+        data += _pack(position, size, tags_code)
+        self.end = queue_offset + 1  # type: ignore[assignment]
+        self.last_position = position
+        if len(data) >= self._spill_at:
+            self._spill()
+
+    def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> bool:
+        """Take a record met while the log is read again; False if the queue has it already.
+
+        An offset below ``end`` with a position past every entry means that the topic was deleted
+        and made again by a broker that counts from 0 then: the queue starts over. A gap in offsets
+        is closed with fillers, so that later entries keep their places.
+        """
+        if position <= self.last_position:
+            return False
+        gap = queue_offset - self.end
+        if gap and (gap < 0 or gap > GAP_COUNT_MAX or self.last_position < 0):
+            if self.last_position >= 0:
+                log.warning(
+                    "queue starts over topic=%s queue=%s end=%s offset=%s",
+                    self.topic, self.queue_id, self.end, queue_offset,
+                )  # fmt: skip
+            self.remove_files()
+            self.restart_at(queue_offset)
+        elif gap:
+            log.warning(
+                "queue has a gap topic=%s queue=%s end=%s offset=%s",
+                self.topic, self.queue_id, self.end, queue_offset,
+            )  # fmt: skip
+            self._tail.data += FILLER * gap
+            self.end = QueueOffset(queue_offset)
+        self.put(queue_offset, position, size, tags_code)
+        self.next_offset = self.end
+        return True
+
+    def read(self, offset: int, count_max: int) -> bytes:
+        """Return up to ``count_max`` entries of 20 bytes from ``offset`` on; none if outside."""
+        tail = self._tail
+        if offset >= tail.start:
+            at = (offset - tail.start) * ENTRY_BYTES
+            return bytes(tail.data[at : at + count_max * ENTRY_BYTES])
+        if offset < self.first:
+            return b""
+        from_files = min(count_max, tail.start - offset)
+        try:
+            found = self._files.read(self._directory, offset, from_files)
+        except FileNotFoundError:
+            log.error("queue file is gone directory=%s offset=%s", self._directory, offset)
+            return b""
+        count = len(found) // ENTRY_BYTES
+        if 0 < count < count_max:
+            return found[: count * ENTRY_BYTES] + self.read(offset + count, count_max - count)
+        return found
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """Return (position, size, tags code) of one message, or None."""
+        data = self.read(offset, 1)
+        return _unpack(data) if data else None
+
+    def store_time(self, offset: int) -> int:
+        """Return the store time of a message; -1 if there is none."""
+        if not self.first <= offset < self.end:
+            return -1
+        entry = self.entry(offset)
+        if entry is None or entry[1] == FILLER_SIZE:
+            return -1
+        return self._store_time(entry[0])
+
+    def offset_at(self, timestamp_ms: int, *, upper: bool = False) -> QueueOffset:
+        """Return the first offset stored at or after a time, or with ``upper`` the last up to it.
+
+        The answer lies in [first, end]; of an empty queue it is ``end``.
+        """
+        low, high = int(self.first), int(self.end)
+        while low < high:
+            middle = (low + high) // 2
+            store_ms = self.store_time(middle)
+            earlier = store_ms <= timestamp_ms if upper else store_ms < timestamp_ms
+            if earlier:
+                low = middle + 1
+            else:
+                high = middle
+        return QueueOffset(max(self.first, low - 1) if upper and low > self.first else low)
+
+    def raise_first(self, position_min: int) -> None:
+        """Hide entries whose record lies before ``position_min``, and fillers."""
+        low, high = int(self.first), int(self.end)
+        middle = low  # most often nothing is to be hidden
+        while low < high:
+            entry = self.entry(middle)
+            if entry is None or entry[0] < position_min or entry[1] == FILLER_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
+        self.first = QueueOffset(low)
+
+    def expired_files(self) -> list[str]:
+        """Return the files that lie wholly before ``first``, never the last; closes them.
+
+        The caller unlinks them.
+        """
+        starts = self._files.starts(self._directory)
+        per_file = self._files.entries_per_file
+        paths = []
+        for start in starts[:-1]:
+            if start + per_file <= self.first:
+                path = self._files.path(self._directory, start)
+                self._files.forget(path)
+                paths.append(path)
+        return paths
+
+    def cut_at(self, position: int) -> None:
+        """Forget entries whose record lies at or after ``position``."""
+        low, high = int(self.first), int(self.end)
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is not None and entry[0] < position:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.end:
+            return
+        first = min(int(self.first), low)
+        last = self.entry(low - 1) if low > first else None
+        kept = (
+            self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
+        )
+        self._files.truncate(self._directory, low)
+        if kept:
+            self._files.write(self._directory, low - len(kept) // ENTRY_BYTES, kept)
+        self.resume(first, low, last[0] if last is not None else -1)
+
+    def remove_files(self) -> None:
+        """Unlink every file of the queue."""
+        self._files.forget_directory(self._directory)
+        for start in self._files.starts(self._directory):
+            self._files.files.unlink(self._files.path(self._directory, start))
+        self.last_position = -1
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """How much of the tail no file has yet."""
+        tail = self._tail
+        return len(tail.data) - tail.saved_bytes
+
+    def save_blocking(self) -> list[str]:
+        """Write the tail as it is now; returns the files written. The upkeep thread's."""
+        tail = self._tail
+        data = bytes(tail.data)
+        begin = tail.saved_bytes
+        if len(data) == begin:
+            return []
+        with self._files.writing:
+            if self.dropped:
+                return []
+            start = tail.start + begin // ENTRY_BYTES
+            written = self._files.write_blocking(self._directory, start, data[begin:])
+        tail.saved_bytes = len(data)
+        return written
+
+    def _spill(self) -> None:
+        tail = self._tail
+        try:
+            self._files.write(self._directory, tail.start, tail.data)
+        except OSError as error:
+            # The entries stay readable in memory; the upkeep thread reports what it cannot write.
+            self._spill_at = len(tail.data) + TAIL_BYTES_MAX
+            log.error("queue file not written directory=%s reason=%s", self._directory, error)
+            return
+        self._tail = Tail(self.end)
+        self._spill_at = TAIL_BYTES_MAX

@@ -1,0 +1,171 @@
+"""From the commit log to readers: queue entries and index entries, in log order.
+
+A message waits here from its append until it is confirmed (written, or durable under SYNC_FLUSH);
+only then can a queue or a query find it. After each round the dispatcher leaves a :class:`Mark`,
+one consistent picture that the upkeep thread makes durable.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from rocketpost.codec.properties import decode_properties
+from rocketpost.errors import StoreError
+from rocketpost.model.ids import Position
+from rocketpost.store.draft import Appended
+from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.queue_table import QueueTable
+
+log = logging.getLogger(__name__)
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+_UNKNOWN_LEVEL_MS: Final = 1000
+_position_of = itemgetter(0)
+
+
+class Mark(NamedTuple):
+    """What was true at one moment between two rounds of dispatch."""
+
+    position: int
+    index_position: int
+    index_end: int
+    store_ms: int
+    queue_count: int
+    queue_end_sum: int
+
+
+class Dispatcher:
+    """Makes confirmed messages visible. Belongs to the loop thread; ``mark`` may be read by any."""
+
+    def __init__(self, queues: QueueTable, index: KeyIndex | None) -> None:
+        self._queues = queues
+        self._index = index
+        self._unindexed: list[Appended] = []
+        self.pending: list[Appended] = []
+        """Appended and not yet visible, oldest first."""
+        self.position = Position(0)
+        self.why_unindexed: str | None = None
+        self.mark = Mark(0, 0, 0, 0, 0, 0)
+        self._store_ms = 0
+
+    def start_at(self, position: int, *, index_position: int, store_ms: int) -> None:
+        """Go on at ``position``, as recovery found it."""
+        self.position = Position(position)
+        self._store_ms = store_ms
+        index_end = self._index.end_position if self._index is not None else 0
+        self.mark = Mark(position, index_position, index_end, store_ms, *self._queues.count())
+        if self._index is not None and index_position < position:
+            self.why_unindexed = "the key index is behind; restart with room on the disk"
+
+    def confirm(self, position: int) -> list[Appended]:
+        """Make every message before ``position`` visible; returns those that a queue shows now."""
+        pending = self.pending
+        if not pending or pending[-1][0] < position:
+            batch, self.pending = pending, []
+        else:
+            count = bisect.bisect_left(pending, position, key=_position_of)
+            batch = pending[:count]
+            del pending[:count]
+        visible = self._put(batch)
+        if batch:
+            self._store_ms = batch[-1].store_ms
+        if position > self.position:
+            self.position = Position(position)
+        self._leave_mark(len(visible))
+        return visible
+
+    def refresh_mark(self) -> None:
+        """Leave a new mark after queues were dropped."""
+        self._leave_mark(0)
+
+    def forget_from(self, position: int) -> None:
+        """Take back messages that were appended at or after ``position`` but never written."""
+        pending = self.pending
+        count = bisect.bisect_left(pending, position, key=_position_of)
+        for entry in reversed(pending[count:]):
+            if entry.queue is not None:
+                entry.queue.next_offset = entry.queue_offset
+        del pending[count:]
+
+    def retry_index(self) -> bool:
+        """Index what could not be indexed for want of room; True if nothing is left."""
+        waiting, self._unindexed = self._unindexed, []
+        if not waiting:
+            return self.why_unindexed is None
+        self.why_unindexed = None
+        for entry in waiting:
+            self._put_index(entry)
+        return self.why_unindexed is None
+
+    def _put(self, batch: list[Appended]) -> list[Appended]:
+        put_index = self._index.put if self._index is not None else None
+        if self.why_unindexed is not None:
+            put_index = None
+        hidden = 0
+        for entry in batch:
+            position, size, queue_offset, store_ms, topic, _, tags_code, keys, queue = entry
+            if queue is None or queue.dropped:
+                hidden += 1
+            else:
+                queue.put(queue_offset, position, size, tags_code)
+            if keys:
+                if put_index is None:
+                    self._put_index(entry)
+                else:
+                    try:
+                        put_index(topic, keys, position, store_ms)
+                    except StoreError as error:
+                        self._index_failed(entry, error)
+                        put_index = None
+        if not hidden:
+            return batch
+        return [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
+
+    def _put_index(self, entry: Appended) -> None:
+        if self._index is None:
+            return
+        if self.why_unindexed is not None:
+            self._unindexed.append(entry)
+            return
+        try:
+            self._index.put(entry.topic, entry.keys, entry.position, entry.store_ms)
+        except StoreError as error:
+            self._index_failed(entry, error)
+
+    def _index_failed(self, entry: Appended, error: StoreError) -> None:
+        log.error("key index not written position=%s reason=%s", entry.position, error)
+        self.why_unindexed = str(error)
+        self._unindexed.append(entry)
+
+    def _leave_mark(self, visible_count: int) -> None:
+        queue_count, queue_end_sum = self._queues.grown(visible_count)
+        index = self._index
+        if index is None:
+            index_position = 0
+        elif self.why_unindexed is None:
+            index_position = int(self.position)
+        elif self._unindexed:
+            index_position = min(self.mark.index_position, self._unindexed[0].position)
+        else:
+            index_position = self.mark.index_position
+        self.mark = Mark(
+            self.position,
+            index_position,
+            index.end_position if index is not None else 0,
+            self._store_ms,
+            queue_count,
+            queue_end_sum,
+        )
+
+
+def deliver_time(properties: bytes, store_ms: int, delays_ms: tuple[int, ...]) -> int | None:
+    """Return when a message in the schedule topic is due, from its DELAY; None if it has none."""
+    text = decode_properties(properties).get("DELAY", "")
+    if not text.isdecimal() or int(text) <= 0:
+        return None
+    if not delays_ms:
+        return store_ms + _UNKNOWN_LEVEL_MS
+    return store_ms + delays_ms[min(int(text), len(delays_ms)) - 1]

@@ -1,0 +1,100 @@
+"""Which topics were deleted, and where in the commit log that happened.
+
+The records of a deleted topic stay in the log until they expire. Were nothing written down, a queue
+rebuilt from the log would show them again, mixed with those of a topic made later under the same
+name. ``config/droppedTopics.json`` holds ``{topic: {"position": P, "next": {queue id: offset}}}``:
+records of the topic before P are dead, and its queues, if they are made again, go on counting at
+``next``, so that no offset ever means two messages.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rocketpost.errors import StoreError
+from rocketpost.store.files import FileSystem, write_all
+
+
+class DroppedTopic(msgspec.Struct):
+    """One deletion."""
+
+    position: int
+    next: dict[int, int]
+
+
+class DroppedTopics:
+    """The deletions that still matter. Changed by the loop thread; saved by any."""
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._by_topic: dict[str, DroppedTopic] = {}
+
+    def load_blocking(self) -> None:
+        """Read the file, if there is one.
+
+        Raises:
+            StoreError: It cannot be read; guessing could bring deleted messages back.
+        """
+        found = self._files.stat(self._path)
+        if found is None:
+            return
+        fd = self._files.open(self._path)
+        try:
+            data = self._files.pread(fd, found.size, 0)
+        finally:
+            self._files.close(fd)
+        try:
+            self._by_topic = msgspec.json.decode(data, type=dict[str, DroppedTopic])
+        except msgspec.DecodeError as error:
+            raise StoreError(f"{self._path} is damaged: {error}") from error
+
+    def encode(self) -> bytes:
+        """Return the file's contents as they should be now."""
+        return msgspec.json.format(msgspec.json.encode(self._by_topic), indent=1)
+
+    def save_blocking(self, data: bytes) -> None:
+        """Replace the file with ``data``, durably."""
+        temporary = self._path + ".tmp"
+        directory = self._path.rpartition("/")[0]
+        self._files.mkdir(directory)
+        fd = self._files.open(temporary, create=True)
+        try:
+            self._files.ftruncate(fd, 0)
+            write_all(self._files, fd, data, 0)
+            self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)
+        self._files.rename(temporary, self._path)
+        self._files.fsync_dir(directory)
+
+    def add(self, topic: str, position: int, next_offsets: dict[int, int]) -> None:
+        """Note that ``topic`` was deleted when the log ended at ``position``."""
+        before = self._by_topic.get(topic)
+        merged = before.next | next_offsets if before is not None else next_offsets
+        self._by_topic[topic] = DroppedTopic(position, merged)
+
+    def position(self, topic: str) -> int:
+        """Return the position before which the topic's records are dead; 0 if it never was."""
+        dropped = self._by_topic.get(topic)
+        return dropped.position if dropped is not None else 0
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return where a queue that is made now starts counting."""
+        dropped = self._by_topic.get(topic)
+        return dropped.next.get(queue_id, 0) if dropped is not None else 0
+
+    def settle(self, first: int, end: int) -> bool:
+        """Fit the deletions to a recovered log [``first``, ``end``); True if any changed.
+
+        A deletion past the end happened after records that were lost; new ones will take their
+        positions and must not count as dead. One before the start has nothing left to hide.
+        """
+        kept = {
+            topic: DroppedTopic(min(dropped.position, end), dropped.next)
+            for topic, dropped in self._by_topic.items()
+            if dropped.position > first
+        }
+        changed = kept != self._by_topic
+        self._by_topic = kept
+        return changed

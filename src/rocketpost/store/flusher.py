@@ -1,0 +1,93 @@
+"""Group commit: one thread that makes the commit log durable.
+
+Under SYNC_FLUSH it is woken by :meth:`Flusher.request`; under ASYNC_FLUSH it wakes by its interval.
+After a failed ``fdatasync`` the kernel may have dropped the pages it could not write, so a later
+success would prove nothing: the flusher stops for good and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from rocketpost.errors import StoreBroken
+from rocketpost.model.ids import Position
+from rocketpost.store.commit_log import CommitLog
+from rocketpost.store.segmented_log import SegmentedLog
+
+log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Owns the flusher thread; ``durable`` may be read by any."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        segments: SegmentedLog,
+        *,
+        interval_ms: int,
+        on_durable: Callable[[Position], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self._commit_log = commit_log
+        self._segments = segments
+        self._interval_s = interval_ms / 1000
+        self._on_durable = on_durable
+        self._on_broken = on_broken
+        self._wake = threading.Event()
+        self._syncing = threading.Lock()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
+        self.durable = Position(0)
+        self.why_broken: str | None = None
+
+    def start(self, durable: int) -> None:
+        """Start the thread; everything before ``durable`` is on disk."""
+        self.durable = Position(durable)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Ask for what is written to be made durable soon. Any thread."""
+        self._wake.set()
+
+    def flush_blocking(self) -> None:
+        """Make what is written durable before returning. Any thread.
+
+        Raises:
+            StoreBroken: It failed, now or earlier.
+        """
+        with self._syncing:
+            self._flush()
+        if self.why_broken is not None:
+            raise StoreBroken(self.why_broken)
+
+    def close_blocking(self) -> None:
+        """Stop the thread; what is not yet durable stays so."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+            with self._syncing:
+                self._flush()
+
+    def _flush(self) -> None:
+        target = self._commit_log.written
+        if target <= self.durable or self.why_broken is not None:
+            return
+        try:
+            for segment in self._segments.between_from_thread(self.durable, target):
+                segment.sync_blocking()
+        except OSError as error:
+            self.why_broken = f"the commit log could not be made durable: {error.strerror}"
+            log.critical("fdatasync failed, no more is acknowledged reason=%s", error.strerror)
+            self._on_broken(self.why_broken)
+            return
+        self.durable = Position(target)
+        self._on_durable(self.durable)

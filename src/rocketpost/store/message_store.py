@@ -1,0 +1,536 @@
+"""The store as the rest of the broker sees it.
+
+Within one wake-up of the loop messages are appended, then committed by one write. Under ASYNC_FLUSH
+a commit also makes them visible; under SYNC_FLUSH that waits for :meth:`MessageStore.confirm`,
+which the owner calls when ``on_durable`` has told that they are on disk: a message that a consumer
+has seen must not vanish in a crash and leave its offset to another.
+
+**Invariant:** confirmed <= durable (SYNC_FLUSH), durable <= written <= end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rocketpost.codec.record import Record, decode_record
+from rocketpost.errors import CorruptRecord, StoreBroken, StoreError, StoreFull, StoreLocked
+from rocketpost.model import sysflag
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.store.allocator import Allocator
+from rocketpost.store.checkpoint import load_checkpoint_blocking
+from rocketpost.store.commit_log import CommitLog
+from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.draft import Appended, Arrival, Draft
+from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.files import FileSystem, RealFiles, write_all
+from rocketpost.store.flusher import Flusher
+from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.layout import Layout
+from rocketpost.store.queue_files import QueueFiles
+from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.recovery import Recovery
+from rocketpost.store.segmented_log import SegmentedLog
+from rocketpost.store.upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+CLOCK_STEP_MS_MAX: Final = 60_000
+"""Store times do not fall when the clock is set back by less than this; time search needs that."""
+
+_NOT_IN_QUEUE: Final = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
+_new = tuple.__new__
+
+
+class DroppedQueues:
+    """What is left to do on disk after :meth:`MessageStore.drop_queues`."""
+
+    def __init__(self, save: Callable[[], None], unlink: Callable[[], None]) -> None:
+        self._save = save
+        self._unlink = unlink
+
+    def finish_blocking(self) -> None:
+        """Make the deletion durable, then unlink the files. Until then a crash undoes it."""
+        self._save()
+        self._unlink()
+
+
+class MessageStore:
+    """Commit log, queues and index of one broker.
+
+    Owned by the loop thread; methods named ``*_blocking`` may be called from another while no
+    method of the loop runs (opening, closing) or say otherwise.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        files: FileSystem,
+        on_durable: Callable[[Position], None],
+        on_broken: Callable[[str], None],
+        on_arrivals: Callable[[list[Arrival]], None] | None,
+    ) -> None:
+        self.config = config
+        self.layout = Layout(config.root, config.commit_log_path)
+        self._clock = clock
+        self._files = files
+        self._on_broken = on_broken
+        self._on_arrivals = on_arrivals
+        self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
+        self._reasons: dict[str, str] = {}
+        self._lock_fd = -1
+        self._wave_ms = 0
+        self._store_ms = 0
+        self._saving_drops = threading.Lock()
+
+        segment_bytes = config.segment_bytes
+        self.segments = SegmentedLog(files, self.layout, segment_bytes=segment_bytes)
+        self._allocator = Allocator(files, self.layout, segment_bytes=segment_bytes)
+        self._log = CommitLog(files, self.segments, self._allocator, long_topics=config.long_topics)
+        self.view = self._log.view
+        self._drops = DroppedTopics(files, self.layout.dropped_topics)
+        self._queue_files = QueueFiles(files, file_bytes=config.queue_file_bytes)
+        self.queues = QueueTable(
+            self.layout, self._queue_files, self._drops, store_time=self._log.store_time
+        )
+        self._find_queue = self.queues.get
+        self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
+        self._dispatcher = Dispatcher(self.queues, self.index)
+        self._flusher = Flusher(
+            self._log,
+            self.segments,
+            interval_ms=config.flush_interval_ms,
+            on_durable=on_durable,
+            on_broken=self._break,
+        )
+        self._upkeep = Upkeep(
+            config,
+            self.layout,
+            files,
+            queues=self.queues,
+            queue_files=self._queue_files,
+            index=self.index,
+            flusher=self._flusher,
+            dispatcher=self._dispatcher,
+            on_trouble=self._note_trouble,
+            on_broken=self._break,
+        )
+
+    @classmethod
+    def open_blocking(
+        cls,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        files: FileSystem | None = None,
+        on_durable: Callable[[Position], None],
+        on_broken: Callable[[str], None] = lambda why: None,
+        on_arrivals: Callable[[list[Arrival]], None] | None = None,
+    ) -> MessageStore:
+        """Lock, load and recover a store.
+
+        Args:
+            config: Where it is and how it behaves.
+            clock: Gives store times.
+            files: The file system, if not the real one.
+            on_durable: Called from a store thread after each successful sync, with the position
+                before which everything is on disk.
+            on_broken: Called from a store thread, once, when nothing will be acknowledged any more.
+            on_arrivals: Called on the loop thread with messages that became visible, whether by
+                :meth:`commit` or by :meth:`confirm`.
+
+        Raises:
+            StoreLocked: Another process has it.
+            StoreError: It cannot be read with these settings.
+        """
+        store = cls(
+            config,
+            clock=clock,
+            files=files if files is not None else RealFiles(),
+            on_durable=on_durable,
+            on_broken=on_broken,
+            on_arrivals=on_arrivals,
+        )
+        store._take_lock()
+        try:
+            store._recover()
+        except BaseException:
+            store._release()
+            raise
+        return store
+
+    # -- writing
+
+    def append(self, draft: Draft) -> Appended:
+        """Give a message its place; nothing is promised before :meth:`commit`.
+
+        Raises:
+            StoreFull: There is no room; what was appended before can still be committed.
+            StoreBroken: Nothing is taken any more.
+        """
+        if self._reasons:
+            self._refuse()
+        store_ms = self._wave_ms or self._start_wave()
+        topic = draft.topic
+        queue_id = draft.queue_id
+        log = self._log
+        if draft.sys_flag & _NOT_IN_QUEUE:
+            return self._append_outside(draft, store_ms)
+        queue = self._find_queue((topic, queue_id))
+        if queue is None:
+            queue = self.queues.make(topic, queue_id)
+        queue_offset = queue.next_offset
+        position = log.append(draft, queue_offset, store_ms)
+        queue.next_offset = queue_offset + 1  # type: ignore[assignment]
+        appended: Appended = _new(
+            Appended,
+            (
+                position,
+                log.end - position,
+                queue_offset,
+                store_ms,
+                topic,
+                queue_id,
+                draft.tags_code,
+                draft.keys,
+                queue,
+            ),
+        )
+        self._dispatcher.pending.append(appended)
+        return appended
+
+    def append_batch(self, drafts: Sequence[Draft]) -> list[Appended]:
+        """Append messages that stay together: one file, one store time, no other in between.
+
+        Raises:
+            StoreFull: There is no room; none of them was appended.
+            StoreBroken: Nothing is taken any more.
+        """
+        if self._reasons:
+            self._refuse()
+        self._log.reserve(sum(map(self._log.size_of, drafts)))
+        return [self.append(draft) for draft in drafts]
+
+    def commit(self) -> Position:
+        """Write what was appended since the last commit; returns the end of it.
+
+        Under ASYNC_FLUSH it is visible now. Under SYNC_FLUSH call :meth:`request_flush`, and
+        :meth:`confirm` when it is durable.
+
+        Raises:
+            StoreFull: There was no room; everything since the last commit is undone.
+            StoreBroken: The write failed; the same, and nothing is taken any more.
+        """
+        log = self._log
+        self._wave_ms = 0
+        try:
+            log.write()
+        except StoreError as error:
+            self._dispatcher.forget_from(log.end)
+            if isinstance(error, StoreBroken):
+                self._break(str(error))
+            raise
+        end = Position(log.end)
+        if not self._sync and self._dispatcher.position < end:
+            self.confirm(end)
+        return end
+
+    def confirm(self, position: Position) -> list[Arrival]:
+        """Make every message before ``position`` visible; returns those that a queue shows now."""
+        assert position <= self._log.written
+        arrivals = self._dispatcher.confirm(position)
+        if self._dispatcher.why_unindexed is not None:
+            self._reasons["index"] = self._dispatcher.why_unindexed
+        if arrivals and self._on_arrivals is not None:
+            self._on_arrivals(arrivals)
+        return arrivals
+
+    def request_flush(self) -> None:
+        """Ask the flusher thread to make what is committed durable now."""
+        self._flusher.request()
+
+    def drop_queues(self, topic: str) -> DroppedQueues:
+        """Forget the queues of a deleted topic; its messages can no longer be read by queue.
+
+        Takes effect at once; the caller then has ``finish_blocking`` run in a thread. Queues made
+        again under this name go on counting, so that no offset ever means two messages.
+
+        Raises:
+            StoreError: What was appended before cannot be committed; nothing was dropped.
+        """
+        position = self.commit()
+        next_offsets = {
+            queue.queue_id: int(queue.next_offset) for queue in self.queues.of_topic(topic)
+        }
+        if next_offsets:
+            self._drops.add(topic, position, next_offsets)
+        self.queues.drop(topic, position)
+        self._dispatcher.refresh_mark()
+        return DroppedQueues(self._save_drops, self.unlink_dropped_blocking)
+
+    # -- reading
+
+    view: Callable[[int, int], memoryview | None]
+    """``view(position, size)``: bytes of the log without a copy; None if they are gone."""
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, or None if it never had a message."""
+        return self._find_queue((topic, queue_id))
+
+    def queues_of(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic, by id."""
+        return self.queues.of_topic(topic)
+
+    def record_at(self, position: int) -> Record | None:
+        """Return the visible record at ``position``; None if none starts there."""
+        head = self.view(position, 4)
+        if head is None:
+            return None
+        size = int.from_bytes(head, "big", signed=True)
+        data = self.view(position, size) if size > 0 else None
+        if data is None or position + size > self._dispatcher.position:
+            return None
+        try:
+            record = decode_record(data, verify_crc=False)
+        except CorruptRecord:
+            return None
+        return record if record.position == position else None
+
+    def find(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[Position]:
+        """Return where messages with this key may lie, newest first; hashes may collide."""
+        if self.index is None:
+            return []
+        return self.index.find(topic, key, count_max, begin_ms, end_ms)
+
+    def store_time_at(self, position: int) -> int:
+        """Return the store time of the record at ``position``; -1 if it is gone."""
+        return self._log.store_time(position)
+
+    # -- state
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the oldest byte that is kept."""
+        return Position(self._log.first)
+
+    @property
+    def end_position(self) -> Position:
+        """Position that the next record gets."""
+        return Position(self._log.end)
+
+    @property
+    def durable_position(self) -> Position:
+        """Everything before is on disk."""
+        return self._flusher.durable
+
+    @property
+    def confirmed_position(self) -> Position:
+        """Everything before is visible."""
+        return self._dispatcher.position
+
+    @property
+    def store_ms(self) -> int:
+        """Store time of the newest message."""
+        return self._store_ms
+
+    @property
+    def writable(self) -> bool:
+        """Whether appends are taken."""
+        return not self._reasons
+
+    @property
+    def why_not_writable(self) -> str | None:
+        """Why appends are refused."""
+        return next(iter(list(self._reasons.values())), None)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a write or sync failed, so that only a restart helps."""
+        return "broken" in self._reasons
+
+    def set_disk_full(self, why: str | None) -> None:
+        """Refuse appends because the disk is nearly full, or take them again. Any thread."""
+        self._set_reason("disk", why)
+
+    # -- upkeep
+
+    def save_blocking(self) -> None:
+        """Make queues, index and checkpoint durable now. Any thread."""
+        self._upkeep.save_blocking()
+
+    def unlink_dropped_blocking(self) -> None:
+        """Unlink the queue files of deleted topics. Any thread."""
+        with self._saving_drops:
+            for name in self._files.listdir(self.layout.dropped):
+                self._remove_tree(f"{self.layout.dropped}/{name}")
+
+    def close_blocking(self) -> None:
+        """Stop cleanly: everything on disk, checkpoint exact, nothing left to recover.
+
+        A broken store is only let go; its next start recovers it.
+        """
+        if self._lock_fd < 0:
+            return
+        clean = False
+        try:
+            clean = self._settle()
+        finally:
+            self._reasons.setdefault("closed", "the store is closed")
+            self._flusher.close_blocking()
+            self._upkeep.close_blocking()
+            self._release(clean=clean)
+
+    def _settle(self) -> bool:
+        if self.broken:
+            return False
+        try:
+            self.commit()
+            self._flusher.flush_blocking()
+            self.confirm(Position(self._log.written))
+            self._upkeep.save_blocking()
+        except (StoreError, OSError) as error:
+            log.error("store not stopped cleanly, it recovers at the next start reason=%s", error)
+            return False
+        return True
+
+    def _append_outside(self, draft: Draft, store_ms: int) -> Appended:
+        position = self._log.append(draft, 0, store_ms)
+        rolled_back = draft.sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_ROLLBACK
+        appended = Appended(
+            Position(position),
+            self._log.end - position,
+            QueueOffset(0),
+            store_ms,
+            draft.topic,
+            draft.queue_id,
+            draft.tags_code,
+            () if rolled_back else draft.keys,
+            None,
+        )
+        self._dispatcher.pending.append(appended)
+        return appended
+
+    def _start_wave(self) -> int:
+        """Read the clock once per wake-up."""
+        now_ms = self._clock.now_ms()
+        if now_ms < self._store_ms:
+            if self._store_ms - now_ms > CLOCK_STEP_MS_MAX:
+                log.warning("the clock was set back by_ms=%s", self._store_ms - now_ms)
+            else:
+                now_ms = self._store_ms
+        self._wave_ms = self._store_ms = now_ms
+        return now_ms
+
+    def _refuse(self) -> None:
+        if "broken" in self._reasons:
+            raise StoreBroken(self._reasons["broken"])
+        if list(self._reasons) == ["index"] and self._dispatcher.retry_index():
+            del self._reasons["index"]
+            self._dispatcher.refresh_mark()
+            return
+        raise StoreFull(self.why_not_writable or "the store takes nothing now")
+
+    def _break(self, why: str) -> None:
+        if "broken" not in self._reasons:
+            self._reasons["broken"] = why
+            self._on_broken(why)
+
+    def _note_trouble(self, why: str | None) -> None:
+        self._set_reason("queues", why)
+
+    def _set_reason(self, kind: str, why: str | None) -> None:
+        if why is None:
+            self._reasons.pop(kind, None)
+        else:
+            self._reasons[kind] = why
+
+    def _save_drops(self) -> None:
+        with self._saving_drops:
+            self._drops.save_blocking(self._drops.encode())
+
+    def _take_lock(self) -> None:
+        self._files.mkdir(self.layout.root)
+        try:
+            self._lock_fd = self._files.lock(self.layout.lock)
+        except BlockingIOError as error:
+            raise StoreLocked(f"{self.layout.root} is in use by another process") from error
+        write_all(self._files, self._lock_fd, b"lock", 0)
+
+    def _recover(self) -> None:
+        clean = self._files.stat(self.layout.abort) is None
+        self.segments.load_blocking()
+        self._drops.load_blocking()
+        recovered = Recovery(
+            self.config,
+            self._files,
+            segments=self.segments,
+            queues=self.queues,
+            index=self.index,
+            drops=self._drops,
+            checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
+            clean=clean,
+        ).run_blocking()
+        self._write_abort()
+        self.unlink_dropped_blocking()
+        self._store_ms = recovered.store_ms
+        self._allocator.start()
+        self._log.start_at(recovered.end)
+        self._dispatcher.start_at(
+            recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
+        )
+        if self._dispatcher.why_unindexed is not None:
+            self._reasons["index"] = self._dispatcher.why_unindexed
+        self._flusher.start(recovered.end)
+        self._save_recovered()
+        self._upkeep.start()
+
+    def _save_recovered(self) -> None:
+        self._files.mkdir(self.layout.consume_queues)
+        try:
+            self._upkeep.save_blocking()
+        except OSError as error:
+            self._note_trouble(f"queues or index could not be saved: {error.strerror}")
+
+    def _write_abort(self) -> None:
+        fd = self._files.open(self.layout.abort, create=True)
+        try:
+            write_all(self._files, fd, str(os.getpid()).encode(), 0)
+            self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)
+        self._files.fsync_dir(self.layout.root)
+
+    def _release(self, *, clean: bool = False) -> None:
+        """Close every file; with ``clean``, say that there is nothing to recover."""
+        self._allocator.close_blocking()
+        self._queue_files.close()
+        if self.index is not None:
+            with contextlib.suppress(OSError):  # what is not saved is built again
+                self.index.close_blocking()
+        self.segments.close()
+        if clean:
+            self._files.unlink(self.layout.abort)
+            self._files.fsync_dir(self.layout.root)
+        self._files.close(self._lock_fd)
+        self._lock_fd = -1
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._files.listdir(path):
+            child = f"{path}/{name}"
+            found = self._files.stat(child)
+            if found is not None and found.is_directory:
+                self._remove_tree(child)
+            else:
+                self._files.unlink(child)
+        self._files.rmdir(path)

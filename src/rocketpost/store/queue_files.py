@@ -1,0 +1,172 @@
+"""Files of consume queues: sparse, of one exact size, written and read by position.
+
+Entry ``n`` of a queue lies at byte ``20 * n`` of its files put end to end. When a queue begins in
+the middle of a file, what lies before it is filled with entries (0, 0x7FFFFFFF, 0): Java stops
+reading a queue at the first empty entry. Few descriptors are kept, whatever the number of queues.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict, deque
+from struct import Struct
+from typing import Final
+
+from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.layout import file_name, parse_file_name
+
+log = logging.getLogger(__name__)
+
+ENTRY: Final = Struct(">qiq")
+"""Position of the record, its size, tags code."""
+ENTRY_BYTES: Final = ENTRY.size
+FILLER_SIZE: Final = 0x7FFF_FFFF
+FILLER: Final = ENTRY.pack(0, FILLER_SIZE, 0)
+DESCRIPTOR_COUNT_MAX: Final = 256
+_FILLERS_AT_ONCE: Final = 4096
+
+
+class QueueFiles:
+    """Reads and writes entries by queue directory. Owned by the loop thread, but `*_blocking`."""
+
+    def __init__(self, files: FileSystem, *, file_bytes: int) -> None:
+        assert file_bytes % ENTRY_BYTES == 0
+        self.files = files
+        self.file_bytes = file_bytes
+        self.entries_per_file = file_bytes // ENTRY_BYTES
+        self.writing = threading.Lock()
+        """Held for each write, so that a queue is not written while its directory is moved."""
+        self.unsynced: deque[str] = deque()
+        """Files written by the loop thread since they were last made durable."""
+        self.unsynced_directories: deque[str] = deque()
+        """Queue directories that got a file since they were last made durable."""
+        self._readers: OrderedDict[str, int] = OrderedDict()
+        self._writers: OrderedDict[str, int] = OrderedDict()
+
+    def path(self, directory: str, offset: int) -> str:
+        """Return the file that holds entry ``offset``."""
+        at = offset * ENTRY_BYTES
+        return f"{directory}/{file_name(at - at % self.file_bytes)}"
+
+    def starts(self, directory: str) -> list[int]:
+        """Return the first entry offset of every file of a queue, in order."""
+        found = []
+        for name in self.files.listdir(directory):
+            start = parse_file_name(name)
+            if start is not None:
+                found.append(start // ENTRY_BYTES)
+        return found
+
+    def read(self, directory: str, offset: int, count: int) -> bytes:
+        """Return up to ``count`` entries from ``offset`` on, of one file.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+        """
+        fd = self._descriptor(self._readers, self.path(directory, offset), write=False)
+        at = offset % self.entries_per_file
+        count = min(count, self.entries_per_file - at)
+        return self.files.pread(fd, count * ENTRY_BYTES, at * ENTRY_BYTES)
+
+    def write(self, directory: str, offset: int, data: bytes | bytearray) -> None:
+        """Write whole entries from ``offset`` on; the loop thread's way."""
+        with self.writing:
+            for path, at, part in self._parts(directory, offset, data):
+                if path not in self._writers:
+                    self._create(directory, path, at)
+                fd = self._descriptor(self._writers, path, write=True)
+                write_all(self.files, fd, part, at)
+                self.unsynced.append(path)
+
+    def write_blocking(self, directory: str, offset: int, data: bytes) -> list[str]:
+        """Write whole entries with descriptors of one's own; returns the files. Call it locked."""
+        assert self.writing.locked()
+        written = []
+        for path, at, part in self._parts(directory, offset, data):
+            self._create(directory, path, at)
+            fd = self.files.open(path, write=True)
+            try:
+                write_all(self.files, fd, part, at)
+            finally:
+                self.files.close(fd)
+            written.append(path)
+        return written
+
+    def truncate(self, directory: str, end: int) -> None:
+        """Make every entry from ``end`` on empty, unlinking files that begin there or later."""
+        for start in self.starts(directory):
+            path = self.path(directory, start)
+            if start >= end and start > 0:
+                self.forget(path)
+                self.files.unlink(path)
+            elif start + self.entries_per_file > end:
+                fd = self.files.open(path, write=True)
+                try:
+                    self.files.ftruncate(fd, max(0, end - start) * ENTRY_BYTES)
+                    self.files.ftruncate(fd, self.file_bytes)
+                finally:
+                    self.files.close(fd)
+                self.unsynced.append(path)
+
+    def forget(self, path: str) -> None:
+        """Close what is open of a file that goes away."""
+        for cache in (self._readers, self._writers):
+            fd = cache.pop(path, None)
+            if fd is not None:
+                self.files.close(fd)
+
+    def forget_directory(self, directory: str) -> None:
+        """Close what is open under a directory that goes away."""
+        prefix = directory + "/"
+        for path in [*self._readers, *self._writers]:
+            if path.startswith(prefix):
+                self.forget(path)
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        for cache in (self._readers, self._writers):
+            for fd in cache.values():
+                self.files.close(fd)
+            cache.clear()
+
+    def _parts(
+        self, directory: str, offset: int, data: bytes | bytearray
+    ) -> list[tuple[str, int, bytes | bytearray | memoryview]]:
+        at = offset % self.entries_per_file * ENTRY_BYTES
+        if at + len(data) <= self.file_bytes:
+            return [(self.path(directory, offset), at, data)]
+        parts: list[tuple[str, int, bytes | bytearray | memoryview]] = []
+        whole = bytes(data)
+        while whole:
+            at = offset % self.entries_per_file * ENTRY_BYTES
+            part, whole = whole[: self.file_bytes - at], whole[self.file_bytes - at :]
+            parts.append((self.path(directory, offset), at, part))
+            offset += len(part) // ENTRY_BYTES
+        return parts
+
+    def _create(self, directory: str, path: str, first_byte: int) -> None:
+        found = self.files.stat(path)
+        if found is not None and found.size == self.file_bytes:
+            return
+        self.files.mkdir(directory)
+        self.unsynced_directories.append(directory)
+        fd = self.files.open(path, create=True)
+        try:
+            self.files.ftruncate(fd, self.file_bytes)
+            for at in range(0, first_byte, _FILLERS_AT_ONCE * ENTRY_BYTES):
+                count = min(_FILLERS_AT_ONCE, (first_byte - at) // ENTRY_BYTES)
+                write_all(self.files, fd, FILLER * count, at)
+        finally:
+            self.files.close(fd)
+
+    def _descriptor(self, cache: OrderedDict[str, int], path: str, *, write: bool) -> int:
+        fd = cache.get(path)
+        if fd is not None:
+            cache.move_to_end(path)
+            return fd
+        fd = self.files.open(path, write=write)
+        cache[path] = fd
+        if len(cache) > DESCRIPTOR_COUNT_MAX:
+            self.files.close(cache.popitem(last=False)[1])
+        return fd

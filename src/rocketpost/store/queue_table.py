@@ -1,0 +1,201 @@
+"""All consume queues of a store, by topic and queue id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from rocketpost.errors import StoreError
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.layout import Layout, parse_queue_id
+from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE, QueueFiles
+
+log = logging.getLogger(__name__)
+
+_SCANNED_FILES: int = 3
+_ENTRIES_AT_ONCE: int = 8192
+
+
+class QueueTable:
+    """Finds, makes, loads and drops queues. Owned by the loop thread."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        files: QueueFiles,
+        drops: DroppedTopics,
+        *,
+        store_time: Callable[[int], int],
+    ) -> None:
+        self._layout = layout
+        self._files = files
+        self._drops = drops
+        self._store_time = store_time
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._empty: list[tuple[ConsumeQueue, int]] = []  # made, but without an entry so far
+        self._count = 0
+        self._end_sum = 0
+        self.get = self._queues.get
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(list(self._queues.values()))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of one topic, by id."""
+        found = [queue for (name, _), queue in self._queues.items() if name == topic]
+        return sorted(found, key=lambda queue: queue.queue_id)
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Make a queue that is not there yet."""
+        start = self._drops.next_offset(topic, queue_id)
+        queue = self._new(topic, queue_id, start)
+        self._queues[topic, queue_id] = queue
+        self._empty.append((queue, start))
+        return queue
+
+    def drop(self, topic: str, position: int) -> bool:
+        """Forget the queues of a topic and move their files aside; False if there are none.
+
+        The move is one rename, so that a topic made again at once starts with an empty directory.
+        """
+        queues = self.of_topic(topic)
+        with self._files.writing:
+            for queue in queues:
+                queue.dropped = True
+                del self._queues[topic, queue.queue_id]
+            self.count()
+            directory = self._layout.topic_queues(topic)
+            self._files.forget_directory(directory)
+            if self._files.files.stat(directory) is not None:
+                self._files.files.mkdir(self._layout.dropped)
+                self._files.files.rename(directory, self._layout.dropped_topic(topic, position))
+        return bool(queues)
+
+    def count(self) -> tuple[int, int]:
+        """Return how many queues have entries and the sum of their ends.
+
+        A file that is lost shows in these two numbers, so they are part of the checkpoint.
+        """
+        self._empty = [(queue, queue.end) for queue in self if queue.last_position < 0]
+        ends = [queue.end for queue in self if queue.last_position >= 0]
+        self._count, self._end_sum = len(ends), sum(ends)
+        return self._count, self._end_sum
+
+    def grown(self, entry_count: int) -> tuple[int, int]:
+        """Return what :meth:`count` would after so many puts, without looking at every queue."""
+        self._end_sum += entry_count
+        if self._empty:
+            filled = [start for queue, start in self._empty if queue.last_position >= 0]
+            if filled:
+                self._count += len(filled)
+                self._end_sum += sum(filled)
+                self._empty = [pair for pair in self._empty if pair[0].last_position < 0]
+        return self._count, self._end_sum
+
+    def load_blocking(self, *, before: int | None, clean: bool) -> None:
+        """Find the queues on disk.
+
+        Args:
+            before: Trust the entries of records before this position and no others; None if it is
+                not known how far the files can be trusted, so that they are read to find out.
+            clean: Whether nothing can lie behind the last entry.
+
+        Raises:
+            StoreError: A file has another size than the settings say.
+        """
+        for topic in self._files.files.listdir(self._layout.consume_queues):
+            for name in self._files.files.listdir(self._layout.topic_queues(topic)):
+                queue_id = parse_queue_id(name)
+                if queue_id is not None:
+                    self._load(topic, queue_id, before, clean)
+
+    def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
+        return ConsumeQueue(
+            topic,
+            queue_id,
+            directory=self._layout.queue(topic, queue_id),
+            files=self._files,
+            store_time=self._store_time,
+            start=start,
+        )
+
+    def _load(self, topic: str, queue_id: int, before: int | None, clean: bool) -> None:
+        directory = self._layout.queue(topic, queue_id)
+        starts = self._check_files(directory)
+        if not starts:
+            return
+        queue = self._new(topic, queue_id, starts[0])
+        per_file = self._files.entries_per_file
+        if starts[-1] - starts[0] != (len(starts) - 1) * per_file:
+            log.error("queue has a file missing, it is built again directory=%s", directory)
+            queue.remove_files()
+            return
+        if before is not None:
+            end = self._trusted_end(directory, starts, before)
+        else:
+            end = self._valid_end(directory, starts)
+        if not clean:
+            self._files.truncate(directory, end)
+        last = self._entry(directory, end - 1) if end > starts[0] else None
+        real = last is not None and last[1] != FILLER_SIZE
+        if before is not None and not real:
+            # All its entries are newer than the checkpoint and will be made again.
+            queue.remove_files()
+            return
+        queue.resume(starts[0], end, last[0] if last is not None and real else -1)
+        self._queues[topic, queue_id] = queue
+
+    def _check_files(self, directory: str) -> list[int]:
+        starts = self._files.starts(directory)
+        for start in list(starts):
+            path = self._files.path(directory, start)
+            found = self._files.files.stat(path)
+            size = found.size if found is not None else 0
+            if size == 0 and start == starts[-1]:
+                self._files.files.unlink(path)
+                starts.remove(start)
+            elif size != self._files.file_bytes:
+                raise StoreError(
+                    f"{path} has {size} bytes; mappedFileSizeConsumeQueue says"
+                    f" {self._files.file_bytes}"
+                )
+        return starts
+
+    def _entry(self, directory: str, offset: int) -> tuple[int, int, int]:
+        return ENTRY.unpack(self._files.read(directory, offset, 1))
+
+    def _trusted_end(self, directory: str, starts: list[int], before: int) -> int:
+        """Return the offset after the last entry of a record before ``before``."""
+
+        def trusted(offset: int) -> bool:
+            position, size, _ = self._entry(directory, offset)
+            return size > 0 and position < before
+
+        for start in reversed(starts):
+            if not trusted(start):
+                continue
+            low, high = start + 1, start + self._files.entries_per_file
+            while low < high:
+                middle = (low + high) // 2
+                if trusted(middle):
+                    low = middle + 1
+                else:
+                    high = middle
+            return low
+        return starts[0]
+
+    def _valid_end(self, directory: str, starts: list[int]) -> int:
+        """Return the offset after the last entry that looks like one, as Java finds it."""
+        for start in starts[-_SCANNED_FILES:]:
+            offset, stop = start, start + self._files.entries_per_file
+            while offset < stop:
+                data = self._files.read(directory, offset, _ENTRIES_AT_ONCE)
+                for at, (position, size, _) in enumerate(ENTRY.iter_unpack(data)):
+                    if position < 0 or size <= 0:
+                        return offset + at
+                offset += len(data) // ENTRY_BYTES
+        return starts[-1] + self._files.entries_per_file

@@ -1,0 +1,69 @@
+"""One file of a segmented log: written by ``pwrite``, read through a read-only map."""
+
+from __future__ import annotations
+
+from rocketpost.store.files import FileSystem, write_all
+
+
+class Segment:
+    """A file of fixed size that starts at ``start`` of the log. Opened and mapped when needed.
+
+    The loop thread writes and reads; the flusher thread calls :meth:`sync_blocking` only. A map
+    lives as long as a view of it does, so a reader may hold one past :meth:`close`.
+    """
+
+    __slots__ = ("_fd", "_files", "_view", "path", "size", "start")
+
+    def __init__(self, files: FileSystem, path: str, *, start: int, size: int) -> None:
+        self._files = files
+        self._fd = -1
+        self._view: memoryview | None = None
+        self.path = path
+        self.start = start
+        self.size = size
+
+    @property
+    def end(self) -> int:
+        """The log position after the last byte of this file."""
+        return self.start + self.size
+
+    @property
+    def fd(self) -> int:
+        """A descriptor for writing, kept until :meth:`close`."""
+        if self._fd < 0:
+            self._fd = self._files.open(self.path, write=True)
+        return self._fd
+
+    def view(self) -> memoryview:
+        """Return the whole file as a read-only view."""
+        if self._view is None:
+            fd = self._files.open(self.path)
+            try:
+                self._view = self._files.map(fd, self.size)
+            finally:
+                self._files.close(fd)
+        return self._view
+
+    def zero_from(self, offset: int) -> None:
+        """Make every byte from ``offset`` of this file on zero, and keep its full size.
+
+        Raises:
+            OSError: The room cannot be reserved again.
+        """
+        self._files.ftruncate(self.fd, offset)
+        self._files.fallocate(self.fd, self.size)
+
+    def write(self, data: bytes | memoryview, offset: int) -> None:
+        """Write at ``offset`` of this file."""
+        write_all(self._files, self.fd, data, offset)
+
+    def sync_blocking(self) -> None:
+        """Return once the file is on disk."""
+        self._files.fdatasync(self.fd)
+
+    def close(self) -> None:
+        """Let go of the descriptor and the map; views that were handed out stay valid."""
+        self._view = None
+        if self._fd >= 0:
+            self._files.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rocketpost.codec.record import decode_record
+from rocketpost.errors import StoreFull, StoreLocked
+from rocketpost.model import sysflag
+from rocketpost.store.config import FlushMode
+from rocketpost.store.draft import Draft
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.queue_files import ENTRY
+
+from .conftest import Opener, draft
+
+
+def bodies(store: MessageStore, topic: str = "TopicA", queue_id: int = 0) -> list[bytes]:
+    queue = store.queue(topic, queue_id)
+    if queue is None:
+        return []
+    units = queue.read(queue.first, queue.end - queue.first)
+    found = []
+    for position, size, _ in ENTRY.iter_unpack(units):
+        view = store.view(position, size)
+        assert view is not None
+        record = decode_record(view)
+        assert (record.topic, record.queue_id, record.position) == (topic, queue_id, position)
+        assert record.queue_offset == queue.first + len(found)
+        found.append(bytes(record.body))
+    return found
+
+
+def test_what_is_appended_and_committed_is_read_back(opener: Opener) -> None:
+    store = opener()
+    first = store.append(draft(b"one"))
+    second = store.append(draft(b"two", queue_id=1))
+    third = store.append(draft(b"three"))
+    assert (first.position, first.queue_offset) == (0, 0)
+    assert (second.position, second.queue_offset) == (first.size, 0)
+    assert third.queue_offset == 1
+    assert bodies(store) == []
+    assert store.commit() == third.end == store.confirmed_position
+    assert bodies(store) == [b"one", b"three"]
+    assert bodies(store, queue_id=1) == [b"two"]
+    record = store.record_at(second.position)
+    assert record is not None
+    assert (record.topic, bytes(record.body), record.store_ms) == (
+        "TopicA", b"two", opener.clock.ms,
+    )  # fmt: skip
+
+
+def test_positions_that_hold_nothing_give_nothing(opener: Opener) -> None:
+    store = opener()
+    appended = store.append(draft())
+    assert store.view(appended.position, appended.size) is None
+    store.commit()
+    assert store.record_at(appended.end) is None
+    assert store.record_at(appended.position + 1) is None
+    assert store.record_at(-1) is None
+    assert store.view(10**9, 4) is None
+    assert store.queue("TopicA", 9) is None
+
+
+def test_arrivals_are_reported_once_visible(opener: Opener) -> None:
+    seen: list[tuple[str, int, int, int]] = []
+    store = opener(
+        on_arrivals=lambda batch: seen.extend(
+            (a.topic, a.queue_id, a.queue_offset, a.tags_code) for a in batch
+        )
+    )
+    store.append(draft(tags_code=7))
+    store.append(draft(sys_flag=sysflag.TRANSACTION_PREPARED))
+    assert seen == []
+    store.commit()
+    assert seen == [("TopicA", 0, 0, 7)]
+
+
+def test_under_sync_flush_nothing_shows_before_it_is_durable(opener: Opener) -> None:
+    store = opener(flush_mode=FlushMode.SYNC_FLUSH)
+    first = store.append(draft(b"one"))
+    store.commit()
+    second = store.append(draft(b"two"))
+    end = store.commit()
+    assert bodies(store) == []
+    assert store.record_at(first.position) is None
+    assert [a.queue_offset for a in store.confirm(second.position)] == [0]
+    assert bodies(store) == [b"one"]
+    store._flusher.flush_blocking()
+    assert opener.durable == [end] == [store.durable_position]
+    store.confirm(end)
+    assert bodies(store) == [b"one", b"two"]
+
+
+def test_a_request_wakes_the_flusher(opener: Opener) -> None:
+    import threading
+
+    done = threading.Event()
+    opener.durable = type("", (list,), {"append": lambda self, p: done.set()})()
+    store = opener(flush_mode=FlushMode.SYNC_FLUSH)
+    store.append(draft())
+    store.commit()
+    store.request_flush()
+    assert done.wait(5)
+
+
+def test_a_batch_stays_in_one_file_with_consecutive_offsets(opener: Opener) -> None:
+    store = opener()
+    store.append(draft(b"x" * 8000))
+    store.append(draft(b"y" * 5000))
+    batch = [draft(b"z" * 1000, queue_id=3) for _ in range(4)]
+    appended = store.append_batch(batch)
+    assert appended[0].position == 16384
+    assert [a.queue_offset for a in appended] == [0, 1, 2, 3]
+    assert len({a.store_ms for a in appended}) == 1
+    store.commit()
+    assert bodies(store, queue_id=3) == [b"z" * 1000] * 4
+
+
+def test_the_end_of_a_file_is_a_blank(opener: Opener) -> None:
+    store = opener()
+    a = store.append(draft(b"x" * 8000))
+    b = store.append(draft(b"y" * 8000))
+    c = store.append(draft(b"z" * 8000))
+    store.commit()
+    assert c.position == 16384
+    left = 16384 - b.end
+    view = store.view(b.end, 8)
+    assert view is not None
+    assert view.hex() == f"{left:08x}cbd43194"
+    assert a.end == b.position
+    assert bodies(store) == [b"x" * 8000, b"y" * 8000, b"z" * 8000]
+
+
+def test_a_prepared_message_is_in_no_queue(opener: Opener) -> None:
+    store = opener()
+    prepared = store.append(draft(sys_flag=sysflag.TRANSACTION_PREPARED, keys=("k",)))
+    rolled = store.append(draft(sys_flag=sysflag.TRANSACTION_ROLLBACK, keys=("r",)))
+    store.commit()
+    assert bodies(store) == []
+    assert prepared.queue_offset == rolled.queue_offset == 0
+    assert store.record_at(prepared.position) is not None
+    found = store.find("TopicA", "k", count_max=5, begin_ms=0, end_ms=2**62)
+    assert found == [prepared.position]
+    assert store.find("TopicA", "r", count_max=5, begin_ms=0, end_ms=2**62) == []
+
+
+def test_keys_are_found(opener: Opener) -> None:
+    store = opener()
+    one = store.append(draft(keys=("k1", "k2")))
+    two = store.append(draft(keys=("k2",)))
+    store.commit()
+    assert store.find("TopicA", "k2", count_max=5, begin_ms=0, end_ms=2**62) == [
+        two.position, one.position,
+    ]  # fmt: skip
+    assert store.find("TopicB", "k2", count_max=5, begin_ms=0, end_ms=2**62) == []
+
+
+def test_without_an_index_nothing_is_found(opener: Opener) -> None:
+    store = opener(index_enabled=False)
+    store.append(draft(keys=("k",)))
+    store.commit()
+    assert store.find("TopicA", "k", count_max=5, begin_ms=0, end_ms=2**62) == []
+
+
+def test_a_store_has_one_owner(opener: Opener) -> None:
+    store = opener()
+    with pytest.raises(StoreLocked):
+        opener()
+    store.close_blocking()
+    store.close_blocking()
+    with pytest.raises(StoreFull, match="closed"):
+        store.append(draft())
+    opener()
+
+
+def test_store_times_do_not_fall_with_a_small_step_of_the_clock(opener: Opener) -> None:
+    store = opener()
+    start = opener.clock.ms
+    store.append(draft())
+    store.commit()
+    opener.clock.ms = start - 1000
+    assert store.append(draft()).store_ms == start
+    store.commit()
+    opener.clock.ms = start - 3_600_000
+    assert store.append(draft()).store_ms == start - 3_600_000
+
+
+def test_disk_full_refuses_appends_until_it_is_over(opener: Opener) -> None:
+    store = opener()
+    store.set_disk_full("95 % of the disk is used")
+    assert not store.writable
+    assert store.why_not_writable == "95 % of the disk is used"
+    with pytest.raises(StoreFull, match="95 %"):
+        store.append(draft())
+    store.set_disk_full(None)
+    store.append(draft())
+    assert store.writable
+    assert store.why_not_writable is None
+
+
+def test_hosts_of_either_family_are_stored(
+    opener: Opener, make_draft: Callable[..., Draft]
+) -> None:
+    from rocketpost.codec.record import pack_host
+
+    store = opener()
+    message = make_draft(b"six")
+    message.born_host = pack_host("2001:db8::1", 40000)
+    appended = store.append(message)
+    store.commit()
+    record = store.record_at(appended.position)
+    assert record is not None
+    assert record.sys_flag == sysflag.BORN_HOST_V6
+    assert record.born_host == ("2001:db8::1", 40000)
+    assert store.store_time_at(appended.position) == opener.clock.ms
