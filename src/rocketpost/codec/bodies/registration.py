@@ -92,10 +92,6 @@ def encode_registration(registration: Registration, *, compressed: bool = False)
     if compressed:
         return _encode_compressed(registration)
     table = registration.table
-    topics = [
-        (quote(name), msgspec.json.encode(config))
-        for name, config in table.topic_config_table.items()
-    ]
     mappings = [
         (quote(name), encode_mapping(mapping, standard=False))
         for name, mapping in table.topic_queue_mapping_info_map.items()
@@ -103,7 +99,7 @@ def encode_registration(registration: Registration, *, compressed: bool = False)
     wrapper = [
         (b'"dataVersion"', encode_data_version(table.data_version)),
         (b'"mappingDataVersion"', encode_data_version(table.mapping_data_version)),
-        (b'"topicConfigTable"', bytes(members(topics))),
+        (b'"topicConfigTable"', msgspec.json.encode(table.topic_config_table)),
         (b'"topicQueueMappingDetailMap"', b"{}"),
         (b'"topicQueueMappingInfoMap"', bytes(members(mappings))),
     ]

@@ -1,0 +1,147 @@
+"""Which broker serves a topic with how many queues, and how much of that a name server keeps.
+
+topics    topic -> broker name -> queues and permission
+mappings  static topic -> broker name -> logical queues
+
+Both count against one bound: a topic once for every broker that serves it, a mapping once and once
+more for every logical queue. A broker has mappings only for topics that it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from msgspec.structs import replace
+
+from rocketpost.codec.bodies.registration import TopicTable
+from rocketpost.codec.bodies.route import QueueMapping
+from rocketpost.codec.faults import SystemBusy
+from rocketpost.model.route import QueueData
+from rocketpost.model.topic import PERM_WRITE, TopicConfig
+
+_NOBODY: Final[Mapping[str, QueueData]] = {}
+
+
+class QueueTable:
+    """Topics and the queues that brokers serve them with. Not thread-safe."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, QueueMapping]] = {}
+        self.entries = 0
+        """What counts against the bound."""
+        self.edition = 0
+        """Grows with every change."""
+
+    def topics(self) -> AbstractSet[str]:
+        """Return every topic that somebody serves."""
+        return self._topics.keys()
+
+    def brokers(self, topic: str) -> Mapping[str, QueueData]:
+        """Return the queues of ``topic`` by broker name; nothing if nobody serves it."""
+        return self._topics.get(topic, _NOBODY)
+
+    def mappings(self, topic: str) -> dict[str, QueueMapping]:
+        """Return the logical queues of ``topic`` by broker name."""
+        return dict(self._mappings.get(topic, {}))
+
+    def check_room(self, name: str, table: TopicTable) -> None:
+        """Refuse topics of the broker ``name`` that there is no room for.
+
+        Raises:
+            SystemBusy: They would pass the bound.
+        """
+        growth = sum(name not in self.brokers(topic) for topic in table.topic_config_table)
+        for topic, mapping in table.topic_queue_mapping_info_map.items():
+            growth += _cost(mapping) - _cost(self._mappings.get(topic, {}).get(name))
+        self.check_growth(growth)
+
+    def check_growth(self, growth: int) -> None:
+        """Refuse ``growth`` more entries if they would pass the bound.
+
+        Raises:
+            SystemBusy: They would.
+        """
+        if growth > 0 and self.entries + growth > self._entries_max:
+            raise SystemBusy(
+                f"the name server is full: {self.entries} of {self._entries_max} topic entries "
+                f"are taken and {growth} more were asked for"
+            )
+
+    def update(self, name: str, table: TopicTable, *, fresh: bool, read_only: bool) -> None:
+        """Take in the topics of the broker ``name``: all if ``fresh``, else those not yet known."""
+        made: dict[QueueData, QueueData] = {}
+        for topic, config in table.topic_config_table.items():
+            if fresh or name not in self.brokers(topic):
+                queues = _queues(name, config, read_only=read_only)
+                # Most topics look alike: one object for all that do.
+                self.put(topic, made.setdefault(queues, queues))
+        for topic, mapping in table.topic_queue_mapping_info_map.items():
+            if fresh and name in self.brokers(topic):
+                self._put_mapping(topic, mapping)
+
+    def put(self, topic: str, queues: QueueData) -> None:
+        """Set how a broker serves a topic."""
+        by_broker = self._topics.setdefault(topic, {})
+        previous = by_broker.get(queues.broker_name)
+        if previous != queues:
+            by_broker[queues.broker_name] = queues
+            self.entries += previous is None
+            self.edition += 1
+
+    def drop(self, name: str, topics: Iterable[str]) -> None:
+        """Forget that the broker ``name`` serves these topics."""
+        for topic in topics:
+            queues = self._topics.get(topic)
+            if queues is None or queues.pop(name, None) is None:
+                continue
+            self.entries -= 1
+            self.edition += 1
+            if not queues:
+                del self._topics[topic]
+            self._drop_mapping(topic, name)
+
+    def drop_broker(self, name: str) -> None:
+        """Forget every topic of the broker ``name``."""
+        self.drop(name, list(self._topics))
+
+    def change_perms(self, name: str, change: Callable[[int], int]) -> int:
+        """Change the permission of every topic of a broker; return how many it has."""
+        count = 0
+        for queues in self._topics.values():
+            mine = queues.get(name)
+            if mine is not None:
+                queues[name] = replace(mine, perm=change(mine.perm))
+                count += 1
+        self.edition += bool(count)
+        return count
+
+    def _put_mapping(self, topic: str, mapping: QueueMapping) -> None:
+        by_broker = self._mappings.setdefault(topic, {})
+        self.entries += _cost(mapping) - _cost(by_broker.get(mapping.bname))
+        by_broker[mapping.bname] = mapping
+        self.edition += 1
+
+    def _drop_mapping(self, topic: str, name: str) -> None:
+        by_broker = self._mappings.get(topic)
+        if by_broker is not None and name in by_broker:
+            self.entries -= _cost(by_broker.pop(name))
+            if not by_broker:
+                del self._mappings[topic]
+
+
+def _queues(name: str, config: TopicConfig, *, read_only: bool) -> QueueData:
+    return QueueData(
+        broker_name=name,
+        perm=config.perm & ~PERM_WRITE if read_only else config.perm,
+        read_queue_nums=config.read_queue_nums,
+        topic_sys_flag=config.topic_sys_flag,
+        write_queue_nums=config.write_queue_nums,
+    )
+
+
+def _cost(mapping: QueueMapping | None) -> int:
+    return 1 + len(mapping.curr_id_map) if mapping is not None else 0

@@ -1,0 +1,432 @@
+"""Which brokers live and which topics they serve: all that a name server knows, in memory.
+
+brokers   broker name -> cluster, broker id -> address, zone, acting-master flag
+live      address -> identity, owner, last sign of life, time-out, data version, filter servers
+queues    ``queue_table``: topic -> broker name -> queues
+
+An ``owner`` is whatever the broker registered through, in practice its connection: when it is lost,
+so is the broker. Every change is judged first and then made as a whole; a refusal changes nothing.
+
+Invariant: every queue entry belongs to a known broker, every broker has at least one live address,
+and an address belongs to exactly one broker. Memory is bounded by ``RouteLimits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from rocketpost.codec.bodies.cluster import ClusterInfo, MemberGroup
+from rocketpost.codec.bodies.route import QueueMapping
+from rocketpost.codec.faults import SystemBusy, SystemError_
+from rocketpost.codec.headers.namesrv import Registered
+from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
+from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
+from rocketpost.namesrv.queue_table import QueueTable
+from rocketpost.namesrv.report import (
+    BrokerIdentity,
+    BrokerReport,
+    check_name,
+    check_queues,
+    check_report,
+)
+
+LIVE_MS_DEFAULT: Final = 120_000
+LIVE_MS_MAX: Final = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteLimits:
+    """How much a name server keeps, whoever asks.
+
+    Args:
+        brokers_max: Addresses of live brokers.
+        entries_max: Topics, counted once for every broker that serves them, and logical queues.
+    """
+
+    brokers_max: int = 4096
+    entries_max: int = 1_000_000
+
+
+class FoundRoute(NamedTuple):
+    """A route, and what only some topics have."""
+
+    route: TopicRoute
+    zones: dict[str, str]
+    mappings: dict[str, QueueMapping]
+
+
+class Gone(NamedTuple):
+    """A broker that was removed, and what it had registered through."""
+
+    identity: BrokerIdentity
+    owner: Hashable
+
+
+@dataclass(slots=True)
+class _Broker:
+    cluster: str
+    addresses: dict[int, str]
+    acting_master: bool
+    zone: str | None
+
+
+@dataclass(slots=True)
+class _Live:
+    identity: BrokerIdentity
+    owner: Hashable
+    last_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    ha_address: str
+    filter_servers: list[str]
+
+
+class RouteTable:
+    """The tables of one name server. Not thread-safe: belongs to its event loop."""
+
+    def __init__(self, limits: RouteLimits | None = None) -> None:
+        self._limits = limits or RouteLimits()
+        self._queues = QueueTable(self._limits.entries_max)
+        self._brokers: dict[str, _Broker] = {}
+        self._live: dict[str, _Live] = {}
+        self._owned: dict[Hashable, set[str]] = {}
+        self._edition = 0
+
+    @property
+    def edition(self) -> int:
+        """A number that grows with every change that a route may show."""
+        return self._edition + self._queues.edition
+
+    # Brokers come and go.
+
+    def register(
+        self,
+        report: BrokerReport,
+        *,
+        owner: Hashable,
+        now_ms: int,
+        drop_missing_topics: bool = False,
+    ) -> Registered:
+        """Take in a broker's report; return what a slave must know of its master.
+
+        A report that conflicts with a broker of the same id and a higher state version is ignored,
+        as in Java: the answer is empty, and nothing changes.
+
+        Raises:
+            InvalidParameter: Something in the report is illegal.
+            SystemError_: A first report with a single topic, or a name taken by another cluster.
+            SystemBusy: The name server is full.
+        """
+        check_report(report)
+        identity, table = report.identity, report.registration.table
+        broker = self._broker_for(identity)
+        holder = broker.addresses.get(identity.id) if broker else None
+        if holder is not None and self._outranked(holder, report):
+            return Registered()
+        if holder is None and len(table.topic_config_table) == 1:
+            raise SystemError_(
+                f"register broker failed: {identity.name} is not known here yet, "
+                "so its first registration must bring all its topics"
+            )
+        others = broker.addresses.items() if broker else ()
+        addresses = {key: address for key, address in others if address != identity.address}
+        addresses[identity.id] = identity.address
+        leads = identity.id == MASTER_ID or (
+            report.acting_master is not None and identity.id == min(addresses)
+        )
+        if identity.address not in self._live and len(self._live) >= self._limits.brokers_max:
+            raise SystemBusy(f"the name server is full: it has {len(self._live)} brokers")
+        if leads:
+            self._queues.check_room(identity.name, table)
+
+        previous = self._take_over(identity, holder)
+        self._set_broker(report, addresses)
+        if leads:
+            fresh = holder is None or previous is None or previous != table.data_version
+            if drop_missing_topics and not table.topic_queue_mapping_info_map:
+                missing = self._queues.topics() - table.topic_config_table.keys()
+                self._queues.drop(identity.name, missing)
+            read_only = bool(report.acting_master) and identity.id != MASTER_ID
+            self._queues.update(identity.name, table, fresh=fresh, read_only=read_only)
+        self._set_live(report, owner, now_ms)
+        return self._master_for(identity, addresses)
+
+    def unregister(self, identity: BrokerIdentity) -> bool:
+        """Remove a broker that says goodbye; return whether it was known."""
+        live = self._live.get(identity.address)
+        if live is None or live.identity[:2] != identity[:2]:
+            return False
+        self._remove([identity.address])
+        return True
+
+    def lost(self, owner: Hashable) -> list[BrokerIdentity]:
+        """Remove the brokers that registered through ``owner``, which is no more."""
+        addresses = list(self._owned.get(owner, ()))
+        return [gone.identity for gone in self._remove(addresses)]
+
+    def expire(self, now_ms: int) -> list[Gone]:
+        """Remove the brokers that gave no sign of life for longer than they promised."""
+        late = [
+            address
+            for address, live in self._live.items()
+            if live.last_ms + live.timeout_ms < now_ms
+        ]
+        return self._remove(late)
+
+    def touch(self, cluster: str, address: str, now_ms: int) -> bool:
+        """Note a sign of life; return whether the broker is known."""
+        live = self._live.get(address)
+        if live is None or live.identity.cluster != cluster:
+            return False
+        live.last_ms = now_ms
+        return True
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """Return the edition of its topics that a broker registered last."""
+        live = self._live.get(address)
+        return live.data_version if live and live.identity.cluster == cluster else None
+
+    # What clients and tools ask.
+
+    def route(self, topic: str, *, acting_master: bool = False) -> FoundRoute | None:
+        """Return where ``topic`` is served, or None if nowhere.
+
+        Args:
+            topic: The topic.
+            acting_master: Whether the first slave of a lost master is shown in its place.
+        """
+        queues = self._queues.brokers(topic)
+        if not queues:
+            return None
+        names = sorted(queues)
+        brokers = []
+        for name in names:
+            broker = self._broker_data(name)
+            if acting_master and not queues[name].perm & PERM_WRITE:
+                broker = _with_acting_master(broker)
+            brokers.append(broker)
+        addresses = [a for name in names for a in self._brokers[name].addresses.values()]
+        filters = {address: self._live[address].filter_servers for address in addresses}
+        route = TopicRoute(
+            broker_datas=brokers,
+            filter_server_table={a: list(servers) for a, servers in filters.items() if servers},
+            queue_datas=[queues[name] for name in names],
+        )
+        return FoundRoute(route, self._zones(names), self._queues.mappings(topic))
+
+    def cluster_info(self) -> tuple[ClusterInfo, dict[str, str]]:
+        """Return every broker and cluster, and the zones of brokers that have one."""
+        clusters: dict[str, list[str]] = {}
+        for name, broker in self._brokers.items():
+            clusters.setdefault(broker.cluster, []).append(name)
+        brokers = {name: self._broker_data(name) for name in self._brokers}
+        info = ClusterInfo(broker_addr_table=brokers, cluster_addr_table=clusters)
+        return info, self._zones(self._brokers)
+
+    def member_group(self, cluster: str, name: str) -> MemberGroup:
+        """Return the addresses that share a broker name; none if it is unknown."""
+        broker = self._brokers.get(name)
+        addresses = dict(broker.addresses) if broker else {}
+        return MemberGroup(broker_addrs=addresses, broker_name=name, cluster=cluster)
+
+    def topics(self) -> list[str]:
+        """Return every topic, sorted."""
+        return sorted(self._queues.topics())
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics that some broker of ``cluster`` serves, sorted."""
+        names = self._names_in(cluster)
+        return [t for t in self.topics() if not names.isdisjoint(self._queues.brokers(t))]
+
+    def topics_by_flag(self, wanted: Callable[[int], bool]) -> list[str]:
+        """Return the topics whose system flag is ``wanted``, sorted."""
+        return [
+            topic
+            for topic in self.topics()
+            if wanted(next(iter(self._queues.brokers(topic).values())).topic_sys_flag)
+        ]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Return the topics named after clusters and brokers, and any broker's address."""
+        names = []
+        for cluster in sorted({broker.cluster for broker in self._brokers.values()}):
+            names += [cluster, *sorted(self._names_in(cluster))]
+        return names, next(iter(self._live), None)
+
+    # What tools change.
+
+    def wipe_write_perm(self, name: str) -> int:
+        """Take a broker out of all publish routes; return in how many topics."""
+        return self._queues.change_perms(name, _without_write)
+
+    def add_write_perm(self, name: str) -> int:
+        """Put a broker back into all publish routes; return in how many topics."""
+        return self._queues.change_perms(name, lambda _: PERM_READ | PERM_WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, in one cluster or in all; its brokers may register it again."""
+        for name in self._brokers if cluster is None else self._names_in(cluster):
+            self._queues.drop(name, [topic])
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Add one topic on brokers that are known.
+
+        Raises:
+            InvalidParameter: A name or a number is illegal.
+            SystemError_: One of the brokers is unknown.
+            SystemBusy: The name server is full.
+        """
+        check_name(topic, "topic")
+        by_broker = {each.broker_name: each for each in queues}
+        for name, each in by_broker.items():
+            check_queues(topic, each)
+            if name not in self._brokers:
+                raise SystemError_(f"cannot register topic {topic}: no broker {name[:128]!r} here")
+        self._queues.check_growth(len(by_broker.keys() - self._queues.brokers(topic).keys()))
+        for each in by_broker.values():
+            self._queues.put(topic, each)
+
+    # Inside.
+
+    def _broker_for(self, identity: BrokerIdentity) -> _Broker | None:
+        broker = self._brokers.get(identity.name)
+        if broker is None or broker.cluster == identity.cluster:
+            return broker
+        if set(broker.addresses.values()) == {identity.address}:
+            return None  # It has moved to another cluster; what it was before goes.
+        raise SystemError_(
+            f"register broker failed: the name {identity.name} is taken by cluster "
+            f"{broker.cluster}; broker names must differ between clusters"
+        )
+
+    def _outranked(self, holder: str, report: BrokerReport) -> bool:
+        if holder == report.identity.address:
+            return False
+        ours = self._live[holder].data_version.state_version
+        return ours > report.registration.table.data_version.state_version
+
+    def _take_over(self, identity: BrokerIdentity, holder: str | None) -> DataVersion | None:
+        """End what an address was before, and who held the id before.
+
+        Returns the data version that this address registered last under this name.
+        """
+        previous = self._live.get(identity.address)
+        if previous is not None and previous.identity[:2] != identity[:2]:
+            self._remove([identity.address])
+            previous = None
+        if holder is not None and holder != identity.address:
+            self._forget_live(holder)
+        return previous.data_version if previous is not None else None
+
+    def _set_broker(self, report: BrokerReport, addresses: dict[int, str]) -> None:
+        cluster, name = report.identity[:2]
+        broker = _Broker(cluster, addresses, bool(report.acting_master), report.zone)
+        if self._brokers.get(name) != broker:
+            self._brokers[name] = broker
+            self._edition += 1
+
+    def _set_live(self, report: BrokerReport, owner: Hashable, now_ms: int) -> None:
+        address = report.identity.address
+        timeout_ms = report.timeout_ms or 0
+        filters = report.registration.filter_server_list
+        previous = self._forget_live(address)
+        if filters != (previous.filter_servers if previous else []):
+            self._edition += 1
+        self._live[address] = _Live(
+            identity=report.identity,
+            owner=owner,
+            last_ms=now_ms,
+            timeout_ms=min(timeout_ms, LIVE_MS_MAX) if timeout_ms > 0 else LIVE_MS_DEFAULT,
+            data_version=report.registration.table.data_version,
+            ha_address=report.ha_address,
+            filter_servers=filters,
+        )
+        self._owned.setdefault(owner, set()).add(address)
+
+    def _forget_live(self, address: str) -> _Live | None:
+        live = self._live.pop(address, None)
+        if live is not None:
+            owned = self._owned[live.owner]
+            owned.discard(address)
+            if not owned:
+                del self._owned[live.owner]
+        return live
+
+    def _remove(self, addresses: Collection[str]) -> list[Gone]:
+        gone = []
+        for address in addresses:
+            live = self._forget_live(address)
+            assert live is not None
+            gone.append(Gone(live.identity, live.owner))
+            name = live.identity.name
+            broker = self._brokers[name]
+            kept = {key: value for key, value in broker.addresses.items() if value != address}
+            broker.addresses = kept
+            self._edition += 1
+            if not kept:
+                del self._brokers[name]
+                self._queues.drop_broker(name)
+            elif broker.acting_master and MASTER_ID not in kept:
+                self._queues.change_perms(name, _without_write)
+        return gone
+
+    def _master_for(self, identity: BrokerIdentity, addresses: dict[int, str]) -> Registered:
+        master = addresses.get(MASTER_ID)
+        if identity.id == MASTER_ID or master is None:
+            return Registered()
+        return Registered(master_addr=master, ha_server_addr=self._live[master].ha_address)
+
+    def _broker_data(self, name: str) -> BrokerData:
+        broker = self._brokers[name]
+        return BrokerData(
+            broker_addrs=dict(broker.addresses),
+            broker_name=name,
+            cluster=broker.cluster,
+            enable_acting_master=broker.acting_master,
+        )
+
+    def _names_in(self, cluster: str) -> set[str]:
+        return {name for name, broker in self._brokers.items() if broker.cluster == cluster}
+
+    def _zones(self, names: Iterable[str]) -> dict[str, str]:
+        zones = ((name, self._brokers[name].zone) for name in names)
+        return {name: zone for name, zone in zones if zone is not None}
+
+
+def in_zone(found: FoundRoute, zone: str) -> FoundRoute:
+    """Return the part of a route that lies in ``zone``; brokers without a master stay."""
+    route = found.route
+    away = {
+        broker.broker_name: broker
+        for broker in route.broker_datas
+        if broker.master is not None
+        and found.zones.get(broker.broker_name, "").lower() != zone.lower()
+    }
+    gone = {address for broker in away.values() for address in broker.broker_addrs.values()}
+    kept = TopicRoute(
+        broker_datas=[each for each in route.broker_datas if each.broker_name not in away],
+        filter_server_table={
+            address: servers
+            for address, servers in route.filter_server_table.items()
+            if address not in gone
+        },
+        order_topic_conf=route.order_topic_conf,
+        queue_datas=[each for each in route.queue_datas if each.broker_name not in away],
+    )
+    return FoundRoute(kept, found.zones, found.mappings)
+
+
+def _without_write(perm: int) -> int:
+    return perm & ~PERM_WRITE
+
+
+def _with_acting_master(broker: BrokerData) -> BrokerData:
+    if broker.master is not None or not broker.enable_acting_master:
+        return broker
+    addresses = dict(broker.broker_addrs)
+    addresses[MASTER_ID] = addresses.pop(min(addresses))
+    return replace(broker, broker_addrs=addresses)
