@@ -1,0 +1,1 @@
+"""Foreign clients, brokers and stores against Rocketpost, and Rocketpost against them."""

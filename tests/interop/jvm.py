@@ -1,0 +1,92 @@
+"""Java programs of the suite: class paths asked from Maven once, sources compiled once.
+
+Everything made here lives below ``java/target``, which git ignores.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+JAVA_HOME_DIR: Final = Path(__file__).parent / "java"
+TARGET: Final = JAVA_HOME_DIR / "target"
+RESOURCES: Final = JAVA_HOME_DIR / "resources"
+SOURCES: Final = JAVA_HOME_DIR / "src" / "rocketpost" / "interop"
+CLIENT_VERSIONS: Final = ("5.3", "4.9")
+
+_CLASSPATH_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
+_QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+class JavaMissingError(Exception):
+    """Java, Maven or the artifacts are out of reach; the message says which."""
+
+
+@functools.cache
+def classpath(profile: str) -> str:
+    """Return the class path of one profile of ``java/pom.xml``.
+
+    Raises:
+        JavaMissingError: A tool is not installed, or the artifacts cannot be fetched.
+    """
+    for tool in ("java", "javac", "mvn"):
+        if shutil.which(tool) is None:
+            raise JavaMissingError(f"no {tool} on the PATH")
+    pom, cached = JAVA_HOME_DIR / "pom.xml", TARGET / f"{profile}.classpath"
+    if not _fresh(cached, pom):
+        _resolve(profile, cached)
+    return cached.read_text().strip()
+
+
+@functools.cache
+def client_classpath(version: str) -> str:
+    """Return the class path of the client of ``version``, our compiled sources in front."""
+    libraries = classpath(f"client-{version}")
+    classes = TARGET / f"classes-{version}"
+    sources = sorted(SOURCES.glob("*.java"))
+    compiled = classes / "rocketpost" / "interop" / "Peer.class"
+    if not _fresh(compiled, *sources, TARGET / f"client-{version}.classpath"):
+        shutil.rmtree(classes, ignore_errors=True)
+        command = ["javac", "-proc:none", "-nowarn", "-d", str(classes), "-cp", libraries]
+        subprocess.run([*command, *map(str, sources)], check=True, capture_output=True)
+    return os.pathsep.join([str(RESOURCES), str(classes), libraries])
+
+
+def java_command(
+    classes: str, main: str, *args: str, heap: str, home: Path, properties: tuple[str, ...] = ()
+) -> list[str]:
+    """Return the command line of a Java program that keeps its droppings below ``home``."""
+    return [
+        "java",
+        f"-Xmx{heap}",
+        *_QUICK_START,
+        f"-Duser.home={home}",
+        f"-Drocketmq.home.dir={RESOURCES}",
+        "-Drocketmq.client.logLevel=WARN",
+        *properties,
+        "-cp",
+        classes,
+        main,
+        *args,
+    ]
+
+
+def _resolve(profile: str, cached: Path) -> None:
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    fresh = cached.with_suffix(".new")
+    command = ["mvn", "-B", "-q", "-f", str(JAVA_HOME_DIR / "pom.xml"), "-P", profile]
+    options = ["-DincludeScope=runtime", f"-Dmdep.outputFile={fresh}"]
+    done = subprocess.run([*command, _CLASSPATH_GOAL, *options], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise JavaMissingError(
+            f"Maven cannot resolve {profile}: {(done.stdout + done.stderr)[-600:]}"
+        )
+    fresh.rename(cached)
+
+
+def _fresh(made: Path, *inputs: Path) -> bool:
+    return made.exists() and all(made.stat().st_mtime >= path.stat().st_mtime for path in inputs)
