@@ -1,0 +1,94 @@
+"""Bodies made small and large again; the message's sysFlag says by what.
+
+Bit 0 says that a body is compressed, bits 8 to 10 how: 0 and 3 zlib, 1 LZ4 frames, 2 zstd.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import lz4.frame
+import zstandard
+
+from rocketpost.client.config import Compression
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.model.sysflag import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_MASK,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+)
+
+BODY_BYTES_MAX = 512 * 1024 * 1024
+"""A body that grows beyond this is a bomb, not a message."""
+
+_BITS = {
+    Compression.ZLIB: COMPRESSION_ZLIB,
+    Compression.LZ4: COMPRESSION_LZ4,
+    Compression.ZSTD: COMPRESSION_ZSTD,
+}
+
+
+def compress(body: bytes, kind: Compression, level: int) -> tuple[bytes, int]:
+    """Return ``body`` compressed, and the bits that tell so."""
+    if kind is Compression.ZLIB:
+        small = zlib.compress(body, level)
+    elif kind is Compression.LZ4:
+        small = lz4.frame.compress(body)
+    else:
+        small = zstandard.ZstdCompressor(level=level).compress(body)
+    return small, COMPRESSED | _BITS[kind]
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """Return what was compressed; a body that is not compressed comes back as it is.
+
+    Raises:
+        RemoteProtocolError: The body is not what its flag says, or is a bomb.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    kind = sys_flag & COMPRESSION_MASK
+    try:
+        if kind in (0, COMPRESSION_ZLIB):
+            return _inflate(body)
+        if kind == COMPRESSION_LZ4:
+            return _unpack_lz4(body)
+        if kind == COMPRESSION_ZSTD:
+            return _unpack_zstd(body)
+    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
+        raise RemoteProtocolError(f"a compressed body cannot be read: {error}") from None
+    raise RemoteProtocolError(f"a body is compressed in an unknown way: {kind:#x}")
+
+
+def _inflate(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    plain = inflater.decompress(body, BODY_BYTES_MAX)
+    if inflater.unconsumed_tail:
+        raise RuntimeError(f"it grows beyond {BODY_BYTES_MAX} bytes")
+    if not inflater.eof:
+        raise RuntimeError("it is cut short")
+    return plain
+
+
+def _unpack_lz4(body: bytes) -> bytes:
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    plain: bytes = unpacker.decompress(body, max_length=BODY_BYTES_MAX)
+    if not unpacker.eof:
+        raise RuntimeError("it is cut short or too large")
+    return plain
+
+
+def _unpack_zstd(body: bytes) -> bytes:
+    size = zstandard.frame_content_size(body)  # -1 if the frame does not say
+    if size < 0:
+        with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+            size = len(reader.read(BODY_BYTES_MAX + 1))
+    if size > BODY_BYTES_MAX:
+        raise RuntimeError(f"it grows beyond {BODY_BYTES_MAX} bytes")
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    plain = unpacker.decompress(body)
+    if not unpacker.eof:
+        raise RuntimeError("it is cut short")
+    return plain

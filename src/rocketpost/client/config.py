@@ -1,0 +1,226 @@
+"""Settings of producers and consumers: frozen dataclasses, checked when they are made.
+
+Times are seconds, sizes bytes. Defaults are those of RocketMQ's Java client; each field names the
+Java property it stands for when the names differ much.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.errors import ConfigError
+from rocketpost.model.names import AUTO_CREATE_TOPIC
+
+RETRY_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals after which another broker is worth a try."""
+
+
+class Compression(enum.Enum):
+    """How large message bodies are compressed."""
+
+    ZLIB = "ZLIB"
+    LZ4 = "LZ4"
+    ZSTD = "ZSTD"
+
+
+class StartFrom(enum.Enum):
+    """Where a group starts in a queue that it has never consumed."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every kind of client has.
+
+    Attributes:
+        name_servers: ``host:port;host:port``. Without it ``NAMESRV_ADDR`` is read from the
+            environment, and then the HTTP address server is asked.
+        address_server: Host, or host:port, of the HTTP address server.
+        address_group: The last part of its path.
+        unit_name: Part of the client id and of the address server's path, if not empty.
+        instance_name: Part of the client id; the process id and a time stamp if empty.
+        client_ip: Part of the client id and of message ids; found out if empty.
+        call_timeout: For routes, heartbeats and group queries (``mqClientApiTimeout``).
+        route_seconds: Between refreshes of the routes (``pollNameServerInterval``).
+        heartbeat_seconds: Between heartbeats (``heartbeatBrokerInterval``).
+    """
+
+    name_servers: str | None = None
+    address_server: str = "jmenv.tbsite.net"
+    address_group: str = "nsaddr"
+    unit_name: str = ""
+    instance_name: str = ""
+    client_ip: str = ""
+    call_timeout: float = 3.0
+    route_seconds: float = 30.0
+    heartbeat_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("call_timeout", "route_seconds", "heartbeat_seconds"):
+            check_positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """How a producer sends.
+
+    Attributes:
+        send_timeout: Budget of one send with all its retries (``sendMsgTimeout``).
+        attempt_timeout: Bound of one attempt while more remain; 0 means none
+            (``sendMsgMaxTimeoutPerRequest``).
+        retries: More attempts after the first (``retryTimesWhenSendFailed``).
+        retry_codes: Response codes after which another attempt is made.
+        retry_not_stored_ok: Whether a status other than SEND_OK is retried
+            (``retryAnotherBrokerWhenNotStoreOK``).
+        message_bytes_max: Largest body, before compression; also of one batch.
+        compress_bytes_min: Bodies of at least this size are compressed; 0 means never.
+        auto_create_topic: The template of topics made by the first send (``createTopicKey``).
+        auto_create_queues: How many queues such a topic is to have (``defaultTopicQueueNums``).
+        in_flight_max: Messages sent and not yet answered; a sender waits when there are more.
+        in_flight_bytes_max: The same for the bytes of their bodies. Java has 100 MiB, beyond what
+            one connection may hold back here.
+        avoid_slow_brokers: Whether the latency table steers the choice of queues
+            (``sendLatencyEnable``).
+    """
+
+    send_timeout: float = 3.0
+    attempt_timeout: float = 0.0
+    retries: int = 2
+    retry_codes: frozenset[int] = RETRY_CODES
+    retry_not_stored_ok: bool = False
+    message_bytes_max: int = 4 * 1024 * 1024
+    compress_bytes_min: int = 4096
+    compression: Compression = Compression.ZLIB
+    compression_level: int = 5
+    auto_create_topic: str = AUTO_CREATE_TOPIC
+    auto_create_queues: int = 4
+    in_flight_max: int = 1024
+    in_flight_bytes_max: int = 32 * 1024 * 1024
+    avoid_slow_brokers: bool = False
+
+    def __post_init__(self) -> None:
+        # Zero-argument super() does not work in a dataclass with slots.
+        ClientConfig.__post_init__(self)
+        for name in ("send_timeout", "message_bytes_max", "auto_create_queues", "in_flight_max"):
+            check_positive(name, getattr(self, name))
+        check_range("retries", self.retries, 0, 100)
+        check_range("compression_level", self.compression_level, 1, 22)
+        if self.compression is Compression.ZLIB:
+            check_range("compression_level", self.compression_level, 1, 9)
+        check_positive("in_flight_bytes_max", self.in_flight_bytes_max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConsumerConfig(ClientConfig):
+    """How a pull consumer pulls.
+
+    Attributes:
+        pull_timeout: For a pull that does not wait (``consumerPullTimeoutMillis``).
+        hold_seconds: How long the broker holds a waiting pull (``brokerSuspendMaxTimeMillis``).
+        hold_timeout: For a pull that waits (``consumerTimeoutMillisWhenSuspend``).
+    """
+
+    pull_timeout: float = 10.0
+    hold_seconds: float = 20.0
+    hold_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        for name in ("pull_timeout", "hold_seconds", "hold_timeout"):
+            check_positive(name, getattr(self, name))
+        if self.hold_timeout < self.hold_seconds:
+            raise ConfigError("hold_timeout must not be below hold_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConsumerConfig(ClientConfig):
+    """How a push consumer fetches and consumes.
+
+    Attributes:
+        start_from: Where to start in a queue that the group has never consumed.
+        start_timestamp_ms: For :attr:`StartFrom.TIMESTAMP`; half an hour ago if None.
+        concurrency: Handlers at work at the same time (``consumeThreadMin``).
+        batch_max: Messages handed to one call of a batch handler (``consumeMessageBatchMaxSize``).
+        pull_count_max: Messages asked for with one pull (``pullBatchSize``).
+        pull_bytes_max: Bytes asked for with one pull (``pullBatchSizeInBytes``).
+        cached_count_max: Fetched, unfinished messages of a queue beyond which fetching rests.
+        cached_bytes_max: The same in bytes of their bodies.
+        cached_span_max: The same as distance between the first and the last of them.
+        hold_seconds: How long the broker holds a pull that finds nothing.
+        pull_timeout: How long the client waits for it.
+        error_seconds: Rest after a failed pull (``pullTimeDelayMillsWhenException``).
+        retry_max: Deliveries after the first until the dead-letter topic; -1 means 16.
+        local_retry_seconds: Until a message that could not be sent back is consumed again here.
+        rebalance_seconds: Between rounds of sharing out the queues.
+        persist_seconds: Between reports of the offsets to the brokers.
+        stop_seconds: How long handlers get to finish when the consumer stops.
+    """
+
+    start_from: StartFrom = StartFrom.LAST
+    start_timestamp_ms: int | None = None
+    concurrency: int = 20
+    batch_max: int = 1
+    pull_count_max: int = 32
+    pull_bytes_max: int = 256 * 1024
+    cached_count_max: int = 1000
+    cached_bytes_max: int = 100 * 1024 * 1024
+    cached_span_max: int = 2000
+    hold_seconds: float = 15.0
+    pull_timeout: float = 30.0
+    error_seconds: float = 1.0
+    retry_max: int = -1
+    local_retry_seconds: float = 5.0
+    rebalance_seconds: float = 20.0
+    persist_seconds: float = 5.0
+    stop_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        check_range("concurrency", self.concurrency, 1, 1000)
+        check_range("batch_max", self.batch_max, 1, 1024)
+        check_range("pull_count_max", self.pull_count_max, 1, 1024)
+        check_range("cached_count_max", self.cached_count_max, 1, 65535)
+        check_range("cached_span_max", self.cached_span_max, 1, 65535)
+        check_range("retry_max", self.retry_max, -1, 2**31 - 1)
+        for name in ("pull_bytes_max", "cached_bytes_max", "hold_seconds", "pull_timeout",
+                     "error_seconds", "rebalance_seconds", "persist_seconds"):  # fmt: skip
+            check_positive(name, getattr(self, name))
+        if self.pull_timeout < self.hold_seconds:
+            raise ConfigError("pull_timeout must not be below hold_seconds")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise unless ``value`` is over zero.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not value > 0:
+        raise ConfigError(f"{name} must be over 0, not {value}")
+
+
+def check_range(name: str, value: int, low: int, high: int) -> None:
+    """Raise unless ``value`` lies between ``low`` and ``high``, both included.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if not low <= value <= high:
+        raise ConfigError(f"{name} must lie between {low} and {high}, not {value}")

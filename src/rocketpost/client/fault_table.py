@@ -1,0 +1,41 @@
+"""Which brokers answered slowly or not at all, and until when to avoid them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ISOLATION_MS: Final = 10_000
+"""The latency that a failed attempt counts as."""
+
+_STEPS: Final = (
+    (15_000, 30_000),
+    (5_000, 10_000),
+    (3_000, 6_000),
+    (1_800, 5_000),
+    (550, 2_000),
+)
+"""From this latency on (ms), the broker is avoided for so long (ms)."""
+
+
+class FaultTable:
+    """Remembers latencies per broker name. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._avoid_until_ms: dict[str, float] = {}
+
+    def report(self, broker: str, latency_ms: float, *, now_ms: float) -> None:
+        """Note how long an attempt took; the time of avoidance only ever grows."""
+        for least, rest in _STEPS:
+            if latency_ms >= least:
+                until = now_ms + rest
+                if until > self._avoid_until_ms.get(broker, 0.0):
+                    self._avoid_until_ms[broker] = until
+                return
+
+    def report_failure(self, broker: str, *, now_ms: float) -> None:
+        """Note that an attempt failed."""
+        self.report(broker, ISOLATION_MS, now_ms=now_ms)
+
+    def is_available(self, broker: str, *, now_ms: float) -> bool:
+        """Whether nothing speaks against ``broker``; an unknown one is available."""
+        return now_ms >= self._avoid_until_ms.get(broker, 0.0)

@@ -1,0 +1,146 @@
+"""Pulling: one request for the messages of a queue from an offset on, and what it came to."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.message import PullMessage, PullResponse
+from rocketpost.codec.record import decode_records
+from rocketpost.errors import RemoteProtocolError, RouteNotFound
+from rocketpost.model.group import Subscription
+from rocketpost.model.route import MASTER_ID, MessageQueue
+from rocketpost.model.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+
+
+class PullStatus(enum.Enum):
+    """What a pull came to."""
+
+    FOUND = ResponseCode.SUCCESS
+    """There are messages, unless none passed the filter here."""
+    NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
+    """The end of the queue is reached."""
+    NO_MATCHED_MSG = ResponseCode.PULL_RETRY_IMMEDIATELY
+    """Nothing matched so far; go on from ``next_offset``."""
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+    """The offset lies outside the queue; ``next_offset`` is the nearest one inside."""
+
+
+_STATUS: Final = {int(status.value): status for status in PullStatus}
+_ACCEPTED: Final = frozenset(_STATUS)
+
+
+class PullResult(NamedTuple):
+    """The messages found, and where to go on."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[ReceivedMessage]
+
+
+class PullWish(NamedTuple):
+    """What one pull asks for."""
+
+    queue: MessageQueue
+    offset: int
+    subscription: Subscription
+    count_max: int = 32
+    bytes_max: int = 2**31 - 1
+    hold_ms: int = 0
+    """How long the broker may wait for a message; 0 for not at all."""
+    commit_offset: int | None = None
+    """The group's offset to be stored along the way."""
+    tell_subscription: bool = True
+    """Whether the expression travels with the pull, not only with heartbeats."""
+
+
+class Fetcher:
+    """Pulls for one group. Belongs to the event loop."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def pull(self, wish: PullWish, *, timeout: float) -> PullResult:
+        """Pull once.
+
+        Raises:
+            Fault: The broker refuses.
+            RequestTimeout: No answer in time.
+            ConnectionLost: The broker cannot be reached.
+            RouteNotFound: The broker is unknown.
+            RemoteProtocolError: The answer cannot be read.
+        """
+        queue = wish.queue
+        address, is_slave = await self._address(queue)
+        response = await self._session.call(
+            address,
+            RequestCode.PULL_MESSAGE,
+            self._header(wish, is_slave=is_slave),
+            timeout=timeout,
+            accept=_ACCEPTED,
+        )
+        head = response.read(PullResponse)
+        self._suggested[queue] = head.suggest_which_broker_id
+        status = _STATUS[response.code]
+        if status is not PullStatus.FOUND:
+            return PullResult(status, head.next_begin_offset, head.min_offset, head.max_offset, [])
+        return _found(wish, head, response)
+
+    async def _address(self, queue: MessageQueue) -> tuple[str, bool]:
+        routes = self._session.routes
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        try:
+            return routes.reader(queue.broker_name, broker_id)
+        except RouteNotFound:
+            await routes.fetch(queue.topic)
+            return routes.reader(queue.broker_name, broker_id)
+
+    def _header(self, wish: PullWish, *, is_slave: bool) -> PullMessage:
+        flag = PULL_SUSPEND if wish.hold_ms else 0
+        if wish.commit_offset is not None and not is_slave:
+            flag |= PULL_COMMIT_OFFSET
+        if wish.tell_subscription:
+            flag |= PULL_SUBSCRIPTION
+        subscription = wish.subscription
+        return PullMessage(
+            consumer_group=self._group,
+            topic=wish.queue.topic,
+            queue_id=wish.queue.queue_id,
+            queue_offset=wish.offset,
+            max_msg_nums=wish.count_max,
+            sys_flag=flag,
+            commit_offset=wish.commit_offset or 0,
+            suspend_timeout_millis=wish.hold_ms,
+            subscription=subscription.sub_string if wish.tell_subscription else None,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=wish.bytes_max,
+        )
+
+
+def _found(wish: PullWish, head: PullResponse, response: Command) -> PullResult:
+    records = decode_records(response.body)
+    read = sum(record.size for record in records)
+    next_offset = head.next_begin_offset
+    if read < len(response.body):
+        # Java goes on behind what it cannot read, which loses it without a word.
+        if not records:
+            raise RemoteProtocolError(
+                f"the message at offset {wish.offset} of {wish.queue} cannot be read"
+            )
+        next_offset = records[-1].queue_offset + 1
+    queue, end = wish.queue, head.max_offset
+    messages = [ReceivedMessage(record, queue, end) for record in records]
+    wanted = wish.subscription.tags_set
+    if wanted and wish.subscription.is_tag:
+        # Brokers compare hashes of tags; two tags may share one.
+        messages = [message for message in messages if message.tags in wanted]
+    return PullResult(PullStatus.FOUND, next_offset, head.min_offset, head.max_offset, messages)

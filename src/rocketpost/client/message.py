@@ -1,0 +1,351 @@
+"""Messages as the user writes and reads them, and what a send comes to."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rocketpost.client.compression import decompress
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.properties import (
+    NAME_END,
+    PROPERTIES_BYTES_MAX,
+    VALUE_END,
+    decode_properties,
+)
+from rocketpost.codec.record import Record, message_id, unpack_host
+from rocketpost.errors import MessageRefused
+from rocketpost.model import properties as names
+from rocketpost.model.names import NO_SEND_TOPICS, topic_problem
+from rocketpost.model.route import MessageQueue
+
+__all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
+
+DELAY_LEVEL_MAX = 18
+_FLAG_MAX = 2**31 - 1
+
+
+class Message:
+    """A message to be sent. Not changed by sending, so it may be sent again.
+
+    Args:
+        topic: Where it goes.
+        body: What it says; at least one byte.
+        tags: A tag that consumers can filter by.
+        keys: Words to find it by later; one text of words parted by spaces, or several.
+        properties: Names and values of your own; names that the system uses are refused.
+        flag: A number that travels with the message and means what you like.
+        wait_store: Whether the broker answers only when the message is as safe as configured.
+        sharding_key: Messages with equal keys go to the same queue, hence stay in order.
+        delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h; 0 for none.
+        delay_seconds: Deliver so much later; needs a broker with timer messages.
+        deliver_at_ms: Deliver at this time, milliseconds since the epoch; the same need.
+
+    Raises:
+        MessageRefused: Something breaks a rule; the text says what.
+    """
+
+    __slots__ = ("_extra", "body", "flag", "keys", "sharding_key", "tags", "topic", "wait_store")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = "",
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_store: bool = True,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay_seconds: float | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.tags = tags
+        self.keys = keys if isinstance(keys, str) else _joined_keys(keys)
+        self.flag = flag
+        self.wait_store = wait_store
+        self.sharding_key = sharding_key
+        self._extra = _checked_properties(properties) if properties else ""
+        if delay_level or delay_seconds is not None or deliver_at_ms is not None:
+            self._extra += _delay_properties(delay_level, delay_seconds, deliver_at_ms)
+        if not -_FLAG_MAX <= flag <= _FLAG_MAX:
+            raise MessageRefused(f"the flag {flag} does not fit 32 bits")
+        if tags is not None or self.keys or sharding_key is not None:
+            _check_values(tags, self.keys, sharding_key)
+
+    def __repr__(self) -> str:
+        size = len(self.body) if self.body is not None else 0
+        return f"<Message topic={self.topic} tags={self.tags} keys={self.keys} bytes={size}>"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The user's own properties, and those that stand for a delay."""
+        return decode_properties(self._extra.encode("utf-8", "replace"))
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is to be delivered later."""
+        return any(
+            f"{name}{NAME_END}" in self._extra
+            for name in (names.DELAY_LEVEL, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+        )
+
+    def property_text(self, unique_id: str) -> str:
+        """Return all properties as they travel, with ``unique_id`` as the message's own id.
+
+        Raises:
+            MessageRefused: They are too long.
+        """
+        wait = "true" if self.wait_store else "false"
+        text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02{self._extra}"
+        if self.tags:
+            text += f"TAGS\x01{self.tags}\x02"
+        if self.keys:
+            text += f"KEYS\x01{self.keys}\x02"
+        if self.sharding_key:
+            text += f"__SHARDINGKEY\x01{self.sharding_key}\x02"
+        if len(text) * 4 > PROPERTIES_BYTES_MAX:
+            size = len(text.encode("utf-8", "replace"))
+            if size > PROPERTIES_BYTES_MAX:
+                raise MessageRefused(
+                    f"the properties take {size} bytes; at most {PROPERTIES_BYTES_MAX} are allowed"
+                )
+        return text
+
+
+def check_message(message: Message, *, body_bytes_max: int) -> None:
+    """Check what the broker would refuse.
+
+    Raises:
+        MessageRefused: The text says why.
+    """
+    body = message.body
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise MessageRefused(f"the body is {type(body).__name__}, not bytes; encode it first")
+    if not body:
+        raise MessageRefused("the body is empty")
+    if len(body) > body_bytes_max:
+        raise MessageRefused(
+            f"the body has {len(body)} bytes; at most {body_bytes_max} are allowed"
+        )
+    check_topic(message.topic)
+
+
+_good_topics: set[str] = set()
+_GOOD_TOPICS_MAX = 10_000
+
+
+def check_topic(topic: str) -> None:
+    """Check that users may send to ``topic``; remembers good ones, since the check is hot.
+
+    Raises:
+        MessageRefused: The name is illegal, or the system keeps the topic for itself.
+    """
+    if topic in _good_topics:
+        return
+    problem = topic_problem(topic)
+    if problem is None and topic in NO_SEND_TOPICS:
+        problem = f"sending to the topic {topic} is forbidden"
+    if problem is not None:
+        raise MessageRefused(problem)
+    if len(_good_topics) < _GOOD_TOPICS_MAX:
+        _good_topics.add(topic)
+
+
+def _joined_keys(keys: Sequence[str]) -> str:
+    for key in keys:
+        if not key or any(char.isspace() for char in key):
+            raise MessageRefused(f"the key {key!r} is empty or has spaces, which part keys")
+    return names.KEY_SEPARATOR.join(keys)
+
+
+def _check_values(*values: str | None) -> None:
+    for value in values:
+        if value and VALUE_END in value:
+            raise MessageRefused(f"{value!r} has the character U+0002, which ends a property")
+
+
+def _checked_properties(properties: Mapping[str, str]) -> str:
+    text = ""
+    for name, value in properties.items():
+        if name in names.RESERVED or name == names.UNIQUE_KEY:
+            raise MessageRefused(
+                f"the property {name!r} is used by the system; choose another name"
+            )
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise MessageRefused(f"the property {name!r} must have a text as name and as value")
+        if not name.strip() or not value.strip():
+            raise MessageRefused(f"the property {name!r} has a blank name or value")
+        if NAME_END in name or VALUE_END in name or VALUE_END in value:
+            raise MessageRefused(f"the property {name!r} has U+0001 or U+0002 in it")
+        text += f"{name}\x01{value}\x02"
+    return text
+
+
+def _delay_properties(level: int, seconds: float | None, at_ms: int | None) -> str:
+    if sum((bool(level), seconds is not None, at_ms is not None)) > 1:
+        raise MessageRefused("give one of delay_level, delay_seconds and deliver_at_ms")
+    if level:
+        if not 0 < level <= DELAY_LEVEL_MAX:
+            raise MessageRefused(f"the delay level {level} is not one of 1 to {DELAY_LEVEL_MAX}")
+        return f"{names.DELAY_LEVEL}\x01{level}\x02"
+    if seconds is not None:
+        if not seconds > 0:
+            raise MessageRefused(f"a delay of {seconds} s is not in the future")
+        return f"{names.TIMER_DELAY_MS}\x01{round(seconds * 1000)}\x02"
+    return f"{names.TIMER_DELIVER_MS}\x01{at_ms}\x02"
+
+
+class SendStatus(enum.Enum):
+    """How safely a message is stored; it is stored in every case."""
+
+    SEND_OK = ResponseCode.SUCCESS
+    """As safe as configured."""
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    """The disk was too slow; a crash now might lose it."""
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+    """A replica was too slow."""
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+    """There is no replica to store it."""
+
+
+class SendResult(NamedTuple):
+    """Where a message went."""
+
+    status: SendStatus
+    message_id: str
+    """The unique id, made by the client and kept over retries."""
+    offset_id: str
+    """The broker's id: its address and the message's position in the commit log."""
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    recall_handle: str | None = None
+
+
+class ReceivedMessage:
+    """A message as a broker stored it. Bodies and properties are decoded when first looked at.
+
+    Attributes:
+        queue: Where it was pulled from.
+        queue_end: The end of that queue when it was pulled.
+        record: All fields as stored.
+    """
+
+    __slots__ = ("_body", "_properties", "queue", "queue_end", "record")
+
+    def __init__(self, record: Record, queue: MessageQueue, queue_end: int = 0) -> None:
+        self.record = record
+        self.queue = queue
+        self.queue_end = queue_end
+        self._properties: dict[str, str] | None = None
+        self._body: bytes | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<ReceivedMessage topic={self.topic} queue={self.queue.broker_name}/"
+            f"{self.queue.queue_id} offset={self.queue_offset} id={self.message_id}>"
+        )
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was sent to, also when it comes by way of a retry topic."""
+        topic = self.record.topic
+        return self.properties.get(names.RETRY_TOPIC, topic) if topic[0] == "%" else topic
+
+    @property
+    def body(self) -> bytes:
+        """What it says, decompressed.
+
+        Raises:
+            RemoteProtocolError: It is marked as compressed, but cannot be decompressed.
+        """
+        body = self._body
+        if body is None:
+            body = self._body = decompress(bytes(self.record.body), self.record.sys_flag)
+        return body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, the system's included."""
+        found = self._properties
+        if found is None:
+            found = self._properties = decode_properties(self.record.properties_bytes)
+        return found
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, if it has one."""
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The words that it can be found by."""
+        return self.properties.get(names.KEYS, "").split()
+
+    @property
+    def message_id(self) -> str:
+        """The id that the sender made, or the broker's if there is none."""
+        return self.properties.get(names.UNIQUE_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """The broker's id: its address and the position in the commit log."""
+        return message_id(self.record.store_host_bytes, self.record.position)
+
+    @property
+    def sharding_key(self) -> str | None:
+        """What keeps it in order with others."""
+        return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self.record.queue_offset
+
+    @property
+    def position(self) -> int:
+        """Its place in the broker's commit log."""
+        return self.record.position
+
+    @property
+    def flag(self) -> int:
+        """The sender's number."""
+        return self.record.flag
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered before."""
+        return self.record.reconsume_times
+
+    @property
+    def born_ms(self) -> int:
+        """When it was sent, by the sender's clock."""
+        return self.record.born_ms
+
+    @property
+    def store_ms(self) -> int:
+        """When it was stored, by the broker's clock."""
+        return self.record.store_ms
+
+    @property
+    def born_host(self) -> tuple[str, int]:
+        """The sender's address and port, as the broker saw them."""
+        return unpack_host(self.record.born_host_bytes)
+
+    @property
+    def store_host(self) -> tuple[str, int]:
+        """The broker's address and port."""
+        return unpack_host(self.record.store_host_bytes)
+
+    @property
+    def backlog(self) -> int:
+        """How many messages were behind it in the queue when it was pulled."""
+        return max(0, self.queue_end - self.queue_offset - 1)

@@ -1,0 +1,154 @@
+"""Where the name servers are, and requests to one of them that works.
+
+Addresses come from the first source that has some: the argument, the environment variable
+``NAMESRV_ADDR``, the HTTP address server. One server is used until it fails; then the next one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+from rocketpost.client.config import ClientConfig
+from rocketpost.codec.command import Command
+from rocketpost.errors import ConnectionLost, NoNameServer, RequestTimeout
+from rocketpost.transport.connector import Connector
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT: Final = "NAMESRV_ADDR"
+HTTP_FIRST_SECONDS: Final = 10.0
+HTTP_EVERY_SECONDS: Final = 120.0
+_HTTP_TIMEOUT: Final = 3.0
+_HTTP_BYTES_MAX: Final = 64 * 1024
+
+
+def parse_addresses(text: str) -> list[str]:
+    """Split ``host:port;host:port``; of an ``http://`` endpoint only the host and port count."""
+    parts = (part.strip().rstrip("/").rpartition("/")[2] for part in text.split(";"))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def address_server_url(config: ClientConfig) -> str:
+    """Return where the HTTP address server lists the name servers."""
+    host = config.address_server
+    port = "" if ":" in host else ":8080"
+    unit = f"-{config.unit_name}?nofix=1" if config.unit_name else ""
+    return f"http://{host}{port}/rocketmq/{config.address_group}{unit}"
+
+
+def fetch_addresses_blocking(url: str) -> list[str]:
+    """Ask the HTTP address server.
+
+    Raises:
+        OSError: It cannot be reached, or refuses.
+    """
+    with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT) as response:
+        text: str = response.read(_HTTP_BYTES_MAX).decode("utf-8", "replace").strip()
+    return parse_addresses(text.partition("\n")[0])
+
+
+class NameServers:
+    """The name servers of one client. Belongs to the event loop."""
+
+    def __init__(self, config: ClientConfig, connector: Connector) -> None:
+        self._config = config
+        self._connector = connector
+        configured = config.name_servers or os.environ.get(ENVIRONMENT, "")
+        self._addresses = parse_addresses(configured)
+        random.shuffle(self._addresses)
+        self.uses_http = not self._addresses
+        """Whether the list comes from the HTTP address server and is to be polled."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """All known name servers, the one in use first."""
+        return list(self._addresses)
+
+    async def start(self) -> None:
+        """Find out the addresses if nobody gave them.
+
+        Raises:
+            NoNameServer: Nobody knows any.
+        """
+        if self.uses_http:
+            await self.poll()
+        if not self._addresses:
+            raise NoNameServer(
+                "no name server is known: pass name_servers='host:port', "
+                f"or set {ENVIRONMENT}, or set up an address server"
+            )
+
+    async def poll(self) -> None:
+        """Ask the HTTP address server; a failure keeps the addresses at hand."""
+        url = address_server_url(self._config)
+        try:
+            fresh = await asyncio.to_thread(fetch_addresses_blocking, url)
+        except (OSError, ValueError) as error:
+            logger.warning("address server failed: url=%s reason=%s", url, error)
+            return
+        if fresh and set(fresh) != set(self._addresses):
+            for gone in set(self._addresses) - set(fresh):
+                self._connector.drop(gone)
+            random.shuffle(fresh)
+            self._addresses = fresh
+            logger.info("name servers changed: addresses=%s", ";".join(fresh))
+
+    async def request(
+        self,
+        code: int,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> Command:
+        """Return the response of a name server, whatever its code; tries each of them once.
+
+        Raises:
+            NoNameServer: None is known, or none answers.
+        """
+        failure: Exception | None = None
+        for address in self.addresses:
+            try:
+                return await self.request_at(
+                    address, code, fields=fields, body=body, timeout=timeout
+                )
+            except (ConnectionLost, RequestTimeout) as error:
+                logger.info("name server failed: address=%s reason=%s", address, error)
+                failure = error
+                self._move_back(address)
+        raise NoNameServer(f"no name server answers: {failure or 'none is known'}") from failure
+
+    async def request_at(
+        self,
+        address: str,
+        code: int,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> Command:
+        """Return the response of one name server, whatever its code.
+
+        Raises:
+            ConnectionLost: It cannot be reached.
+            RequestTimeout: It does not answer; the connection is closed then.
+        """
+        connection = await self._connector.connect(address)
+        try:
+            return await connection.request(
+                code, fields=fields, body=body, timeout=timeout or self._config.call_timeout
+            )
+        except RequestTimeout:
+            self._connector.drop(address)
+            raise
+
+    def _move_back(self, address: str) -> None:
+        if address in self._addresses:
+            self._addresses.remove(address)
+            self._addresses.append(address)

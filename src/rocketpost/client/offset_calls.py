@@ -1,0 +1,114 @@
+"""Requests about offsets: what brokers know of a queue and of a group's progress in it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.errors import RouteNotFound
+from rocketpost.model.route import MessageQueue
+
+OFFSET_TIMEOUT: Final = 5.0
+_NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
+
+
+class Boundary(enum.Enum):
+    """Which message a search by time means."""
+
+    LOWER = "LOWER"
+    """The first one stored at that time or later."""
+    UPPER = "UPPER"
+    """The last one stored at that time or earlier."""
+
+
+class _Offset(msgspec.Struct):
+    offset: int
+
+
+class _Timestamp(msgspec.Struct):
+    timestamp: int
+
+
+class OffsetCalls:
+    """Asks masters about offsets. Belongs to the event loop."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still there."""
+        return await self._ask(RequestCode.GET_MIN_OFFSET, queue, {})
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message will get."""
+        return await self._ask(RequestCode.GET_MAX_OFFSET, queue, {"committed": "true"})
+
+    async def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Return the offset of the message stored around a time."""
+        fields = {"timestamp": str(timestamp_ms), "boundaryType": boundary.value}
+        return await self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields)
+
+    async def earliest_store_ms(self, queue: MessageQueue) -> int:
+        """Return when the oldest message was stored; -1 if there is none."""
+        address = await self.master(queue)
+        response = await self._session.call(
+            address, RequestCode.GET_EARLIEST_MSG_STORETIME, _queue_fields(queue)
+        )
+        return response.read(_Timestamp).timestamp
+
+    async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return where a group stands in a queue; None if it has never been there."""
+        address = await self._any_address(queue)
+        response = await self._session.call(
+            address,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            {"consumerGroup": group, **_queue_fields(queue)},
+            timeout=OFFSET_TIMEOUT,
+            accept=_NOT_FOUND,
+        )
+        return response.read(_Offset).offset if response.code == ResponseCode.SUCCESS else None
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker where a group stands, and wait until it knows."""
+        await self._session.call(
+            await self._any_address(queue),
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {"consumerGroup": group, **_queue_fields(queue), "commitOffset": str(offset)},
+            timeout=OFFSET_TIMEOUT,
+        )
+
+    async def master(self, queue: MessageQueue) -> str:
+        """Return the master's address of a queue's broker, learning the route if need be.
+
+        Raises:
+            RouteNotFound: No master is known.
+        """
+        routes = self._session.routes
+        try:
+            return routes.master(queue.broker_name)
+        except RouteNotFound:
+            await routes.fetch(queue.topic)
+            return routes.master(queue.broker_name)
+
+    async def _any_address(self, queue: MessageQueue) -> str:
+        routes = self._session.routes
+        try:
+            return routes.reader(queue.broker_name)[0]
+        except RouteNotFound:
+            await routes.fetch(queue.topic)
+            return routes.reader(queue.broker_name)[0]
+
+    async def _ask(self, code: int, queue: MessageQueue, fields: dict[str, str]) -> int:
+        address = await self.master(queue)
+        response = await self._session.call(address, code, {**_queue_fields(queue), **fields})
+        return response.read(_Offset).offset
+
+
+def _queue_fields(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id)}

@@ -1,0 +1,384 @@
+"""The producer: sends messages to the brokers of their topics."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from rocketpost.client.compression import compress
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.message import Message, SendResult, check_message
+from rocketpost.client.message_id import unique_id
+from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.sender import Outgoing, Sender
+from rocketpost.client.session import Session
+from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem, encode_batch
+from rocketpost.codec.codes import RequestCode
+from rocketpost.errors import ClientError, ConfigError, MessageRefused
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.names import RETRY_PREFIX, group_problem
+from rocketpost.model.route import MessageQueue
+
+QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Chooses one of a topic's queues for a message."""
+
+_RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+
+
+def check_group(group: str) -> None:
+    """Check the name of a group.
+
+    Raises:
+        ConfigError: It is illegal or a reserved one.
+    """
+    problem = group_problem(group)
+    if problem is None and group in _RESERVED_GROUPS:
+        problem = f"the group {group} is a reserved name; choose your own"
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def select_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
+    """Return the queue of a sharding key, the same one that a Java producer takes."""
+    return queues[abs(string_hash(sharding_key)) % len(queues)]
+
+
+class Producer:
+    """Sends messages. Belongs to the event loop; tasks of that loop may share it.
+
+    ::
+
+        async with Producer("orders", name_servers="127.0.0.1:9876") as producer:
+            await producer.send(Message("Orders", b"..."))
+
+    Args:
+        group: The producer group.
+        name_servers: ``host:port;host:port``; wins over the one in ``config``.
+        config: Everything else.
+
+    Raises:
+        ConfigError: The group's name is illegal.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: ProducerConfig | None = None,
+    ) -> None:
+        check_group(group)
+        config = config or ProducerConfig()
+        if name_servers is not None:
+            config = dataclasses.replace(config, name_servers=name_servers)
+        self.group = group
+        self.config = config
+        self._session: Session | None = None
+        self._sender: Sender | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know this client; it has one once started."""
+        return self._running()[0].client_id
+
+    async def start(self) -> None:
+        """Find the name servers. Brokers are connected to when they are needed.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        if self._session is not None:
+            raise ClientError("the producer is running already")
+        session = Session(self.config, auto_create_queues=self.config.auto_create_queues)
+        session.add_producer(self.group)
+        await session.start()
+        self._session, self._sender = session, Sender(session, self.config)
+
+    async def stop(self) -> None:
+        """Wait for what is under way, take leave of the brokers, close the connections."""
+        if self._session is None or self._sender is None:
+            return
+        session, sender = self._session, self._sender
+        self._session = self._sender = None
+        try:
+            await sender.in_flight.wait_idle()  # every send ends within its time-out
+        finally:
+            sender.close()
+            await session.stop()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send a message and return where it went.
+
+        Without ``queue``, ``selector`` and sharding key the topic's queues are taken in turn, and
+        a failed attempt is repeated with another broker. With one of them there is one attempt.
+
+        Args:
+            message: What to send.
+            queue: Where to send it.
+            selector: Chooses among the topic's queues.
+            timeout: Seconds for all attempts together; the configured ones if None.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+            RequestTimeout: No answer in time; the message may be stored or not.
+            ConnectionLost: No broker could be reached; the message may be stored or not.
+            Fault: A broker refused the message.
+        """
+        future = await self.send_soon(message, queue=queue, selector=selector, timeout=timeout)
+        return await future
+
+    async def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Start a send and return its result to be, so that many can be under way.
+
+        Waits while ``in_flight_max`` messages or ``in_flight_bytes_max`` bytes are under way:
+        that is the back-pressure. Messages to one queue leave in the order of the calls.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+        """
+        session, sender = self._running()
+        _check_queue(message, queue)
+        out = self._outgoing(message)
+        route = session.routes.peek_publish(message.topic)
+        if route is None:
+            route = await session.routes.publish(message.topic)
+        chosen = _chosen_queue(message, route, queue, selector)
+        return await sender.send(
+            out,
+            chosen or sender.choose(route),
+            fixed=chosen is not None,
+            timeout=timeout or self.config.send_timeout,
+        )
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send a message without learning whether it arrived.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            ConnectionLost: The broker cannot be reached.
+        """
+        session, sender = self._running()
+        _check_queue(message, queue)
+        out = self._outgoing(message)
+        route = await session.routes.publish(message.topic)
+        chosen = _chosen_queue(message, route, queue, selector) or sender.choose(route)
+        await sender.send_oneway(out, chosen)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together; more than fit one request become several.
+
+        Messages of one request are stored together, one after the other, or not at all.
+
+        Raises:
+            MessageRefused: A message breaks a rule, or they cannot go together; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+            RequestTimeout: No answer in time; a note tells how many are surely stored.
+            ConnectionLost: No broker could be reached; the same note.
+            Fault: A broker refused them; the same note.
+        """
+        session, sender = self._running()
+        parts = self._parts(messages)
+        if not parts:
+            return []
+        _check_queue(messages[0], queue)
+        route = await session.routes.publish(messages[0].topic)
+        chosen = _chosen_queue(messages[0], route, queue, None)
+        futures = [
+            await sender.send(
+                part,
+                chosen or sender.choose(route),
+                fixed=chosen is not None,
+                timeout=timeout or self.config.send_timeout,
+            )
+            for part in parts
+        ]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        results: list[SendResult] = []
+        failures: list[BaseException] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                failures.append(outcome)
+            else:
+                results += _split_result(outcome)
+        if failures:
+            failures[0].add_note(f"{len(results)} of {len(messages)} messages are stored")
+            raise failures[0]
+        return results
+
+    async def flush(self) -> None:
+        """Return once nothing is under way any more; results tell how it went."""
+        await self._running()[1].in_flight.wait_idle()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be written to.
+
+        Raises:
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+        """
+        return list((await self._running()[0].routes.publish(topic)).queues)
+
+    # Inside.
+
+    def _running(self) -> tuple[Session, Sender]:
+        if self._session is None or self._sender is None:
+            raise ClientError("the producer is not running; use `async with` or call start()")
+        return self._session, self._sender
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        config = self.config
+        check_message(message, body_bytes_max=config.message_bytes_max)
+        message_id = unique_id()
+        body, sys_flag = message.body, 0
+        if len(body) >= config.compress_bytes_min > 0:
+            small, bits = compress(bytes(body), config.compression, config.compression_level)
+            if len(small) < len(body):
+                body, sys_flag = small, bits
+        fields = self._fields(message.topic, message.property_text(message_id))
+        fields["f"] = str(sys_flag)
+        fields["h"] = str(message.flag)
+        return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
+
+    def _fields(self, topic: str, properties: str) -> dict[str, str]:
+        config = self.config
+        return {
+            "a": self.group,
+            "b": topic,
+            "c": config.auto_create_topic,
+            "d": str(config.auto_create_queues),
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000),
+            "h": "0",
+            "i": properties,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+
+    def _parts(self, messages: Sequence[Message]) -> list[Outgoing]:
+        _check_batch(messages)
+        parts: list[Outgoing] = []
+        items: list[BatchItem] = []
+        ids: list[str] = []
+        size = 0
+        for message in messages:
+            check_message(message, body_bytes_max=self.config.message_bytes_max)
+            message_id = unique_id()
+            properties = message.property_text(message_id).encode("utf-8", "replace")
+            item_bytes = ENTRY_BYTES_MIN + len(message.body) + len(properties)
+            if item_bytes > self.config.message_bytes_max:
+                raise MessageRefused(f"{message!r} does not fit a batch; send it alone")
+            if size + item_bytes > self.config.message_bytes_max:
+                parts.append(self._batch(messages[0], ids, items))
+                items, ids, size = [], [], 0
+            items.append(BatchItem(message.flag, message.body, properties))
+            ids.append(message_id)
+            size += item_bytes
+        if items:
+            parts.append(self._batch(messages[0], ids, items))
+        return parts
+
+    def _batch(self, first: Message, ids: list[str], items: list[BatchItem]) -> Outgoing:
+        wait = "true" if first.wait_store else "false"
+        # Apache's broker appends these to the properties of each entry, where the last one of a
+        # name counts: a unique key here would become the id of every message.
+        fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
+        fields["m"] = "true"
+        code = RequestCode.SEND_BATCH_MESSAGE
+        return Outgoing(code, first.topic, ",".join(ids), fields, encode_batch(items))
+
+
+def _chosen_queue(
+    message: Message,
+    route: PublishRoute,
+    queue: MessageQueue | None,
+    selector: QueueSelector | None,
+) -> MessageQueue | None:
+    if queue is not None:
+        return queue
+    if selector is not None:
+        return selector(route.queues, message)
+    if message.sharding_key:
+        return select_by_hash(route.queues, message.sharding_key)
+    return None
+
+
+def _check_queue(message: Message, queue: MessageQueue | None) -> None:
+    if queue is not None and queue.topic != message.topic:
+        raise MessageRefused(
+            f"the queue is one of {queue.topic}, the message is for {message.topic}"
+        )
+
+
+def _check_batch(messages: Sequence[Message]) -> None:
+    if not messages:
+        return
+    first = messages[0]
+    if first.topic.startswith(RETRY_PREFIX):
+        raise MessageRefused("a batch cannot go to a retry topic")
+    for message in messages:
+        if message.topic != first.topic or message.wait_store != first.wait_store:
+            raise MessageRefused("messages of a batch must agree in topic and wait_store")
+        if message.sharding_key != first.sharding_key:
+            raise MessageRefused("messages of a batch must agree in their sharding key")
+        if message.is_delayed:
+            raise MessageRefused("a delayed message cannot be in a batch")
+
+
+def _split_result(result: SendResult) -> list[SendResult]:
+    ids = result.message_id.split(",")
+    offset_ids = result.offset_id.split(",")
+    if len(offset_ids) != len(ids):  # a topic that keeps a batch in one record
+        offset_ids = [result.offset_id] * len(ids)
+    return [
+        result._replace(message_id=one, offset_id=other, queue_offset=result.queue_offset + at)
+        for at, (one, other) in enumerate(zip(ids, offset_ids, strict=True))
+    ]

@@ -1,0 +1,178 @@
+"""The pull consumer: the application says from which queue and offset it wants messages."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import TracebackType
+from typing import Self
+
+from rocketpost.client.config import PullConsumerConfig
+from rocketpost.client.fetch import Fetcher, PullResult, PullWish
+from rocketpost.client.offset_calls import Boundary, OffsetCalls
+from rocketpost.client.producer import check_group
+from rocketpost.client.session import Session
+from rocketpost.errors import ClientError, ConfigError
+from rocketpost.model.group import SQL92, Subscription, parse_tags
+from rocketpost.model.route import MessageQueue
+
+
+class PullConsumer:
+    """Pulls messages by queue and offset. Belongs to the event loop.
+
+    ::
+
+        async with PullConsumer("audit", name_servers="127.0.0.1:9876") as consumer:
+            for queue in await consumer.queues("Orders"):
+                result = await consumer.pull(queue, await consumer.min_offset(queue))
+
+    It keeps no offsets; :meth:`commit_offset` stores one with the broker for the group. The group
+    is not announced to brokers, so it takes no part in the sharing of queues.
+
+    Args:
+        group: The consumer group.
+        name_servers: ``host:port;host:port``; wins over the one in ``config``.
+        config: Everything else.
+
+    Raises:
+        ConfigError: The group's name is illegal.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: PullConsumerConfig | None = None,
+    ) -> None:
+        check_group(group)
+        config = config or PullConsumerConfig()
+        if name_servers is not None:
+            config = dataclasses.replace(config, name_servers=name_servers)
+        self.group = group
+        self.config = config
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Find the name servers.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        if self._session is not None:
+            raise ClientError("the consumer is running already")
+        session = Session(self.config)
+        await session.start()
+        self._session = session
+        self._fetcher = Fetcher(session, self.group)
+        self._offsets = OffsetCalls(session)
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.stop()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be read, sorted.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+            NoNameServer: No name server answers.
+        """
+        return await self._running().routes.subscribe(topic)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count_max: int = 32,
+        tags: str = "*",
+        sql: str | None = None,
+        hold: bool = False,
+        hold_seconds: float | None = None,
+        timeout: float | None = None,
+    ) -> PullResult:
+        """Return the messages of ``queue`` from ``offset`` on, or why there are none.
+
+        Args:
+            queue: Which queue.
+            offset: Which offset; 0 or more.
+            count_max: How many messages at most; brokers have bounds of their own.
+            tags: Which tags, such as ``A || B``.
+            sql: A SQL92 filter instead of tags; brokers must have it enabled.
+            hold: Whether the broker waits for a message when there is none.
+            hold_seconds: How long it waits; the configured time if None.
+            timeout: Seconds until the pull is given up; the configured ones if None.
+
+        Raises:
+            ConfigError: An argument makes no sense.
+            Fault: The broker refuses.
+            RequestTimeout: No answer in time.
+            ConnectionLost: The broker cannot be reached.
+            RouteNotFound: The broker is unknown.
+        """
+        self._running()
+        if offset < 0 or count_max < 1:
+            raise ConfigError(f"offset {offset} or count_max {count_max} is too small")
+        config = self.config
+        wait = (config.hold_seconds if hold_seconds is None else hold_seconds) if hold else 0.0
+        bound = config.hold_timeout if hold else config.pull_timeout
+        wish = PullWish(
+            queue=queue,
+            offset=offset,
+            subscription=_subscription(queue.topic, tags, sql),
+            count_max=count_max,
+            hold_ms=round(wait * 1000),
+        )
+        return await self._fetcher.pull(wish, timeout=timeout or max(bound, wait + 5.0))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still there."""
+        self._running()
+        return await self._offsets.min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message will get."""
+        self._running()
+        return await self._offsets.max_offset(queue)
+
+    async def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, *, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Return the offset of the message stored around ``timestamp_ms``."""
+        self._running()
+        return await self._offsets.search_offset(queue, timestamp_ms, boundary)
+
+    async def fetch_offset(self, queue: MessageQueue) -> int | None:
+        """Return where the group stands; None if it has never committed an offset here."""
+        self._running()
+        return await self._offsets.group_offset(self.group, queue)
+
+    async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Store ``offset`` as the next one that the group wants."""
+        self._running()
+        await self._offsets.commit_offset(self.group, queue, offset)
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise ClientError("the consumer is not running; use `async with` or call start()")
+        return self._session
+
+
+def _subscription(topic: str, tags: str, sql: str | None) -> Subscription:
+    if sql is None:
+        return parse_tags(topic, tags, version=0)
+    return Subscription(topic=topic, sub_string=sql, expression_type=SQL92)

@@ -1,0 +1,289 @@
+"""Routes of topics, kept fresh, and the queues and addresses that follow from them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketpost.codec.bodies.route import decode_route
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import fault_for
+from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.model.names import AUTO_CREATE_TOPIC
+from rocketpost.model.route import MASTER_ID, BrokerData, MessageQueue, QueueData, TopicRoute
+from rocketpost.model.topic import PERM_READ, PERM_WRITE
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[[int, dict[str, str]], Awaitable[Command]]
+"""Sends a request to a name server."""
+
+REFRESH_SECONDS_MIN: Final = 1.0
+
+
+class PublishRoute:
+    """The writable queues of a topic, taken in turn. Belongs to the event loop."""
+
+    __slots__ = ("_at", "queues")
+
+    def __init__(self, queues: list[MessageQueue]) -> None:
+        assert queues
+        self.queues = queues
+        self._at = random.randrange(len(queues))
+
+    def next(self, *, avoid: str | None = None) -> MessageQueue:
+        """Return the next queue, of a broker other than ``avoid`` if there is one."""
+        queues = self.queues
+        for _ in queues:
+            at = self._at = (self._at + 1) % len(queues)
+            if queues[at].broker_name != avoid:
+                break
+        return queues[at]
+
+    def next_of(
+        self, accepts: Callable[[str], bool], *, avoid: str | None = None
+    ) -> MessageQueue | None:
+        """Return the next queue whose broker ``accepts`` takes, if there is one."""
+        queues = self.queues
+        for _ in queues:
+            at = self._at = (self._at + 1) % len(queues)
+            broker = queues[at].broker_name
+            if broker != avoid and accepts(broker):
+                return queues[at]
+        return None
+
+
+def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """Return the queues that a producer may write to, in their usual order."""
+    if route.order_topic_conf:
+        return _ordered_queues(topic, route.order_topic_conf)
+    masters = {broker.broker_name for broker in route.broker_datas if broker.master}
+    return [
+        MessageQueue(data.broker_name, queue_id, topic)
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+        if data.perm & PERM_WRITE and data.broker_name in masters
+        for queue_id in range(data.write_queue_nums)
+    ]
+
+
+def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """Return the queues that a consumer may read, in the order that all members share."""
+    queues = [
+        MessageQueue(data.broker_name, queue_id, topic)
+        for data in route.queue_datas
+        if data.perm & PERM_READ
+        for queue_id in range(data.read_queue_nums)
+    ]
+    return sorted(queues, key=lambda queue: queue.sort_key)
+
+
+def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
+    queues: list[MessageQueue] = []
+    for part in conf.split(";"):
+        broker, _, count = part.partition(":")
+        if broker and count.strip().isdigit():
+            queues += [MessageQueue(broker, queue_id, topic) for queue_id in range(int(count))]
+    return queues
+
+
+class RouteCache:
+    """What the name servers said last. Belongs to the event loop.
+
+    Args:
+        ask: Sends a request to a name server.
+        auto_create_queues: Queues per broker of a topic that the first send will make.
+    """
+
+    def __init__(self, ask: Ask, *, auto_create_queues: int = 4) -> None:
+        self._ask = ask
+        self._auto_create_queues = auto_create_queues
+        self._routes: dict[str, TopicRoute] = {}
+        self._publish: dict[str, PublishRoute] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+        self._fetching: dict[tuple[str, bool], asyncio.Task[TopicRoute]] = {}
+        self._refreshed: dict[str, float] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic whose route is known."""
+        return list(self._routes)
+
+    def peek(self, topic: str) -> TopicRoute | None:
+        """Return the known route of ``topic``."""
+        return self._routes.get(topic)
+
+    def peek_publish(self, topic: str) -> PublishRoute | None:
+        """Return the known writable queues of ``topic``."""
+        return self._publish.get(topic)
+
+    async def publish(self, topic: str) -> PublishRoute:
+        """Return the writable queues of ``topic``; one that does not exist yet gets a template's.
+
+        Raises:
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+        """
+        found = self._publish.get(topic)
+        if found is None:
+            await self.fetch(topic, auto_create=True)
+            found = self._publish.get(topic)
+        if found is None:
+            raise RouteNotFound(f"no broker takes messages of the topic {topic}")
+        return found
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of ``topic``, asking for it if need be.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+            NoNameServer: No name server answers.
+        """
+        return self._routes.get(topic) or await self.fetch(topic)
+
+    async def subscribe(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of ``topic``, sorted.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+            NoNameServer: No name server answers.
+        """
+        return subscribe_queues(topic, await self.route(topic))
+
+    async def fetch(self, topic: str, *, auto_create: bool = False) -> TopicRoute:
+        """Ask for the route of ``topic``, once for all who want it now.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+            NoNameServer: No name server answers.
+        """
+        key = topic, auto_create
+        task = self._fetching.get(key)
+        if task is None:
+            task = self._fetching[key] = asyncio.ensure_future(self._fetch(topic, auto_create))
+            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def refresh_all(self) -> None:
+        """Ask for every known route again; what fails stays as it is."""
+        for topic in self.topics:
+            await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> None:
+        """Ask for one route again, unless that was done just now."""
+        now = asyncio.get_running_loop().time()
+        if now - self._refreshed.get(topic, -REFRESH_SECONDS_MIN) < REFRESH_SECONDS_MIN:
+            return
+        self._refreshed[topic] = now
+        try:
+            await self.fetch(topic)
+        except RocketpostError as error:
+            logger.info("route not refreshed: topic=%s reason=%s", topic, error)
+
+    def master(self, broker_name: str) -> str:
+        """Return the address of a broker's master.
+
+        Raises:
+            RouteNotFound: None is known.
+        """
+        address = self._addresses.get(broker_name, {}).get(MASTER_ID)
+        if address is None:
+            raise RouteNotFound(f"no master of the broker {broker_name} is known")
+        return address
+
+    def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool]:
+        """Return an address to pull from, the wished id first, and whether it is a slave's.
+
+        Raises:
+            RouteNotFound: No address of that broker is known.
+        """
+        known = self._addresses.get(broker_name)
+        if not known:
+            raise RouteNotFound(f"the broker {broker_name} is unknown")
+        wished = broker_id if broker_id in known or not broker_id else broker_id + 1
+        found = wished if wished in known else next(iter(known))
+        return known[found], found != MASTER_ID
+
+    def broker_addresses(self, *, masters_only: bool) -> list[str]:
+        """Return the address of every known broker."""
+        return [
+            address
+            for addresses in self._addresses.values()
+            for broker_id, address in addresses.items()
+            if broker_id == MASTER_ID or not masters_only
+        ]
+
+    def some_broker(self, topic: str) -> str | None:
+        """Return a broker of ``topic``, by chance: its master, or else a replica."""
+        route = self._routes.get(topic)
+        if route is None or not route.broker_datas:
+            return None
+        broker = random.choice(route.broker_datas)
+        return broker.master or random.choice(list(broker.broker_addrs.values()))
+
+    async def _fetch(self, topic: str, auto_create: bool) -> TopicRoute:
+        response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        if response.code == ResponseCode.TOPIC_NOT_EXIST and auto_create:
+            return await self._fetch_template(topic)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise RouteNotFound(f"no name server knows the topic {topic}")
+        if response.code != ResponseCode.SUCCESS:
+            raise fault_for(response.code, response.remark)
+        return self._store(topic, decode_route(response.body))
+
+    async def _fetch_template(self, topic: str) -> TopicRoute:
+        fields = {"topic": AUTO_CREATE_TOPIC}
+        response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        if response.code != ResponseCode.SUCCESS:
+            raise RouteNotFound(f"the topic {topic} does not exist and no broker creates topics")
+        template = decode_route(response.body)
+        queues = [self._as_template(data) for data in template.queue_datas]
+        return self._store(
+            topic, TopicRoute(broker_datas=template.broker_datas, queue_datas=queues)
+        )
+
+    def _as_template(self, data: QueueData) -> QueueData:
+        count = min(self._auto_create_queues, data.read_queue_nums)
+        return QueueData(
+            broker_name=data.broker_name,
+            perm=data.perm,
+            read_queue_nums=count,
+            topic_sys_flag=data.topic_sys_flag,
+            write_queue_nums=count,
+        )
+
+    def _store(self, topic: str, route: TopicRoute) -> TopicRoute:
+        for broker in route.broker_datas:
+            self._addresses[broker.broker_name] = broker.broker_addrs
+        if _sorted(route) == _sorted(self._routes.get(topic)):
+            return route
+        self._routes[topic] = route
+        queues = publish_queues(topic, route)
+        if queues:
+            self._publish[topic] = PublishRoute(queues)
+        else:
+            self._publish.pop(topic, None)
+        logger.info("route changed: topic=%s writable_queues=%s", topic, len(queues))
+        return route
+
+    def drop_offline(self) -> None:
+        """Forget brokers that no route names any more."""
+        brokers: dict[str, BrokerData] = {}
+        for route in self._routes.values():
+            brokers.update((broker.broker_name, broker) for broker in route.broker_datas)
+        for name in list(self._addresses):
+            if name not in brokers:
+                del self._addresses[name]
+
+
+def _sorted(route: TopicRoute | None) -> object:
+    if route is None:
+        return None
+    return (
+        sorted(route.queue_datas, key=lambda data: data.broker_name),
+        sorted(route.broker_datas, key=lambda data: data.broker_name),
+        route.order_topic_conf,
+    )

@@ -1,0 +1,350 @@
+"""Sends encoded messages: first attempts without a task, retries with one.
+
+The usual send is one request and one callback. Only what goes wrong gets a coroutine: another queue
+is chosen, away from the broker that failed, until the attempts or the time budget are used up.
+
+    network failure, time-out of an attempt    next attempt
+    refusal with one of the retry codes        next attempt
+    any other refusal                          raised at once
+    time budget used up                        RequestTimeout
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.fault_table import FaultTable
+from rocketpost.client.in_flight import InFlight
+from rocketpost.client.message import SendResult, SendStatus
+from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.session import Session
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import GoAway, fault_for
+from rocketpost.codec.headers.message import SendResponse
+from rocketpost.errors import (
+    ClientError,
+    ConnectionLost,
+    Fault,
+    LocalProtocolError,
+    RequestTimeout,
+    RocketpostError,
+)
+from rocketpost.model.route import MessageQueue
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+STATUS: Final = {int(status.value): status for status in SendStatus}
+_NO_ATTEMPT_LEFT: Final = 0
+_ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class Outgoing:
+    """A message, or a batch of them, as it will be written, whatever the queue."""
+
+    __slots__ = ("body", "code", "fields", "message_id", "topic")
+
+    def __init__(
+        self, code: int, topic: str, message_id: str, fields: dict[str, str], body: bytes
+    ) -> None:
+        self.code = code
+        self.topic = topic
+        self.message_id = message_id
+        self.fields = fields
+        """All header fields but ``e`` (queue id) and ``n`` (broker name)."""
+        self.body = body
+
+    def fields_for(self, queue: MessageQueue) -> dict[str, str]:
+        """Return the header fields of a send to ``queue``."""
+        return {**self.fields, "e": str(queue.queue_id), "n": queue.broker_name}
+
+
+class _Flight:
+    """One send under way."""
+
+    __slots__ = ("address", "attempts_left", "brokers", "deadline", "fixed", "future", "out",
+                 "outcome", "queue", "sent_at")  # fmt: skip
+
+    def __init__(self, out: Outgoing, queue: MessageQueue, *, fixed: bool, deadline: float) -> None:
+        self.out = out
+        self.queue = queue
+        self.fixed = fixed
+        self.deadline = deadline
+        self.future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.attempts_left = 0
+        self.brokers: list[str] = []
+        self.outcome: SendResult | None = None
+        self.address = ""
+        self.sent_at = 0.0
+
+
+class Sender:
+    """Sends for one group. Belongs to the event loop."""
+
+    def __init__(self, session: Session, config: ProducerConfig) -> None:
+        self._session = session
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._faults = FaultTable()
+        self._flights: dict[_Flight, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread: dict[str, int] = {}
+        self.in_flight = InFlight(
+            count_max=config.in_flight_max, bytes_max=config.in_flight_bytes_max
+        )
+
+    def choose(self, route: PublishRoute, *, avoid: str | None = None) -> MessageQueue:
+        """Return the queue for the next message of a topic."""
+        if not self._config.avoid_slow_brokers:
+            return route.next(avoid=avoid)
+        now_ms = self._loop.time() * 1000
+        found = route.next_of(
+            lambda broker: self._faults.is_available(broker, now_ms=now_ms), avoid=avoid
+        )
+        return found or route.next(avoid=avoid)
+
+    async def send(
+        self, out: Outgoing, queue: MessageQueue, *, fixed: bool, timeout: float
+    ) -> asyncio.Future[SendResult]:
+        """Start a send, waiting for room if too much is under way.
+
+        Args:
+            out: What to send.
+            queue: Where the first attempt goes.
+            fixed: Whether the queue is the user's choice; then there is one attempt only.
+            timeout: The budget for all attempts.
+
+        Returns:
+            The result to be.
+        """
+        size = len(out.body)
+        if not self.in_flight.try_enter(size):
+            await self.in_flight.enter(size)
+        flight = _Flight(out, queue, fixed=fixed, deadline=self._loop.time() + timeout)
+        flight.attempts_left = 1 if fixed else 1 + self._config.retries
+        try:
+            address = self._session.routes.master(queue.broker_name)
+            connection = self._session.connector.peek(address)
+            if connection is None:
+                connection = await self._connect(address, timeout)
+            self._take_off(flight, connection, address)
+        except LocalProtocolError:
+            self.in_flight.leave(size)
+            raise
+        except ClientError as error:
+            self._count_attempt(flight)
+            self._failed(flight, error)
+        except asyncio.CancelledError:
+            self.in_flight.leave(size)
+            raise
+        return flight.future
+
+    async def send_oneway(self, out: Outgoing, queue: MessageQueue) -> None:
+        """Send without an answer.
+
+        Nobody acknowledges these, so now and then a heartbeat is waited for: a broker that answers
+        it has read everything before it. That bounds what piles up in the socket.
+
+        Raises:
+            ClientError: The broker is unknown, or cannot be reached.
+        """
+        address = self._session.routes.master(queue.broker_name)
+        connection = await self._session.connector.connect(address)
+        connection.send_oneway(out.code, fields=out.fields_for(queue), body=out.body)
+        unread = self._unread.get(address, 0) + len(out.body)
+        self._unread[address] = 0 if unread > _ONEWAY_BYTES_MAX else unread
+        if unread > _ONEWAY_BYTES_MAX:
+            await self._session.heartbeat_at(address)
+
+    def close(self) -> None:
+        """Fail what is still under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for flight in list(self._flights):
+            self._land(flight, ConnectionLost("the client was closed before the broker answered"))
+
+    # First attempts.
+
+    def _take_off(self, flight: _Flight, connection: Connection, address: str) -> None:
+        self._count_attempt(flight)
+        out = flight.out
+        flight.address = address
+        flight.sent_at = self._loop.time()
+        request = connection.start_request(
+            out.code, fields=out.fields_for(flight.queue), body=out.body
+        )
+        self._flights[flight] = None
+        request.add_done_callback(self._answer_to(flight))
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
+        elif self._timer.when() > flight.deadline:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
+
+    def _answer_to(self, flight: _Flight) -> Callable[[asyncio.Future[Command]], None]:
+        def answered(request: asyncio.Future[Command]) -> None:
+            if flight not in self._flights:
+                if not request.cancelled():
+                    request.exception()  # mark as seen: the flight gave up before
+                return
+            del self._flights[flight]
+            if request.cancelled():
+                self._failed(flight, ConnectionLost("the request was given up"))
+                return
+            error = request.exception()
+            if error is None:
+                self._answered(flight, request.result())
+            elif isinstance(error, RocketpostError):
+                self._failed(flight, error)
+            else:
+                self._land(flight, error)
+
+        return answered
+
+    def _answered(self, flight: _Flight, response: Command) -> None:
+        self._session.heard(flight.address)
+        status = STATUS.get(response.code)
+        if status is None:
+            self._failed(flight, fault_for(response.code, response.remark))
+            return
+        self._report_latency(flight, failed=False)
+        try:
+            result = _result(status, flight, response)
+        except Fault as error:
+            self._land(flight, error)
+            return
+        if (
+            status is not SendStatus.SEND_OK
+            and self._config.retry_not_stored_ok
+            and flight.attempts_left > _NO_ATTEMPT_LEFT
+        ):
+            flight.outcome = result
+            self._retry(flight)
+            return
+        self.in_flight.leave(len(flight.out.body))
+        if not flight.future.done():
+            flight.future.set_result(result)
+
+    def _sweep(self) -> None:
+        # Flights are in order of take-off; those with a time-out of their own may lie behind
+        # a longer one, hence all are looked at. This runs once per time-out, not per message.
+        self._timer = None
+        now = self._loop.time()
+        due = [flight for flight in self._flights if self._attempt_deadline(flight) <= now]
+        for flight in due:
+            del self._flights[flight]
+            self._session.no_answer(flight.address, flight.sent_at)
+            self._failed(flight, self._timeout_of(flight))
+        if self._flights:
+            first = min(map(self._attempt_deadline, self._flights))
+            self._timer = self._loop.call_at(first, self._sweep)
+
+    def _attempt_deadline(self, flight: _Flight) -> float:
+        bound = self._config.attempt_timeout
+        if not bound or flight.attempts_left <= _NO_ATTEMPT_LEFT:
+            return flight.deadline
+        return min(flight.deadline, flight.sent_at + bound)
+
+    # Retries.
+
+    def _failed(self, flight: _Flight, error: RocketpostError) -> None:
+        """Decide what follows a failed attempt."""
+        self._report_latency(flight, failed=True)
+        if isinstance(error, GoAway):
+            self._session.connector.drop(flight.address)
+        final = isinstance(error, Fault) and int(error.code) not in self._config.retry_codes
+        if not final and not flight.fixed:
+            self._refresh_route(flight.out.topic)
+        late = self._loop.time() >= flight.deadline
+        if final or late or flight.attempts_left <= _NO_ATTEMPT_LEFT:
+            self._give_up(flight, self._timeout_of(flight) if late and not final else error)
+        else:
+            self._retry(flight)
+
+    def _give_up(self, flight: _Flight, error: RocketpostError) -> None:
+        if flight.outcome is not None:
+            self.in_flight.leave(len(flight.out.body))
+            if not flight.future.done():
+                flight.future.set_result(flight.outcome)
+            return
+        error.add_note(f"topic {flight.out.topic}, brokers tried: {', '.join(flight.brokers)}")
+        self._land(flight, error)
+
+    def _retry(self, flight: _Flight) -> None:
+        self._session.tasks.start(self._attempt(flight), name=f"resend to {flight.out.topic}")
+
+    async def _attempt(self, flight: _Flight) -> None:
+        try:
+            route = await self._session.routes.publish(flight.out.topic)
+            flight.queue = self.choose(route, avoid=flight.queue.broker_name)
+            address = self._session.routes.master(flight.queue.broker_name)
+            flight.address, flight.sent_at = address, self._loop.time()
+            connection = await self._connect(address, flight.deadline - self._loop.time())
+            self._take_off(flight, connection, address)
+        except RocketpostError as error:
+            self._count_attempt(flight)
+            self._failed(flight, error)
+        except asyncio.CancelledError:
+            self._land(flight, ConnectionLost("the client was closed while it tried again"))
+            raise
+
+    async def _connect(self, address: str, seconds: float) -> Connection:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._session.connector.connect(address)
+        except TimeoutError:
+            raise ConnectionLost(f"cannot connect to {address} in {seconds:.3g} s") from None
+
+    # Small things.
+
+    def _count_attempt(self, flight: _Flight) -> None:
+        flight.attempts_left -= 1
+        flight.brokers.append(flight.queue.broker_name)
+
+    def _timeout_of(self, flight: _Flight) -> RequestTimeout:
+        return RequestTimeout(
+            f"no answer from {flight.address or flight.queue.broker_name} in time; "
+            f"the message {flight.out.message_id} may have been stored or not"
+        )
+
+    def _land(self, flight: _Flight, error: BaseException) -> None:
+        self._flights.pop(flight, None)
+        self.in_flight.leave(len(flight.out.body))
+        if not flight.future.done():
+            flight.future.set_exception(error)
+
+    def _report_latency(self, flight: _Flight, *, failed: bool) -> None:
+        if not self._config.avoid_slow_brokers:
+            return
+        broker, now_ms = flight.queue.broker_name, self._loop.time() * 1000
+        if failed:
+            self._faults.report_failure(broker, now_ms=now_ms)
+        else:
+            self._faults.report(broker, now_ms - flight.sent_at * 1000, now_ms=now_ms)
+
+    def _refresh_route(self, topic: str) -> None:
+        if self._session.is_running:
+            self._session.tasks.start(self._session.routes.refresh(topic), name=f"route of {topic}")
+
+
+def _result(status: SendStatus, flight: _Flight, response: Command) -> SendResult:
+    head = response.read(SendResponse)
+    queue = flight.queue
+    if head.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.broker_name, head.queue_id, queue.topic)
+    return SendResult(
+        status,
+        flight.out.message_id,
+        head.msg_id,
+        queue,
+        head.queue_offset,
+        head.transaction_id,
+        head.region or "DefaultRegion",
+        head.trace_on != "false",
+        head.recall_handle,
+    )

@@ -1,0 +1,298 @@
+"""What every client has: connections, name servers, routes, heartbeats, answers to brokers.
+
+One session is one client id. Producers and consumers are built on it and add what they do; it knows
+nothing of messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from rocketpost.client.config import ClientConfig
+from rocketpost.client.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rocketpost.client.message_id import local_ip
+from rocketpost.client.name_servers import (
+    HTTP_EVERY_SECONDS,
+    HTTP_FIRST_SECONDS,
+    NameServers,
+)
+from rocketpost.client.route_cache import RouteCache
+from rocketpost.client.tasks import Tasks, repeat
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command, encode_response, to_fields
+from rocketpost.errors import ClientError, Fault, RequestTimeout, RocketpostError
+from rocketpost.transport.connection import Buffer, Connection
+from rocketpost.transport.connector import Connector
+
+logger = logging.getLogger(__name__)
+
+_FIRST_HEARTBEAT_SECONDS = 1.0
+_UNREGISTER_SECONDS = 1.0
+
+RequestHandler = Callable[[Connection, Command], "Answer | None"]
+
+
+class Answer(msgspec.Struct):
+    """What we answer to a request of a broker."""
+
+    body: bytes = b""
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+def make_client_id(config: ClientConfig) -> str:
+    """Return the id by which brokers know a client: address, instance, unit."""
+    ip = config.client_ip or local_ip()
+    instance = config.instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
+    return f"{ip}@{instance}" + (f"@{config.unit_name}" if config.unit_name else "")
+
+
+class Session:
+    """The shared machinery of one client. Belongs to the event loop that started it."""
+
+    def __init__(self, config: ClientConfig, *, auto_create_queues: int = 4) -> None:
+        self.config = config
+        self.client_id = make_client_id(config)
+        self.connector = Connector(on_request=self._on_request, on_made=self._on_made)
+        self.name_servers = NameServers(config, self.connector)
+        self.routes = RouteCache(self._ask, auto_create_queues=auto_create_queues)
+        self.tasks = Tasks()
+        self.broker_versions: dict[str, int] = {}
+        self._handlers: dict[int, RequestHandler] = {}
+        self._producers: list[str] = []
+        self._consumers: list[Callable[[], ConsumerData]] = []
+        self._reconnected: list[Callable[[], None]] = []
+        self._heard: dict[str, float] = {}
+        self._started = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._started
+
+    async def start(self) -> None:
+        """Find the name servers and start the periodic work.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        await self.name_servers.start()
+        self._started = True
+        config = self.config
+        routes = repeat(
+            self.routes.refresh_all,
+            every=config.route_seconds,
+            first=config.route_seconds,
+            what="routes",
+        )
+        self.tasks.start(routes, name="refresh routes")
+        beats = repeat(
+            self._periodic_heartbeat,
+            every=config.heartbeat_seconds,
+            first=_FIRST_HEARTBEAT_SECONDS,
+            what="heartbeat",
+        )
+        self.tasks.start(beats, name="heartbeat")
+        if self.name_servers.uses_http:
+            polls = repeat(
+                self.name_servers.poll,
+                every=HTTP_EVERY_SECONDS,
+                first=HTTP_FIRST_SECONDS,
+                what="address server",
+            )
+            self.tasks.start(polls, name="poll address server")
+
+    async def stop(self) -> None:
+        """Take leave of the brokers and close everything."""
+        if not self._started:
+            return
+        self._started = False
+        await self.tasks.stop()
+        await self._unregister()
+        await self.connector.close()
+
+    # Groups.
+
+    def add_producer(self, group: str) -> None:
+        """Tell brokers of a producer group from now on."""
+        self._producers.append(group)
+
+    def add_consumer(self, describe: Callable[[], ConsumerData]) -> None:
+        """Tell brokers of a consumer group from now on; ``describe`` is asked each time."""
+        self._consumers.append(describe)
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when a broker has been connected to and told of our groups."""
+        self._reconnected.append(callback)
+
+    def on(self, code: int, handler: RequestHandler) -> None:
+        """Let ``handler`` serve requests of brokers; None from it means no answer now."""
+        self._handlers[code] = handler
+
+    # Calls.
+
+    async def call(
+        self,
+        address: str,
+        code: int,
+        header: msgspec.Struct | Mapping[str, str] | None = None,
+        *,
+        body: Iterable[Buffer] | Buffer = b"",
+        timeout: float | None = None,
+        accept: frozenset[int] = frozenset(),
+    ) -> Command:
+        """Send a request to a broker and return its response.
+
+        Args:
+            address: The broker.
+            code: The request code.
+            header: The header fields.
+            body: The body.
+            timeout: Seconds to wait; the configured ones if None.
+            accept: Response codes that are no failure, besides success.
+
+        Raises:
+            Fault: The broker refuses.
+            RequestTimeout: It does not answer.
+            ConnectionLost: It cannot be reached, or is lost.
+        """
+        fields = to_fields(header) if isinstance(header, msgspec.Struct) else header
+        connection = await self.connector.connect(address)
+        sent_at = asyncio.get_running_loop().time()
+        try:
+            response = await connection.request(
+                code, fields=fields, body=body, timeout=timeout or self.config.call_timeout
+            )
+        except RequestTimeout:
+            self.no_answer(address, sent_at)
+            raise
+        self.heard(address)
+        if response.code != ResponseCode.SUCCESS and response.code not in accept:
+            response.raise_for_code()
+        return response
+
+    async def send_oneway(
+        self, address: str, code: int, header: msgspec.Struct, *, body: bytes = b""
+    ) -> None:
+        """Send a request that gets no response.
+
+        Raises:
+            ConnectionLost: The broker cannot be reached.
+        """
+        connection = await self.connector.connect(address)
+        connection.send_oneway(code, fields=to_fields(header), body=body)
+
+    def heard(self, address: str) -> None:
+        """Note that a broker answered."""
+        self._heard[address] = asyncio.get_running_loop().time()
+
+    def no_answer(self, address: str, sent_at: float) -> None:
+        """Drop a connection on which nothing at all was heard since ``sent_at``.
+
+        A peer that vanished without a word would otherwise be found out by TCP alone, in minutes.
+        One slow answer among others is no reason to break those others.
+        """
+        if self._heard.get(address, 0.0) < sent_at:
+            logger.info("connection dropped: peer=%s reason=silent", address)
+            self.connector.drop(address)
+
+    # Heartbeats.
+
+    async def heartbeat_all(self) -> None:
+        """Tell every known broker of our groups; those that fail are logged."""
+        if not (self._producers or self._consumers):
+            return
+        addresses = self.routes.broker_addresses(masters_only=not self._consumers)
+        body = self._heartbeat_body()
+        await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
+
+    async def heartbeat_at(self, address: str) -> None:
+        """Tell one broker of our groups."""
+        if self._producers or self._consumers:
+            await self._heartbeat(address, self._heartbeat_body())
+
+    async def _heartbeat(self, address: str, body: bytes) -> None:
+        try:
+            response = await self.call(address, RequestCode.HEART_BEAT, body=body)
+            self.broker_versions[address] = response.version
+        except (ClientError, Fault) as error:
+            logger.warning("heartbeat failed: broker=%s reason=%s", address, error)
+
+    def _heartbeat_body(self) -> bytes:
+        data = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group) for group in self._producers],
+            consumer_data_set=[describe() for describe in self._consumers],
+        )
+        return msgspec.json.encode(data)
+
+    async def _periodic_heartbeat(self) -> None:
+        self.routes.drop_offline()
+        await self.heartbeat_all()
+
+    async def _unregister(self) -> None:
+        consumers = [describe().group_name for describe in self._consumers]
+        leaves = [
+            self._unregister_at(address, fields)
+            for address in self.routes.broker_addresses(masters_only=not consumers)
+            if self.connector.peek(address) is not None
+            for fields in [
+                *({"producerGroup": group} for group in self._producers),
+                *({"consumerGroup": group} for group in consumers),
+            ]
+        ]
+        await asyncio.gather(*leaves)
+
+    async def _unregister_at(self, address: str, fields: dict[str, str]) -> None:
+        header = {"clientID": self.client_id, **fields}
+        try:
+            await self.call(
+                address, RequestCode.UNREGISTER_CLIENT, header, timeout=_UNREGISTER_SECONDS
+            )
+        except RocketpostError as error:
+            logger.info("broker not told of our leave: broker=%s reason=%s", address, error)
+
+    # What connections call.
+
+    async def _ask(self, code: int, fields: dict[str, str]) -> Command:
+        return await self.name_servers.request(code, fields=fields)
+
+    def _on_made(self, address: str, connection: Connection) -> None:
+        if self._started and address not in self.name_servers.addresses:
+            self.tasks.start(self._greet(address), name=f"greet {address}")
+
+    async def _greet(self, address: str) -> None:
+        await self.heartbeat_at(address)
+        for callback in self._reconnected:
+            callback()
+
+    def _on_request(self, connection: Connection, command: Command) -> None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            answer_request(
+                connection,
+                command,
+                Answer(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark),
+            )
+            return
+        try:
+            answer = handler(connection, command)
+        except RocketpostError as error:
+            answer = Answer(code=ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if answer is not None:
+            answer_request(connection, command, answer)
+
+
+def answer_request(connection: Connection, command: Command, answer: Answer) -> None:
+    """Answer a request of a broker, unless it wants none or the connection is gone."""
+    if command.is_oneway or not connection.is_open:
+        return
+    head = encode_response(command, answer.code, remark=answer.remark, body_bytes=len(answer.body))
+    connection.answer(head, *([answer.body] if answer.body else []))

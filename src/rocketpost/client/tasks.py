@@ -1,0 +1,55 @@
+"""Background tasks with an owner: what is started here ends when the owner stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+
+from rocketpost.errors import RocketpostError
+
+logger = logging.getLogger(__name__)
+
+
+class Tasks:
+    """The running tasks of one owner. Belongs to the event loop.
+
+    A ``TaskGroup`` would have to be left by the task that entered it; clients are started and
+    stopped by whoever likes, hence this set with the same promise: no task outlives its owner.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
+        """Run ``work``; what it raises is logged."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def stop(self) -> None:
+        """Cancel all and return when they have ended."""
+        me = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not me]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("task failed: name=%s", task.get_name(), exc_info=task.exception())
+
+
+async def repeat(
+    work: Callable[[], Awaitable[None]], *, every: float, first: float, what: str
+) -> None:
+    """Run ``work`` again and again; a refusal or a lost connection is logged and outlived."""
+    await asyncio.sleep(first)
+    while True:
+        try:
+            await work()
+        except RocketpostError as error:
+            logger.warning("periodic work failed: what=%s reason=%s", what, error)
+        await asyncio.sleep(every)
