@@ -1,0 +1,386 @@
+"""A disk that forgets what was never synced and fails when told to.
+
+Every file has what programs see (the page cache) and what a power cut would leave. They become one
+by ``fdatasync``. Names are the same: making, moving and removing them is forgotten unless the
+directory was synced. :meth:`SimulatedDisk.after_power_cut` gives a disk as a power cut may leave
+it: of each page and each name, from a seed, the old or the new. The old disk is dead from then on.
+
+A process that is killed loses no page: :meth:`SimulatedDisk.after_kill`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random
+from collections.abc import Callable, Sequence
+
+from rocketpost.store.files import Buffer, DiskUsage, FileStat
+
+PAGE = 512
+"""The smallest piece that reaches a disk whole."""
+
+Fault = Callable[[int, str, str], int | None]
+"""Given the number of a call, its name and its path: an errno to fail with, or None."""
+
+
+class Inode:
+    """A file, with or without a name."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.size = 0
+        self.durable = b""
+        self.lost: set[int] = set()  # pages that a failed sync dropped from the dirty ones
+        self.modified_ms = 0
+
+    def content(self) -> bytes:
+        return bytes(self.buffer[: self.size])
+
+    def resize(self, size: int) -> None:
+        if size < self.size:
+            self.buffer[size : self.size] = bytes(self.size - size)
+            self.lost = {page for page in self.lost if page < size // PAGE}
+        elif size > len(self.buffer):
+            # Maps of the smaller file keep the old memory, so nothing is mapped before it is whole.
+            self.buffer = bytearray(self.buffer.ljust(size, b"\0"))
+        self.size = size
+
+    def write(self, data: Buffer, offset: int) -> None:
+        end = offset + len(data)
+        if end > self.size:
+            self.resize(end)
+        self.buffer[offset:end] = data
+        self.lost.difference_update(range(offset // PAGE, -(-end // PAGE)))
+
+    def sync(self) -> None:
+        kept = bytearray(self.content())
+        for page in self.lost:
+            at = page * PAGE
+            old = self.durable[at : at + PAGE].ljust(PAGE, b"\0")
+            kept[at : at + PAGE] = old[: max(0, min(PAGE, len(kept) - at))]
+        self.durable = bytes(kept)
+
+    def dirty_pages(self) -> list[int]:
+        new = self.content()
+        count = -(-max(len(new), len(self.durable)) // PAGE)
+        if new == self.durable:
+            return []
+        return [
+            page
+            for page in range(count)
+            if new[page * PAGE : (page + 1) * PAGE] != self.durable[page * PAGE : (page + 1) * PAGE]
+        ]
+
+    def after_power_cut(self, rng: random.Random, keep: float) -> Inode:
+        """Return the file as a power cut may leave it, each dirty page new with chance ``keep``."""
+        new, old = self.content(), self.durable
+        size = len(new) if len(new) == len(old) or rng.random() < keep else len(old)
+        left = bytearray(old[:size].ljust(size, b"\0"))
+        for page in self.dirty_pages():
+            if page not in self.lost and rng.random() < keep:
+                at = page * PAGE
+                part = new[at : min(at + PAGE, size)]
+                left[at : at + len(part)] = part
+        return self._settled(bytes(left))
+
+    def after_kill(self) -> Inode:
+        return self._settled(self.content())
+
+    def _settled(self, content: bytes) -> Inode:
+        inode = Inode()
+        inode.buffer = bytearray(content)
+        inode.size = len(content)
+        inode.durable = content
+        inode.modified_ms = self.modified_ms
+        return inode
+
+
+class SimulatedDisk:
+    """A :class:`rocketpost.store.files.FileSystem` in memory. Belongs to one thread."""
+
+    def __init__(self, *, fault: Fault | None = None, capacity: int = 2**40) -> None:
+        self._names: dict[str, Inode | None] = {"/": None}  # None is a directory
+        self._durable_names: dict[str, Inode | None] = {"/": None}
+        self._pending: list[dict[str, Inode | bool | None]] = []  # False: the name is gone
+        self._open: dict[int, tuple[str, Inode]] = {}
+        self._next_fd = 3
+        self._locked: dict[str, int] = {}
+        self.fault = fault
+        self.capacity = capacity
+        self.calls = 0
+        self.is_dead = False
+        self.log: list[tuple[str, str]] = []
+        self.now_ms = 0
+
+    # -- what may befall it
+
+    def _call(self, name: str, path: str) -> None:
+        if self.is_dead:
+            raise OSError(errno.EIO, "the machine is off", path)
+        self.calls += 1
+        self.log.append((name, path))
+        if self.fault is not None:
+            code = self.fault(self.calls, name, path)
+            if code is not None:
+                raise OSError(code, os.strerror(code), path)
+
+    def after_power_cut(self, rng: random.Random, *, keep: float | None = None) -> SimulatedDisk:
+        """Return the disk that a power cut leaves; unsynced pages and names survive by chance."""
+        keep = rng.choice([0.0, 0.5, 0.9]) if keep is None else keep
+        names = dict(self._durable_names)
+        for changes in self._pending:
+            if rng.random() < keep:
+                _apply(names, changes)
+        return self._successor(names, lambda inode: inode.after_power_cut(rng, keep))
+
+    def after_kill(self) -> SimulatedDisk:
+        """Return the disk that a killed process leaves: all that it wrote is there."""
+        return self._successor(dict(self._names), Inode.after_kill)
+
+    def _successor(
+        self, names: dict[str, Inode | None], settle: Callable[[Inode], Inode]
+    ) -> SimulatedDisk:
+        self.is_dead = True
+        disk = SimulatedDisk(capacity=self.capacity)
+        disk.now_ms = self.now_ms
+        settled: dict[int, Inode] = {}
+        for path, inode in sorted(names.items()):
+            parent = posixpath.dirname(path)
+            if path != "/" and (parent not in disk._names or disk._names[parent] is not None):
+                continue  # its directory was never made durable
+            if inode is not None and id(inode) not in settled:
+                settled[id(inode)] = settle(inode)
+            disk._names[path] = None if inode is None else settled[id(inode)]
+        disk._durable_names = dict(disk._names)
+        return disk
+
+    # -- files
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """See the protocol."""
+        self._call("open", path)
+        inode = self._names.get(path, False)
+        if inode is None:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        if inode is False:
+            if not create or self._names.get(posixpath.dirname(path), False) is not None:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            inode = Inode()
+            inode.modified_ms = self.now_ms
+            self._change({path: inode})
+        assert isinstance(inode, Inode)
+        self._next_fd += 1
+        self._open[self._next_fd] = (path, inode)
+        return self._next_fd
+
+    def close(self, fd: int) -> None:
+        """See the protocol; works on a dead disk too."""
+        path, _ = self._open.pop(fd)
+        if self._locked.get(path) == fd:
+            del self._locked[path]
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """See the protocol."""
+        path, inode = self._open[fd]
+        self._call("pread", path)
+        return bytes(inode.buffer[offset : min(offset + size, inode.size)])
+
+    def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
+        """See the protocol; a write that fails may have written a part."""
+        path, inode = self._open[fd]
+        try:
+            self._call("pwrite", path)
+        except OSError:
+            if not self.is_dead and len(data) > 1:
+                inode.write(bytes(data[: len(data) // 2]), offset)
+            raise
+        inode.write(data, offset)
+        inode.modified_ms = self.now_ms
+        return len(data)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """See the protocol."""
+        return self.pwrite(fd, b"".join(buffers), offset)
+
+    def fallocate(self, fd: int, size: int) -> None:
+        """See the protocol."""
+        path, inode = self._open[fd]
+        self._call("fallocate", path)
+        if self._used() + size - inode.size > self.capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        inode.resize(max(size, inode.size))
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        """See the protocol."""
+        path, inode = self._open[fd]
+        self._call("ftruncate", path)
+        inode.resize(size)
+
+    def fdatasync(self, fd: int) -> None:
+        """See the protocol; after a failure the kernel takes the pages for clean."""
+        path, inode = self._open[fd]
+        try:
+            self._call("fdatasync", path)
+        except OSError:
+            inode.lost.update(inode.dirty_pages())
+            raise
+        inode.sync()
+
+    def map(self, fd: int, size: int) -> memoryview:
+        """See the protocol."""
+        return self.map_writable(fd, size).toreadonly()
+
+    def map_writable(self, fd: int, size: int) -> memoryview:
+        """Map a file for writing, as the key index does."""
+        path, inode = self._open[fd]
+        self._call("map", path)
+        assert size <= inode.size
+        return memoryview(inode.buffer)[:size]
+
+    # -- names
+
+    def _change(self, changes: dict[str, Inode | bool | None]) -> None:
+        _apply(self._names, changes)
+        self._pending.append(changes)
+
+    def fsync_dir(self, path: str) -> None:
+        """See the protocol."""
+        self._call("fsync_dir", path)
+        if self._names.get(path, False) is not None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        rest = []
+        for changes in self._pending:
+            if any(posixpath.dirname(name) == path for name in changes):
+                _apply(self._durable_names, changes)
+            else:
+                rest.append(changes)
+        self._pending = rest
+
+    def sync_all(self, path: str) -> bool:
+        """See the protocol."""
+        self._call("sync_all", path)
+        for inode in {id(i): i for i in self._names.values() if i is not None}.values():
+            inode.sync()
+        self._durable_names = dict(self._names)
+        self._pending.clear()
+        return True
+
+    def stat(self, path: str) -> FileStat | None:
+        """See the protocol."""
+        self._call("stat", path)
+        inode = self._names.get(path, False)
+        if inode is False:
+            return None
+        if inode is None:
+            return FileStat(0, 0, True)
+        assert isinstance(inode, Inode)
+        return FileStat(inode.size, inode.modified_ms, False)
+
+    def usage(self, path: str) -> DiskUsage:
+        """See the protocol."""
+        self._call("usage", path)
+        used = self._used()
+        return DiskUsage(self.capacity, used, self.capacity - used)
+
+    def _used(self) -> int:
+        inodes = {id(inode): inode for inode in self._names.values() if inode is not None}
+        return sum(inode.size for inode in inodes.values())
+
+    def listdir(self, path: str) -> list[str]:
+        """See the protocol."""
+        self._call("listdir", path)
+        prefix = path.rstrip("/") + "/"
+        return sorted(
+            name[len(prefix) :]
+            for name in self._names
+            if name.startswith(prefix) and "/" not in name[len(prefix) :] and name != prefix
+        )
+
+    def mkdir(self, path: str) -> None:
+        """See the protocol."""
+        self._call("mkdir", path)
+        missing = []
+        while path not in self._names:
+            missing.append(path)
+            path = posixpath.dirname(path)
+        for directory in reversed(missing):
+            self._change({directory: None})
+
+    def rmdir(self, path: str) -> None:
+        """See the protocol."""
+        self._call("rmdir", path)
+        if any(name.startswith(path + "/") for name in self._names):
+            raise OSError(errno.ENOTEMPTY, "not empty", path)
+        self._change({path: False})
+
+    def unlink(self, path: str) -> None:
+        """See the protocol."""
+        self._call("unlink", path)
+        if self._names.get(path, None) is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._change({path: False})
+
+    def rename(self, source: str, target: str) -> None:
+        """See the protocol."""
+        self._call("rename", source)
+        if source not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        changes: dict[str, Inode | bool | None] = {}
+        for name, inode in list(self._names.items()):
+            if name == source or name.startswith(source + "/"):
+                changes[name] = False
+                changes[target + name[len(source) :]] = inode
+        self._change(changes)
+
+    def lock(self, path: str) -> int:
+        """See the protocol."""
+        fd = self.open(path, create=True)
+        if path in self._locked:
+            self.close(fd)
+            raise BlockingIOError(errno.EAGAIN, "locked", path)
+        self._locked[path] = fd
+        return fd
+
+    # -- for tests
+
+    @property
+    def descriptor_count(self) -> int:
+        """How many descriptors are open."""
+        return len(self._open)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return what a file holds now."""
+        inode = self._names[path]
+        assert inode is not None
+        return inode.content()
+
+    def write_bytes(self, path: str, data: bytes, *, at: int = 0) -> None:
+        """Change a file behind everybody's back, durably."""
+        inode = self._names[path]
+        assert inode is not None
+        inode.write(data, at)
+        inode.sync()
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory behind everybody's back, durably."""
+        for names in (self._names, self._durable_names):
+            for name in [n for n in names if n == path or n.startswith(path + "/")]:
+                del names[name]
+
+    def copy(self) -> SimulatedDisk:
+        """Return an independent disk with the same files, all durable."""
+        was_dead = self.is_dead
+        twin = self.after_kill()
+        self.is_dead = was_dead
+        return twin
+
+
+def _apply(names: dict[str, Inode | None], changes: dict[str, Inode | bool | None]) -> None:
+    for name, inode in changes.items():
+        if inode is False:
+            names.pop(name, None)
+        else:
+            assert not isinstance(inode, bool)
+            names[name] = inode
