@@ -178,8 +178,15 @@ class ConsumeQueue:
                 high = middle
         return QueueOffset(max(self.first, low - 1) if upper and low > self.first else low)
 
-    def raise_first(self, position_min: int) -> None:
-        """Hide entries whose record lies before ``position_min``, and fillers."""
+    def raise_first(self, position_min: int) -> list[str]:
+        """Hide entries whose record lies before ``position_min``, and fillers.
+
+        Returns:
+            The files that lie wholly before ``first`` now, never the last, for the caller to
+            unlink.
+        """
+        per_file = self._files.entries_per_file
+        file_before = self.first // per_file
         low, high = int(self.first), int(self.end)
         middle = low  # most often nothing is to be hidden
         while low < high:
@@ -190,21 +197,7 @@ class ConsumeQueue:
                 high = middle
             middle = (low + high) // 2
         self.first = QueueOffset(low)
-
-    def expired_files(self) -> list[str]:
-        """Return the files that lie wholly before ``first``, never the last; closes them.
-
-        The caller unlinks them.
-        """
-        starts = self._files.starts(self._directory)
-        per_file = self._files.entries_per_file
-        paths = []
-        for start in starts[:-1]:
-            if start + per_file <= self.first:
-                path = self._files.path(self._directory, start)
-                self._files.forget(path)
-                paths.append(path)
-        return paths
+        return self._expired_files() if low // per_file > file_before else []
 
     def cut_at(self, position: int) -> None:
         """Forget entries whose record lies at or after ``position``."""
@@ -255,6 +248,16 @@ class ConsumeQueue:
             written = self._files.write_blocking(self._directory, start, data[begin:])
         tail.saved_bytes = len(data)
         return written
+
+    def _expired_files(self) -> list[str]:
+        per_file = self._files.entries_per_file
+        paths = []
+        for start in self._files.starts(self._directory)[:-1]:
+            if start + per_file <= self.first:
+                path = self._files.path(self._directory, start)
+                self._files.forget(path)
+                paths.append(path)
+        return paths
 
     def _spill(self) -> None:
         tail = self._tail

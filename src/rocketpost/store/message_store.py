@@ -24,6 +24,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.allocator import Allocator
 from rocketpost.store.checkpoint import load_checkpoint_blocking
+from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.commit_log import CommitLog
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.consume_queue import ConsumeQueue
@@ -123,6 +124,17 @@ class MessageStore:
             dispatcher=self._dispatcher,
             on_trouble=self._note_trouble,
             on_broken=self._break,
+        )
+        self.cleaning = Cleaning(
+            config,
+            self.layout,
+            files,
+            segments=self.segments,
+            queues=self.queues,
+            index=self.index,
+            drops=self._drops,
+            safe_position=lambda: min(self._flusher.durable, self._upkeep.saved_position),
+            set_disk_full=self.set_disk_full,
         )
 
     @classmethod

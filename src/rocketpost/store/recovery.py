@@ -247,7 +247,9 @@ class Recovery:
             for queue in self._queues:
                 if self._progress is None:
                     queue.cut_at(end)
-                queue.raise_first(max(first.start, self._drops.position(queue.topic)))
+                position_min = max(first.start, self._drops.position(queue.topic))
+                for path in queue.raise_first(position_min):
+                    self._files.unlink(path)
         if self._drops.settle(first.start if first is not None else 0, end):
             self._drops.save_blocking(self._drops.encode())
 

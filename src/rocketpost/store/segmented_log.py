@@ -83,6 +83,11 @@ class SegmentedLog:
         self._by_start[segment.start] = segment
         self._starts.append(segment.start)
 
+    def all_from_thread(self) -> list[Segment]:
+        """Return the segments, oldest first."""
+        found = [self._by_start.get(start) for start in self._starts.copy()]
+        return [segment for segment in found if segment is not None]
+
     def between_from_thread(self, begin: int, end: int) -> list[Segment]:
         """Return the segments that hold a byte of [``begin``, ``end``)."""
         starts = self._starts.copy()

@@ -62,7 +62,8 @@ class Upkeep:
         self._wake = threading.Event()
         self._saving = threading.Lock()
         self._stopping = False
-        self._saved_position = -1
+        self.saved_position = -1
+        """Every record before this is durable in queues and index too. Any thread may read it."""
         self._saved_at = time.monotonic()
         self._unsynced: set[str] = set()
         self._unsynced_directories: set[str] = set()
@@ -106,7 +107,7 @@ class Upkeep:
                 mark.queue_end_sum,
             )
             save_checkpoint_blocking(self._files, self._layout.checkpoint, times, progress)
-            self._saved_position = mark.position
+            self.saved_position = mark.position
             self._saved_at = time.monotonic()
 
     def _run(self) -> None:
@@ -119,7 +120,7 @@ class Upkeep:
                 self._save_or_report()
 
     def _is_due(self) -> bool:
-        behind = self._dispatcher.mark.position - self._saved_position
+        behind = self._dispatcher.mark.position - self.saved_position
         waited_ms = (time.monotonic() - self._saved_at) * 1000
         thorough = waited_ms >= self._config.queue_flush_thorough_ms
         return behind >= REPLAY_BYTES_MAX or (behind > 0 and thorough)

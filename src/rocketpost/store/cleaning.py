@@ -1,0 +1,116 @@
+"""Carrying out a cleaning plan: which part on the loop, which on a thread.
+
+    plan_blocking      thread   reads the disk, decides (``store.retention``)
+    forget             loop     the segments are gone for readers; writes refused or taken again
+    trim_queues        loop     some queues at a time: their first offsets follow
+    unlink_blocking    thread   files of segments, queues and index that nobody can reach go
+
+A segment goes only when everything that was made of it is on disk: never one that the flusher or
+the checkpoint still needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rocketpost.model.ids import Position
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.files import FileSystem
+from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.layout import Layout
+from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.retention import CleanPlan, gather_facts_blocking, plan_cleaning
+from rocketpost.store.segmented_log import SegmentedLog
+
+log = logging.getLogger(__name__)
+
+
+class Cleaning:
+    """Removes what has expired. Belongs to the loop thread, but for ``*_blocking``."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        layout: Layout,
+        files: FileSystem,
+        *,
+        segments: SegmentedLog,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        drops: DroppedTopics,
+        safe_position: Callable[[], int],
+        set_disk_full: Callable[[str | None], None],
+    ) -> None:
+        self.config = config
+        self._layout = layout
+        self._files = files
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._drops = drops
+        self._safe_position = safe_position
+        self._set_disk_full = set_disk_full
+        self._is_rejecting = False
+        self._untrimmed: list[ConsumeQueue] = []
+        self._doomed: list[str] = []
+
+    def plan_blocking(self, *, now_ms: int, hour: int, is_asked: bool = False) -> CleanPlan:
+        """Decide what may go; changes nothing. Any thread.
+
+        Args:
+            now_ms: The time.
+            hour: The hour of the day where the broker runs.
+            is_asked: Whether an administrator wants expired segments to go now.
+        """
+        safe = self._safe_position()
+        # The plan never takes the last segment, so one that must stay ends the list.
+        known = [s for s in self._segments.all_from_thread() if s.start <= safe]
+        facts = gather_facts_blocking(
+            self._files,
+            [(Position(s.start), s.size, s.path) for s in known],
+            paths=[self._layout.commit_log, self._layout.consume_queues],
+            now_ms=now_ms,
+            hour=hour,
+            is_rejecting=self._is_rejecting,
+            is_asked=is_asked,
+        )
+        return plan_cleaning(facts, self.config)
+
+    def forget(self, plan: CleanPlan) -> None:
+        """Hide the segments of a plan from readers, and refuse or take writes as it says."""
+        self._is_rejecting = plan.is_rejecting
+        self._set_disk_full(plan.why_rejecting)
+        safe = self._safe_position()
+        for start in plan.gone:
+            segment = self._segments.find(start)
+            if segment is not None and segment is self._segments.first and segment.end <= safe:
+                self._segments.remove(segment)
+                self._doomed.append(segment.path)
+                log.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
+        if plan.gone:
+            self._untrimmed = list(self._queues)
+
+    def trim_queues(self, count_max: int = 200) -> bool:
+        """Move the first offsets of some queues up to the log's start; True if more are left."""
+        first = self._segments.first
+        if first is not None:
+            for queue in self._untrimmed[-count_max:]:
+                if not queue.dropped:
+                    expired = queue.raise_first(max(first.start, self._drops.position(queue.topic)))
+                    self._doomed += expired
+        del self._untrimmed[-count_max:]
+        return bool(self._untrimmed)
+
+    def unlink_blocking(self) -> int:
+        """Unlink what was hidden; returns how many files went. Any one thread at a time."""
+        doomed, self._doomed = self._doomed, []
+        for path in doomed:
+            self._files.unlink(path)
+        count = len(doomed)
+        first = self._segments.first
+        if self._index is not None and first is not None:
+            count += self._index.expire_blocking(Position(first.start))
+        return count
