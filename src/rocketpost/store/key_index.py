@@ -190,10 +190,16 @@ class KeyIndex:
         self._fs.mkdir(self._directory)
         self._discard_spare()
         is_clean = safe_until_ms is None
-        names = [n for n in self._fs.listdir(self._directory) if _is_name(n)]
-        paths = [posixpath.join(self._directory, name) for name in names]
-        found = [self._open(path) for path in paths if self._is_whole(path, paths[-1], is_clean)]
         synced = self._read_progress()
+        names = [name for name in self._fs.listdir(self._directory) if _is_name(name)]
+        # A crash may leave half-made files, but only after those that were flushed.
+        flushed = synced[0] if synced is not None else max(names[:-1], default="")
+        found = []
+        for name in names:
+            is_empty_last = name == names[-1] and self._size(name) == 0
+            may_go = not is_clean and (name > flushed or self._size(name) == 0)
+            if self._check_size(name, may_go=may_go or is_empty_last):
+                found.append(self._open(posixpath.join(self._directory, name)))
         if synced is None:
             self.is_whole = is_clean and bool(found)
         else:
@@ -266,20 +272,21 @@ class KeyIndex:
             entry_count_max=self._entry_count_max,
         )
 
-    def _is_whole(self, path: str, last: str, is_clean: bool) -> bool:
+    def _size(self, name: str) -> int:
+        stat = self._fs.stat(posixpath.join(self._directory, name))
+        return stat.size if stat is not None else 0
+
+    def _check_size(self, name: str, *, may_go: bool) -> bool:
         """Check a file's size; one that a crash left while it was made is removed."""
-        stat = self._fs.stat(path)
-        if stat is None or stat.is_directory:
-            return False
+        path, size = posixpath.join(self._directory, name), self._size(name)
         wanted = file_bytes(self._slot_count, self._entry_count_max)
-        if stat.size == wanted:
-            return True
-        if path == last and (stat.size == 0 or not is_clean):
+        if size != wanted and not may_go:
+            raise StoreError(
+                f"{path} has {size} bytes, but maxHashSlotNum and maxIndexNum ask for {wanted}"
+            )
+        if size != wanted:
             self._fs.unlink(path)
-            return False
-        raise StoreError(
-            f"{path} has {stat.size} bytes, but maxHashSlotNum and maxIndexNum ask for {wanted}"
-        )
+        return size == wanted
 
     def _cut(
         self, found: list[IndexFile], safe_until_ms: int, synced: tuple[str, int] | None
