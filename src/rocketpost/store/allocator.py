@@ -78,15 +78,22 @@ class Allocator:
                 self._wake.wait_for(lambda: self._stopping or self._wanted is not None)
                 if self._stopping:
                     return
-                start, self._wanted = self._wanted, None
+                start = self._wanted
             assert start is not None
-            with self._making:
-                # A request that was overtaken must not replace a segment that is in use.
-                if self._ready is None and start > self._taken:
-                    try:
-                        self._ready = self._make(start)
-                    except StoreFull as error:
-                        log.warning("no segment made ahead reason=%s", error)
+            self._make_ahead(start)
+            with self._wake:
+                if self._wanted == start:
+                    self._wanted = None
+
+    def _make_ahead(self, start: int) -> None:
+        with self._making:
+            # A request that was overtaken must not replace a segment that is in use.
+            if self._ready is not None or start <= self._taken:
+                return
+            try:
+                self._ready = self._make(start)
+            except StoreFull as error:
+                log.warning("no segment made ahead reason=%s", error)
 
     def _make(self, start: int) -> Segment:
         unfinished, path = self._layout.unfinished_segment(start), self._layout.segment(start)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpost.store.checkpoint import (
+    Progress,
+    Times,
+    decode_checkpoint,
+    encode_checkpoint,
+    load_checkpoint_blocking,
+    save_checkpoint_blocking,
+)
+from rocketpost.store.files import RealFiles
+
+int64 = st.integers(0, 2**63 - 1)
+TIMES = Times(1700000000000, 1700000000000, 5, 0, 0)
+PROGRESS = Progress(123456, 123456, 123000, 3, 17)
+
+
+@given(st.builds(Times, *[int64] * 5), st.builds(Progress, *[int64] * 5))
+def test_it_comes_back(times: Times, progress: Progress) -> None:
+    data = encode_checkpoint(times, progress)
+    assert len(data) == 4096
+    assert decode_checkpoint(data) == (times, progress)
+
+
+def test_java_finds_its_five_fields() -> None:
+    data = encode_checkpoint(TIMES, PROGRESS)
+    assert struct.unpack_from(">5q", data) == tuple(TIMES)
+    assert data[64:72] == b"RPCHKPT1"
+
+
+def test_our_part_is_believed_only_with_the_fields_it_was_written_with() -> None:
+    data = bytearray(encode_checkpoint(TIMES, PROGRESS))
+    struct.pack_into(">q", data, 0, 1700000000001)
+    found = decode_checkpoint(bytes(data))
+    assert found.times.log_ms == 1700000000001
+    assert found.progress is None
+
+
+@given(st.integers(64, 155), st.integers(1, 255))
+def test_damage_is_noticed(at: int, change: int) -> None:
+    data = bytearray(encode_checkpoint(TIMES, PROGRESS))
+    data[at] ^= change
+    assert decode_checkpoint(bytes(data)) == (TIMES, None)
+
+
+def test_a_file_of_java_or_none_has_no_progress(tmp_path: Path) -> None:
+    assert decode_checkpoint(struct.pack(">5q", *TIMES).ljust(4096, b"\0")) == (TIMES, None)
+    path = str(tmp_path / "checkpoint")
+    assert load_checkpoint_blocking(RealFiles(), path) == (Times(), None)
+    save_checkpoint_blocking(RealFiles(), path, TIMES, PROGRESS)
+    assert load_checkpoint_blocking(RealFiles(), path) == (TIMES, PROGRESS)
+    assert (tmp_path / "checkpoint").stat().st_size == 4096
+
+
+def test_javas_margin() -> None:
+    assert Times(10_000, 9_000).safe_ms == 6_000
+    assert Times(10_000, 1_000).safe_ms == 0

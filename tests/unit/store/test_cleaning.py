@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import os
+
+from rocketpost.store.files import DiskUsage, RealFiles
+from rocketpost.store.message_store import MessageStore
+
+from .conftest import Opener, draft
+from .test_message_store import bodies
+
+HOUR_MS = 3_600_000
+
+
+def fill(store: MessageStore, count: int = 40) -> None:
+    for number in range(count):
+        properties = b"KEYS\x01k%d\x02" % number
+        store.append(
+            draft(
+                b"%d" % number * 1000,
+                queue_id=number % 2,
+                properties=properties,
+                keys=(f"k{number}",),
+            )
+        )
+        store.commit()
+
+
+def age(opener: Opener, count: int) -> None:
+    """Make the oldest segments look as if they were written four days ago."""
+    old = opener.clock.ms / 1000 - 96 * 3600
+    names = sorted(p for p in (opener.root / "commitlog").iterdir() if p.is_file())
+    for path in names:
+        os.utime(path, (opener.clock.ms / 1000, opener.clock.ms / 1000))
+    for path in names[:count]:
+        os.utime(path, (old, old))
+
+
+def clean(opener: Opener, store: MessageStore, *, hour: int = 4) -> int:
+    plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=hour)
+    store.cleaning.forget(plan)
+    while store.cleaning.trim_queues(1):
+        pass
+    return store.cleaning.unlink_blocking()
+
+
+def test_expired_segments_go_and_queues_and_index_follow(opener: Opener) -> None:
+    store = opener(queue_file_bytes=100)
+    fill(store)
+    store.save_blocking()
+    age(opener, 2)
+    held = store.view(0, 20)
+    assert clean(opener, store, hour=5) == 0
+    assert clean(opener, store) > 2
+    assert store.first_position == 2 * 16384
+    assert held is not None
+    assert len(bytes(held)) == 20
+    assert store.view(0, 20) is None
+    before = bodies(store), bodies(store, queue_id=1)
+    assert 0 < len(before[0]) < 20
+    queue = store.queue("TopicA", 0)
+    assert queue is not None
+    assert queue.first > 5
+    assert queue.end == 20
+    assert store.record_at(queue.entry(queue.first)[0]) is not None  # type: ignore[index]
+    opener.crash(store)
+    store = opener(queue_file_bytes=100)
+    assert (bodies(store), bodies(store, queue_id=1)) == before
+    assert store.first_position == 2 * 16384
+    assert store.append(draft()).queue_offset == 20
+
+
+def test_what_the_checkpoint_needs_stays(opener: Opener) -> None:
+    store = opener()
+    fill(store)
+    age(opener, 9)
+    assert clean(opener, store) == 0
+    assert store.first_position == 0
+    store.save_blocking()
+    assert clean(opener, store) > 0
+
+
+def test_the_last_segment_stays(opener: Opener) -> None:
+    store = opener()
+    fill(store, 3)
+    store.save_blocking()
+    age(opener, 9)
+    assert clean(opener, store) == 0
+
+
+def test_an_idle_queue_whose_messages_are_gone_goes_on_counting(opener: Opener) -> None:
+    store = opener()
+    store.append(draft(b"idle", queue_id=7))
+    fill(store)
+    store.save_blocking()
+    age(opener, 1)
+    clean(opener, store)
+    queue = store.queue("TopicA", 7)
+    assert queue is not None
+    assert queue.first == queue.end == 1
+    store.close_blocking()
+    store = opener()
+    assert store.append(draft(b"again", queue_id=7)).queue_offset == 1
+
+
+def test_a_disk_nearly_full_refuses_appends(opener: Opener) -> None:
+    class Nearly(RealFiles):
+        used = 95
+
+        def usage(self, path: str) -> DiskUsage:
+            return DiskUsage(100, self.used, 100 - self.used)
+
+    files = Nearly()
+    store = opener(files=files)
+    fill(store, 2)
+    clean(opener, store)
+    assert "95%" in (store.why_not_writable or "")
+    files.used = 20
+    clean(opener, store)
+    assert store.writable
+
+
+def test_a_topic_dropped_while_queues_are_trimmed_is_left_alone(opener: Opener) -> None:
+    store = opener()
+    fill(store)
+    store.save_blocking()
+    age(opener, 1)
+    store.cleaning.forget(store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4))
+    store.drop_queues("TopicA").finish_blocking()
+    assert not store.cleaning.trim_queues()
+    store.cleaning.unlink_blocking()

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from rocketpost.errors import StoreError
+
+from .conftest import Opener, draft
+from .test_message_store import bodies
+
+
+def write(opener: Opener, store: object, *texts: bytes, topic: str = "TopicA") -> None:
+    for text in texts:
+        store.append(draft(text, topic=topic))  # type: ignore[attr-defined]
+    store.commit()  # type: ignore[attr-defined]
+
+
+def test_a_dropped_topic_is_gone_at_once_and_its_files_soon(opener: Opener) -> None:
+    store = opener()
+    write(opener, store, *[b"%d" % number for number in range(150)])
+    write(opener, store, b"other", topic="TopicB")
+    drop = store.drop_queues("TopicA")
+    assert store.queue("TopicA", 0) is None
+    assert bodies(store, "TopicB") == [b"other"]
+    assert not (opener.root / "consumequeue" / "TopicA").exists()
+    assert list((opener.root / "dropped").iterdir())
+    drop.finish_blocking()
+    assert not list((opener.root / "dropped").iterdir())
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("end", ["close", "crash"])
+@pytest.mark.parametrize("gone", ["nothing", "consumequeue", "checkpoint"])
+def test_a_topic_made_again_shows_only_its_own_messages(
+    opener: Opener, finished: bool, end: str, gone: str
+) -> None:
+    store = opener()
+    write(opener, store, *[b"old%d" % number for number in range(120)])
+    drop = store.drop_queues("TopicA")
+    if finished:
+        drop.finish_blocking()
+    again = store.append(draft(b"new"))
+    assert again.queue_offset == 120
+    store.commit()
+    assert bodies(store) == [b"new"]
+    if not finished:
+        drop.finish_blocking()
+    store.close_blocking() if end == "close" else opener.crash(store)
+    if gone == "consumequeue":
+        shutil.rmtree(opener.root / "consumequeue")
+    elif gone == "checkpoint":
+        (opener.root / "checkpoint").unlink()
+    store = opener()
+    assert bodies(store) == [b"new"]
+    assert store.append(draft(b"newer")).queue_offset == 121
+
+
+def test_a_topic_not_made_again_stays_gone_after_a_crash(opener: Opener) -> None:
+    store = opener()
+    write(opener, store, b"old")
+    store.drop_queues("TopicA").finish_blocking()
+    opener.crash(store)
+    shutil.rmtree(opener.root / "consumequeue", ignore_errors=True)
+    store = opener()
+    assert store.queue("TopicA", 0) is None
+    assert store.append(draft(b"new")).queue_offset == 1
+
+
+def test_a_deletion_that_was_not_finished_may_be_undone_by_a_crash(opener: Opener) -> None:
+    store = opener()
+    write(opener, store, b"old")
+    store.save_blocking()
+    store.drop_queues("TopicA")
+    opener.crash(store)
+    assert bodies(opener()) == [b"old"]
+
+
+def test_a_topic_dropped_twice_goes_on_counting(opener: Opener) -> None:
+    store = opener()
+    for round_ in range(3):
+        write(opener, store, b"a", b"b")
+        queue = store.queue("TopicA", 0)
+        assert queue is not None
+        assert (queue.first, queue.end) == (round_ * 2, round_ * 2 + 2)
+        store.drop_queues("TopicA").finish_blocking()
+    opener.crash(store)
+    assert opener().append(draft()).queue_offset == 6
+
+
+def test_messages_waiting_for_the_disk_are_dropped_too(opener: Opener) -> None:
+    from rocketpost.store.config import FlushMode
+
+    store = opener(flush_mode=FlushMode.SYNC_FLUSH)
+    store.append(draft(b"old"))
+    store.commit()
+    store.append(draft(b"old too"))
+    store.drop_queues("TopicA").finish_blocking()
+    store.append(draft(b"new"))
+    end = store.commit()
+    assert [arrival.queue_offset for arrival in store.confirm(end)] == [2]
+    assert bodies(store) == [b"new"]
+
+
+def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Opener) -> None:
+    store = opener()
+    kept = store.append(draft(b"kept", topic="TopicB"))
+    store.append(draft(b"lost"))
+    store.commit()
+    store.drop_queues("TopicA").finish_blocking()
+    opener.crash(store)
+    with (opener.root / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(kept.end)
+        file.write(bytes(8))
+    store = opener()
+    assert store.end_position == kept.end
+    store.append(draft(b"new"))
+    store.commit()
+    store.close_blocking()
+    shutil.rmtree(opener.root / "consumequeue")
+    assert bodies(opener()) == [b"new"]
+
+
+def test_dropping_nothing_is_nothing(opener: Opener) -> None:
+    store = opener()
+    store.drop_queues("Nowhere").finish_blocking()
+    store.close_blocking()
+    opener()
+
+
+def test_a_damaged_list_is_not_guessed_at(opener: Opener) -> None:
+    store = opener()
+    write(opener, store, b"old")
+    store.drop_queues("TopicA").finish_blocking()
+    store.close_blocking()
+    (opener.root / "config" / "droppedTopics.json").write_text("?")
+    with pytest.raises(StoreError, match=r"droppedTopics\.json"):
+        opener()
