@@ -6,17 +6,23 @@ Everything here may be imported by users; what is not listed in ``__all__`` may 
 
 from __future__ import annotations
 
+from rocketpost.client.allocation import AllocationStrategy, Average, AverageByCircle
 from rocketpost.client.config import (
     ClientConfig,
     Compression,
     ProducerConfig,
     PullConsumerConfig,
+    PushConsumerConfig,
+    StartFrom,
 )
+from rocketpost.client.consuming import BatchHandler, Handler
 from rocketpost.client.fetch import PullResult, PullStatus
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.producer import Producer, QueueSelector
 from rocketpost.client.pull_consumer import PullConsumer
+from rocketpost.client.push_consumer import PushConsumer
+from rocketpost.client.retry import Retry
 from rocketpost.errors import (
     ClientError,
     ConfigError,
@@ -31,6 +37,10 @@ from rocketpost.errors import (
 from rocketpost.model.route import MessageQueue
 
 __all__ = [
+    "AllocationStrategy",
+    "Average",
+    "AverageByCircle",
+    "BatchHandler",
     "Boundary",
     "ClientConfig",
     "ClientError",
@@ -38,6 +48,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "Fault",
+    "Handler",
     "Message",
     "MessageQueue",
     "MessageRefused",
@@ -48,11 +59,15 @@ __all__ = [
     "PullConsumerConfig",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
+    "PushConsumerConfig",
     "QueueSelector",
     "ReceivedMessage",
     "RequestTimeout",
+    "Retry",
     "RocketpostError",
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "StartFrom",
 ]

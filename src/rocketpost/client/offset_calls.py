@@ -5,10 +5,16 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-import msgspec
-
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.headers.offset import (
+    OffsetResponse,
+    QueryOffset,
+    QueueRequest,
+    SearchOffset,
+    TimestampResponse,
+    UpdateOffset,
+)
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.route import MessageQueue
 
@@ -25,14 +31,6 @@ class Boundary(enum.Enum):
     """The last one stored at that time or earlier."""
 
 
-class _Offset(msgspec.Struct):
-    offset: int
-
-
-class _Timestamp(msgspec.Struct):
-    timestamp: int
-
-
 class OffsetCalls:
     """Asks masters about offsets. Belongs to the event loop."""
 
@@ -41,45 +39,56 @@ class OffsetCalls:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message still there."""
-        return await self._ask(RequestCode.GET_MIN_OFFSET, queue, {})
+        return await self._ask(RequestCode.GET_MIN_OFFSET, queue, _queue_header(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message will get."""
-        return await self._ask(RequestCode.GET_MAX_OFFSET, queue, {"committed": "true"})
+        return await self._ask(RequestCode.GET_MAX_OFFSET, queue, _queue_header(queue))
 
     async def search_offset(
         self, queue: MessageQueue, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
         """Return the offset of the message stored around a time."""
-        fields = {"timestamp": str(timestamp_ms), "boundaryType": boundary.value}
-        return await self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields)
+        header = SearchOffset(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            boundary_type=boundary.value,
+        )
+        return await self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
 
     async def earliest_store_ms(self, queue: MessageQueue) -> int:
         """Return when the oldest message was stored; -1 if there is none."""
         address = await self.master(queue)
         response = await self._session.call(
-            address, RequestCode.GET_EARLIEST_MSG_STORETIME, _queue_fields(queue)
+            address, RequestCode.GET_EARLIEST_MSG_STORETIME, _queue_header(queue)
         )
-        return response.read(_Timestamp).timestamp
+        return response.read(TimestampResponse).timestamp
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return where a group stands in a queue; None if it has never been there."""
-        address = await self._any_address(queue)
         response = await self._session.call(
-            address,
+            await self._any_address(queue),
             RequestCode.QUERY_CONSUMER_OFFSET,
-            {"consumerGroup": group, **_queue_fields(queue)},
+            QueryOffset(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id),
             timeout=OFFSET_TIMEOUT,
             accept=_NOT_FOUND,
         )
-        return response.read(_Offset).offset if response.code == ResponseCode.SUCCESS else None
+        if response.code != ResponseCode.SUCCESS:
+            return None
+        return response.read(OffsetResponse).offset
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Tell the broker where a group stands, and wait until it knows."""
         await self._session.call(
             await self._any_address(queue),
             RequestCode.UPDATE_CONSUMER_OFFSET,
-            {"consumerGroup": group, **_queue_fields(queue), "commitOffset": str(offset)},
+            UpdateOffset(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+            ),
             timeout=OFFSET_TIMEOUT,
         )
 
@@ -104,11 +113,12 @@ class OffsetCalls:
             await routes.fetch(queue.topic)
             return routes.reader(queue.broker_name)[0]
 
-    async def _ask(self, code: int, queue: MessageQueue, fields: dict[str, str]) -> int:
-        address = await self.master(queue)
-        response = await self._session.call(address, code, {**_queue_fields(queue), **fields})
-        return response.read(_Offset).offset
+    async def _ask(
+        self, code: int, queue: MessageQueue, header: QueueRequest | SearchOffset
+    ) -> int:
+        response = await self._session.call(await self.master(queue), code, header)
+        return response.read(OffsetResponse).offset
 
 
-def _queue_fields(queue: MessageQueue) -> dict[str, str]:
-    return {"topic": queue.topic, "queueId": str(queue.queue_id)}
+def _queue_header(queue: MessageQueue) -> QueueRequest:
+    return QueueRequest(topic=queue.topic, queue_id=queue.queue_id)

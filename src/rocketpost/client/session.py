@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from rocketpost.client.config import ClientConfig
-from rocketpost.client.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rocketpost.client.message_id import local_ip
 from rocketpost.client.name_servers import (
     HTTP_EVERY_SECONDS,
@@ -24,8 +23,15 @@ from rocketpost.client.name_servers import (
 )
 from rocketpost.client.route_cache import RouteCache
 from rocketpost.client.tasks import Tasks, repeat
+from rocketpost.codec.bodies.client import (
+    ConsumerData,
+    Heartbeat,
+    ProducerData,
+    encode_heartbeat,
+)
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, encode_response, to_fields
+from rocketpost.codec.headers.client import Unregister
 from rocketpost.errors import ClientError, Fault, RequestTimeout, RocketpostError
 from rocketpost.transport.connection import Buffer, Connection
 from rocketpost.transport.connector import Connector
@@ -225,35 +231,35 @@ class Session:
             logger.warning("heartbeat failed: broker=%s reason=%s", address, error)
 
     def _heartbeat_body(self) -> bytes:
-        data = HeartbeatData(
+        heartbeat = Heartbeat(
             client_id=self.client_id,
-            producer_data_set=[ProducerData(group) for group in self._producers],
+            producer_data_set=[ProducerData(group_name=group) for group in self._producers],
             consumer_data_set=[describe() for describe in self._consumers],
         )
-        return msgspec.json.encode(data)
+        return encode_heartbeat(heartbeat)
 
     async def _periodic_heartbeat(self) -> None:
         self.routes.drop_offline()
         await self.heartbeat_all()
 
     async def _unregister(self) -> None:
+        me = self.client_id
         consumers = [describe().group_name for describe in self._consumers]
         leaves = [
-            self._unregister_at(address, fields)
+            self._unregister_at(address, leave)
             for address in self.routes.broker_addresses(masters_only=not consumers)
             if self.connector.peek(address) is not None
-            for fields in [
-                *({"producerGroup": group} for group in self._producers),
-                *({"consumerGroup": group} for group in consumers),
+            for leave in [
+                *(Unregister(client_id=me, producer_group=group) for group in self._producers),
+                *(Unregister(client_id=me, consumer_group=group) for group in consumers),
             ]
         ]
         await asyncio.gather(*leaves)
 
-    async def _unregister_at(self, address: str, fields: dict[str, str]) -> None:
-        header = {"clientID": self.client_id, **fields}
+    async def _unregister_at(self, address: str, leave: Unregister) -> None:
         try:
             await self.call(
-                address, RequestCode.UNREGISTER_CLIENT, header, timeout=_UNREGISTER_SECONDS
+                address, RequestCode.UNREGISTER_CLIENT, leave, timeout=_UNREGISTER_SECONDS
             )
         except RocketpostError as error:
             logger.info("broker not told of our leave: broker=%s reason=%s", address, error)

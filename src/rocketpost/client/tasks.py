@@ -28,6 +28,11 @@ class Tasks:
         task.add_done_callback(self._done)
         return task
 
+    async def wait(self, seconds: float) -> None:
+        """Return once all have ended, or after ``seconds``."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)
+
     async def stop(self) -> None:
         """Cancel all and return when they have ended."""
         me = asyncio.current_task()

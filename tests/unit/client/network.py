@@ -24,8 +24,8 @@ class Answer:
     remark: str | None = None
 
 
-Serve = Callable[[Command], Answer | None]
-"""Answers a request; None means never."""
+Serve = Callable[[Command], "Answer | asyncio.Future[Answer] | None"]
+"""Answers a request, now or later; None means never."""
 
 
 class PipeTransport(asyncio.Transport):
@@ -77,6 +77,17 @@ class PipeTransport(asyncio.Transport):
         self.far.data_received(data)
 
 
+def respond(connection: Connection, command: Command, answer: Answer) -> None:
+    head = encode_response(
+        command,
+        answer.code,
+        remark=answer.remark,
+        fields=answer.fields,
+        body_bytes=len(answer.body),
+    )
+    connection.answer(head, answer.body)
+
+
 class FakeNetwork:
     """Addresses and who serves them; an address without a server refuses connections."""
 
@@ -106,18 +117,18 @@ class FakeNetwork:
             self.requests.append((address, command))
             handler = self.servers.get(address)
             answer = handler(command) if handler else None
-            if answer is None or command.is_oneway:
-                if not command.is_oneway:
-                    connection.no_answer()
+            if command.is_oneway:
                 return
-            head = encode_response(
-                command,
-                answer.code,
-                remark=answer.remark,
-                fields=answer.fields,
-                body_bytes=len(answer.body),
-            )
-            connection.answer(head, answer.body)
+            if answer is None:
+                connection.no_answer()
+            elif isinstance(answer, Answer):
+                respond(connection, command, answer)
+            else:
+                answer.add_done_callback(lambda done: late(connection, command, done))
+
+        def late(connection: Connection, command: Command, done: asyncio.Future[Answer]) -> None:
+            if not done.cancelled() and connection.is_open:
+                respond(connection, command, done.result())
 
         server_end = Connection(on_request=serve)
         near.near, near.far, near.partner = client_end, server_end, far

@@ -3,6 +3,10 @@ from __future__ import annotations
 from rocketpost import client
 
 PINNED = [
+    "AllocationStrategy",
+    "Average",
+    "AverageByCircle",
+    "BatchHandler",
     "Boundary",
     "ClientConfig",
     "ClientError",
@@ -10,6 +14,7 @@ PINNED = [
     "ConfigError",
     "ConnectionLost",
     "Fault",
+    "Handler",
     "Message",
     "MessageQueue",
     "MessageRefused",
@@ -20,13 +25,17 @@ PINNED = [
     "PullConsumerConfig",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
+    "PushConsumerConfig",
     "QueueSelector",
     "ReceivedMessage",
     "RequestTimeout",
+    "Retry",
     "RocketpostError",
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "StartFrom",
 ]
 
 

@@ -1,0 +1,114 @@
+"""Which queues are ours: asked, computed and put into effect, again and again.
+
+Every member of a group asks a broker who the members are and computes its own share. A round runs
+at least every 20 s, at once when a broker tells that members came or went, and again after a second
+when something could not be found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketpost.client.allocation import AllocationStrategy
+from rocketpost.client.session import Session
+from rocketpost.codec.bodies.client import ConsumerIds
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.headers.client import ConsumerGroupRequest
+from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.model.route import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+ROUND_SECONDS_MIN: Final = 1.0
+
+Apply = Callable[[str, list[MessageQueue], bool], Awaitable[None]]
+"""Told a topic, our share of its queues, and whether we are the only member."""
+
+
+class Rebalancer:
+    """Shares out queues for one group. Belongs to the event loop.
+
+    Args:
+        session: How to reach brokers.
+        group: The consumer group.
+        strategy: How to share out.
+        topics: Lists the subscribed topics.
+        apply: Puts a share into effect.
+        every: Seconds between rounds.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        strategy: AllocationStrategy,
+        topics: Callable[[], list[str]],
+        apply: Apply,
+        every: float,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._strategy = strategy
+        self._topics = topics
+        self._apply = apply
+        self._every = every
+        self._wake = asyncio.Event()
+        self._complained: set[str] = set()
+
+    def wake(self) -> None:
+        """Run a round soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Run rounds until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            began = loop.time()
+            balanced = await self.round()
+            await self._wait(self._every if balanced else ROUND_SECONDS_MIN)
+            # Members that come together should not cause a round each.
+            await asyncio.sleep(max(0.0, began + ROUND_SECONDS_MIN - loop.time()))
+
+    async def round(self) -> bool:
+        """Share out every topic; return whether all could be found out."""
+        balanced = True
+        for topic in self._topics():
+            try:
+                await self._share_out(topic)
+                self._complained.discard(topic)
+            except RocketpostError as error:
+                balanced = False
+                if topic not in self._complained:
+                    self._complained.add(topic)
+                    logger.warning("not shared out: topic=%s reason=%s", topic, error)
+        return balanced
+
+    async def _share_out(self, topic: str) -> None:
+        queues = await self._session.routes.subscribe(topic)
+        members = await self._members(topic)
+        share = self._strategy(self._session.client_id, queues, members) if queues else []
+        await self._apply(topic, share, members == [self._session.client_id])
+
+    async def _members(self, topic: str) -> list[str]:
+        address = self._session.routes.some_broker(topic)
+        if address is None:
+            raise RouteNotFound(f"no broker of the topic {topic} is known")
+        response = await self._session.call(
+            address,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            ConsumerGroupRequest(consumer_group=self._group),
+        )
+        return sorted(set(decode_body(response.body, ConsumerIds).consumer_id_list))
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return

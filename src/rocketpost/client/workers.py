@@ -1,0 +1,172 @@
+"""Workers that run handlers: coroutines for async ones, threads for plain functions.
+
+A job is a callable of no arguments; its outcome is reported on the event loop. Threads report in
+bunches: one wake-up of the loop for all that finished meanwhile, which is most of the cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[BaseException | None], None]
+"""Told the outcome of a job: None, or what it raised."""
+
+_TURN_EVERY = 64
+
+
+class Workers(Protocol):
+    """Runs jobs, some at a time."""
+
+    def submit(self, job: Callable[[], object], report: Report) -> None:
+        """Run ``job`` when a worker is free."""
+        ...  # pragma: no cover
+
+    async def stop(self, seconds: float) -> None:
+        """Abandon what has not begun, give the rest ``seconds`` to finish."""
+        ...  # pragma: no cover
+
+
+class AsyncWorkers:
+    """Runs async jobs in a fixed number of tasks. Belongs to the event loop."""
+
+    def __init__(self, count: int) -> None:
+        self._jobs: asyncio.Queue[tuple[Callable[[], object], Report]] = asyncio.Queue()
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._count = count
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def submit(self, job: Callable[[], object], report: Report) -> None:
+        """Run ``job``, which returns an awaitable, when a worker is free."""
+        if len(self._tasks) < self._count:
+            task = asyncio.get_running_loop().create_task(self._work(), name="handler")
+            self._tasks.append(task)
+        self._jobs.put_nowait((job, report))
+
+    async def stop(self, seconds: float) -> None:
+        """Abandon what has not begun; cancel what does not finish within ``seconds``."""
+        while not self._jobs.empty():
+            self._jobs.get_nowait()
+        if self._busy:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+            except TimeoutError:
+                logger.warning("handlers cancelled: count=%s", self._busy)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        done = 0
+        while True:
+            job, report = await self._jobs.get()
+            self._busy += 1
+            self._idle.clear()
+            try:
+                result = job()
+                if isinstance(result, Awaitable):
+                    await result
+            except Exception as error:
+                report(error)
+            else:
+                report(None)
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle.set()
+            done += 1
+            if not done % _TURN_EVERY:
+                await asyncio.sleep(0)  # handlers that never wait must not starve the loop
+
+
+class ThreadWorkers:
+    """Runs plain jobs in threads, started as they are needed. Belongs to the event loop."""
+
+    def __init__(self, count: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._count = count
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], object], Report] | None]
+        self._jobs = queue.SimpleQueue()
+        self._done: deque[tuple[Report, BaseException | None]] = deque()
+        self._reporting = False
+        self._pending = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Callable[[], object], report: Report) -> None:
+        """Run ``job`` when a thread is free."""
+        if len(self._threads) < self._count:
+            name = f"rocketpost-handler-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._pending += 1
+        self._idle.clear()
+        self._jobs.put((job, report))
+
+    async def stop(self, seconds: float) -> None:
+        """Abandon what has not begun; leave alone what does not finish within ``seconds``."""
+        while True:
+            try:
+                self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            self._pending -= 1
+        if not self._pending:
+            self._idle.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            logger.warning("handlers left alone: count=%s", self._pending)
+        for _ in self._threads:
+            self._jobs.put(None)
+        if not self._pending:
+            await asyncio.to_thread(self._join_blocking)
+
+    def _join_blocking(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            entry = self._jobs.get()
+            if entry is None:
+                return
+            job, report = entry
+            error: BaseException | None = None
+            try:
+                job()
+            except Exception as raised:
+                error = raised
+            self._done.append((report, error))
+            self._report_from_thread()
+
+    def _report_from_thread(self) -> None:
+        # Two threads may both see False; one wake-up too many does no harm.
+        if not self._reporting:
+            self._reporting = True
+            try:
+                self._loop.call_soon_threadsafe(self._report_all)
+            except RuntimeError:
+                logger.debug("handler finished after the loop was closed")
+
+    def _report_all(self) -> None:
+        self._reporting = False
+        while self._done:
+            report, error = self._done.popleft()
+            self._pending -= 1
+            report(error)
+        if not self._pending:
+            self._idle.set()

@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from client.brokers import NAMESRV, QueueBroker, network_of, route_of
+from client.network import FakeNetwork
+from rocketpost.client import (
+    ConfigError,
+    MessageQueue,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    Retry,
+    StartFrom,
+)
+from rocketpost.client import rebalance as rebalance_module
+from rocketpost.codec.bodies.offset import encode_queue_offsets
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import ONEWAY, encode_command
+from rocketpost.codec.properties import decode_properties
+
+A = "a:1"
+RETRY_TOPIC = "%RETRY%G"
+ROUTES = {
+    "T": route_of({"a": A}),
+    RETRY_TOPIC: route_of({"a": A}, queues=1),
+}
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+
+Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+def consumer(**options: object) -> PushConsumer:
+    defaults: dict[str, object] = {
+        "start_from": StartFrom.FIRST,
+        "error_seconds": 0.001,
+        "stop_seconds": 0.05,
+    }
+    config = PushConsumerConfig(name_servers=NAMESRV, **(defaults | options))  # type: ignore[arg-type]
+    return PushConsumer("G", config=config)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(2):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+class Got(list[ReceivedMessage]):
+    """An async handler that remembers."""
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.append(message)
+
+
+def setup(use_network: Use, **options: object) -> tuple[FakeNetwork, QueueBroker]:
+    broker = QueueBroker(**options)  # type: ignore[arg-type]
+    return use_network(network_of(ROUTES, {A: broker.serve})), broker
+
+
+async def test_messages_reach_the_handler_and_offsets_the_broker(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    for n in range(5):
+        broker.put(b"%d" % n, queue_id=n % 2)
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(got) == 5)
+        broker.put(b"late")
+        await until(lambda: len(got) == 6)
+        assert len(reader.queues) == 3
+    assert sorted(message.body for message in got) == [b"0", b"1", b"2", b"3", b"4", b"late"]
+    assert broker.offsets[("T", 0)] == 4
+    assert broker.offsets[("T", 1)] == 2
+    [leave] = network.sent(RequestCode.UNREGISTER_CLIENT)
+    assert leave.fields["consumerGroup"] == "G"
+
+
+async def test_the_broker_is_told_of_subscriptions_before_the_first_pull(use_network: Use) -> None:
+    network, _ = setup(use_network)
+    reader = consumer()
+    reader.subscribe("T", Got(), tags="A || B")
+    async with reader:
+        await until(lambda: len(network.sent(RequestCode.PULL_MESSAGE)) == 3)
+    codes = [command.code for _, command in network.requests]
+    assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.PULL_MESSAGE)
+    body = network.sent(RequestCode.HEART_BEAT)[0].body
+    assert b'"subString":"A || B"' in body
+    assert b'"topic":"%RETRY%G"' in body
+    assert b"CONSUME_FROM_FIRST_OFFSET" in body
+    assert network.sent(RequestCode.PULL_MESSAGE)[0].fields["sysFlag"] == "2"
+
+
+async def test_a_slow_message_holds_back_what_is_committed(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    release = asyncio.Event()
+    done: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        if message.body == b"1":
+            await release.wait()
+        done.append(message.body)
+
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(persist_seconds=0.01)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: len(done) == 3)
+        await until(lambda: broker.offsets.get(("T", 0)) == 1)
+        release.set()
+        await until(lambda: broker.offsets.get(("T", 0)) == 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(ValueError("x"), "0"), (Retry(5), "5"), (Retry(-1), "-1")]
+)
+async def test_a_failed_message_is_sent_back(
+    use_network: Use, error: Exception, level: str
+) -> None:
+    network, broker = setup(use_network)
+
+    async def handler(message: ReceivedMessage) -> None:
+        raise error
+
+    broker.put(b"zero")
+    broker.put(b"one", UNIQ_KEY="U")
+    reader = consumer(retry_max=7)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: len(network.sent(SEND_BACK)) == 2)
+    fields = network.sent(SEND_BACK)[1].fields
+    assert fields == {
+        "offset": "100",
+        "group": "G",
+        "delayLevel": level,
+        "originMsgId": "U",
+        "originTopic": "T",
+        "unitMode": "false",
+        "maxReconsumeTimes": "7",
+    }
+    assert broker.offsets[("T", 0)] == 2
+
+
+async def test_what_the_broker_will_not_take_back_is_sent_to_the_retry_topic(
+    use_network: Use,
+) -> None:
+    network, broker = setup(use_network)
+    broker.refuse[SEND_BACK] = ResponseCode.SYSTEM_ERROR
+
+    async def handler(message: ReceivedMessage) -> None:
+        raise Retry
+
+    broker.put(b"body", UNIQ_KEY="U", color="red", TRAN_MSG="true")
+    reader = consumer()
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: network.sent(RequestCode.SEND_MESSAGE_V2))
+    [command] = network.sent(RequestCode.SEND_MESSAGE_V2)
+    fields = command.fields
+    assert (fields["b"], fields["j"], fields["l"]) == (RETRY_TOPIC, "1", "16")
+    assert command.body == b"body"
+    assert decode_properties(fields["i"].encode()) == {
+        "UNIQ_KEY": "U",
+        "color": "red",
+        "RETRY_TOPIC": "T",
+        "ORIGIN_MESSAGE_ID": "U",
+        "DELAY": "3",
+    }
+    assert broker.offsets[("T", 0)] == 1
+
+
+async def test_what_nobody_takes_back_is_handled_again_here(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    broker.refuse[SEND_BACK] = ResponseCode.SYSTEM_ERROR
+    broker.refuse[RequestCode.SEND_MESSAGE_V2] = ResponseCode.MESSAGE_ILLEGAL
+    calls: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        calls.append(message.body)
+        if len(calls) == 1:
+            raise ValueError("first time")
+
+    broker.put(b"x")
+    reader = consumer(local_retry_seconds=0.01)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: len(calls) == 2)
+    assert broker.offsets[("T", 0)] == 1
+
+
+async def test_retried_messages_come_to_the_handler_of_their_topic(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    broker.put(b"again", topic=RETRY_TOPIC, RETRY_TOPIC="T")
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: got)
+    assert got[0].topic == "T"
+    assert broker.offsets[(RETRY_TOPIC, 0)] == 1
+
+
+async def test_plain_functions_run_in_threads(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    for n in range(50):
+        broker.put(b"%d" % n)
+    names: list[str] = []
+    reader = consumer(concurrency=3)
+    reader.subscribe("T", lambda message: names.append(threading.current_thread().name))
+    async with reader:
+        await until(lambda: len(names) == 50)
+    assert threading.main_thread().name not in names
+    assert len(set(names)) <= 3
+    assert broker.offsets[("T", 0)] == 50
+    assert not [t for t in threading.enumerate() if t.name.startswith("rocketpost-handler")]
+
+
+async def test_batches_hold_so_many_messages_at_most(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    for n in range(10):
+        broker.put(b"%d" % n)
+    sizes: list[int] = []
+
+    async def handler(messages: Sequence[ReceivedMessage]) -> None:
+        sizes.append(len(messages))
+
+    reader = consumer(batch_max=4)
+    reader.subscribe_batches("T", handler)
+    async with reader:
+        await until(lambda: sum(sizes) == 10)
+    assert sizes == [4, 4, 2]
+
+
+async def test_fetching_rests_while_too_much_is_in_hand(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    for n in range(100):
+        broker.put(b"%d" % n)
+    gate = asyncio.Event()
+    done: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        await gate.wait()
+        done.append(message.body)
+
+    def pulled() -> list[str]:
+        pulls = network.sent(RequestCode.PULL_MESSAGE)
+        return [p.fields["queueOffset"] for p in pulls if p.fields["topic"] == "T"
+                and p.fields["queueId"] == "0"]  # fmt: skip
+
+    reader = consumer(cached_count_max=5, pull_count_max=4)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: pulled() == ["0", "4"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert pulled() == ["0", "4"]
+        gate.set()
+        await until(lambda: len(done) == 100)
+
+
+async def test_an_offset_outside_the_queue_is_corrected(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    broker.min_offset = 50
+    broker.offsets[("T", 0)] = 7
+    broker.put(b"oldest")
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: got)
+    assert got[0].queue_offset == 50
+    assert broker.offsets[("T", 0)] == 51
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"start_from": StartFrom.FIRST}, b"0"),
+        ({"start_from": StartFrom.LAST}, b"new"),
+        ({"start_from": StartFrom.TIMESTAMP, "start_timestamp_ms": 5}, b"1"),
+    ],
+)
+async def test_a_new_group_starts_where_it_is_told(
+    use_network: Use, options: dict[str, object], first: bytes
+) -> None:
+    network, broker = setup(use_network)
+    for n in range(3):
+        broker.put(b"%d" % n)
+    got = Got()
+    reader = consumer(**options)
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(network.sent(RequestCode.PULL_MESSAGE)) >= 3)
+        broker.put(b"new")
+        await until(lambda: got and got[-1].body == b"new")
+    assert got[0].body == first
+
+
+async def test_queues_are_let_go_when_a_member_comes(
+    use_network: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
+    network, broker = setup(use_network)
+    broker.put(b"x", queue_id=1)
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: got)
+        assert {queue.queue_id for queue in reader.queues if queue.topic == "T"} == {0, 1}
+        broker.members = ["0-sorts-first"]
+        notice = encode_command(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            opaque=1,
+            flag=ONEWAY,
+            fields={"consumerGroup": "G"},
+        )
+        network.links[A][0].send(notice)
+        await until(lambda: [q.queue_id for q in reader.queues] == [1])
+    assert broker.offsets[("T", 1)] == 1
+
+
+async def test_a_broker_can_reset_offsets(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    for n in range(5):
+        broker.put(b"%d" % n)
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(got) == 5)
+        body = encode_queue_offsets({MessageQueue("a", 0, "T"): 3})
+        fields = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"}
+        head = encode_command(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            opaque=1,
+            flag=ONEWAY,
+            fields=fields,
+            body_bytes=len(body),
+        )
+        network.links[A][0].send(head, body)
+        await until(lambda: len(got) == 7)
+    assert [message.queue_offset for message in got[5:]] == [3, 4]
+
+
+async def test_a_broker_that_forgot_us_is_told_again(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    got = Got()
+    broker.put(b"x")
+    broker.refuse[RequestCode.PULL_MESSAGE] = ResponseCode.SUBSCRIPTION_NOT_EXIST
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(network.sent(RequestCode.HEART_BEAT)) >= 3)
+        broker.refuse.clear()
+        await until(lambda: got)
+
+
+async def test_unknown_requests_get_code_3(use_network: Use) -> None:
+    network, _ = setup(use_network)
+    reader = consumer()
+    reader.subscribe("T", Got())
+    async with reader:
+        await until(lambda: network.links.get(A))
+        response = await network.links[A][0].request(4711, timeout=1)
+    assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_stopping_waits_for_handlers_but_not_forever(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    for n in range(3):
+        broker.put(b"%d" % n)
+    started: list[bytes] = []
+    cancelled: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        started.append(message.body)
+        if message.body == b"1":
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(message.body)
+                raise
+
+    reader = consumer(stop_seconds=0.02)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: len(started) == 3)
+    assert cancelled == [b"1"]
+    assert broker.offsets[("T", 0)] == 1
+
+
+async def test_subscriptions_can_change_while_it_runs(
+    use_network: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
+    broker = QueueBroker()
+    routes = {**ROUTES, "U": route_of({"a": A}, queues=1)}
+    use_network(network_of(routes, {A: broker.serve}))
+    broker.put(b"u", topic="U")
+    first, second = Got(), Got()
+    reader = consumer()
+    reader.subscribe("T", first)
+    async with reader:
+        await until(lambda: len(reader.queues) == 3)
+        reader.subscribe("U", second)
+        await until(lambda: second)
+        reader.unsubscribe("U")
+        await until(lambda: all(queue.topic != "U" for queue in reader.queues))
+    assert broker.offsets[("U", 0)] == 1
+
+
+async def test_a_consumer_without_a_topic_does_not_start(use_network: Use) -> None:
+    setup(use_network)
+    with pytest.raises(ConfigError, match="subscribe"):
+        await consumer().start()
+    with pytest.raises(ConfigError, match="characters"):
+        consumer().subscribe("a b", Got())
