@@ -58,6 +58,10 @@ class FoundRoute(NamedTuple):
     zones: dict[str, str]
     mappings: dict[str, QueueMapping]
 
+    def with_order(self, order: str | None) -> FoundRoute:
+        """Return the route of an ordered topic: ``order`` names its queues, broker by broker."""
+        return self._replace(route=replace(self.route, order_topic_conf=order))
+
 
 class Gone(NamedTuple):
     """A broker that was removed, and what it had registered through."""

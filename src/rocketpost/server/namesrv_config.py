@@ -1,0 +1,51 @@
+"""Settings of the name server, by RocketMQ's keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketpost.errors import ConfigError
+from rocketpost.settings import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesrvConfig:
+    """Settings of the name server. Keys are RocketMQ's, so an existing namesrv.conf works.
+
+    The mutable ones may be changed by UPDATE_NAMESRV_CONFIG. No path, address or bound is among
+    them: whoever reaches the port must not choose what the process writes or how much it takes.
+    """
+
+    listen_port: int = option("listenPort", 9876, important=True)
+    bind_address: str = option("bindAddress", "0.0.0.0", important=True)
+    kv_config_path: str | None = option("kvConfigPath", "~/namesrv/kvConfig.json", important=True)
+    """Where the key-value table is kept; without it the table lives in memory only."""
+
+    scan_interval_ms: int = option("scanNotActiveBrokerInterval", 5000, mutable=True)
+    order_messages: bool = option("orderMessageEnable", False, mutable=True)
+    order_topics_to_broker: bool = option("returnOrderTopicConfigToBroker", True, mutable=True)
+    acting_master: bool = option("supportActingMaster", False, mutable=True)
+    all_topic_list: bool = option("enableAllTopicList", True, mutable=True)
+    topic_list: bool = option("enableTopicList", True, mutable=True)
+    wait_for_service: bool = option("needWaitForService", False, mutable=True)
+    wait_for_service_seconds: int = option("waitSecondsForService", 45, mutable=True)
+    drop_missing_topics: bool = option("deleteTopicWithBrokerRegistration", False, mutable=True)
+    idle_seconds: int = option("serverChannelMaxIdleTimeSeconds", 120)
+    brokers_max: int = option("brokerCountMax", 4096)
+    route_entries_max: int = option("routeEntryCountMax", 1_000_000)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listenPort={self.listen_port} is not a port")
+        for key, value in (
+            ("scanNotActiveBrokerInterval", self.scan_interval_ms),
+            ("serverChannelMaxIdleTimeSeconds", self.idle_seconds),
+            ("brokerCountMax", self.brokers_max),
+            ("routeEntryCountMax", self.route_entries_max),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{key}={value} must be above 0")
+        if self.wait_for_service_seconds < 0:
+            raise ConfigError(
+                f"waitSecondsForService={self.wait_for_service_seconds} must not be below 0"
+            )

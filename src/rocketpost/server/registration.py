@@ -1,0 +1,273 @@
+"""A broker's side of registration: every name server is told, each on its own.
+
+One task per name server registers at start, every ``registerNameServerPeriod``, at once when
+something changed, and again when the connection is lost; a name server that is dead or refuses
+holds up no other. Each registration brings all topics: a name server that missed an earlier one is
+right again after the next, and changes that come in a burst share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from rocketpost.codec.bodies import registration as body
+from rocketpost.codec.bodies.kv import decode_kv_table
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import to_fields
+from rocketpost.codec.headers.namesrv import RegisterBroker, UnregisterBroker
+from rocketpost.errors import ConfigError, ConnectionLost, RocketpostError
+from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.connector import Connector, split_address
+
+logger = logging.getLogger(__name__)
+
+PERIOD_MS_MIN: Final = 10_000
+PERIOD_MS_MAX: Final = 60_000
+_FIRST_ROUND_SECONDS: Final = 5.0
+_GOODBYE_SECONDS: Final = 3.0
+_BURST_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What a broker says of itself.
+
+    Args:
+        cluster: The cluster's name.
+        name: The broker's name.
+        broker_id: 0, the master.
+        address: Where clients reach it.
+        ha_address: Where replicas reach it.
+        data_version: The edition of ``topics``.
+        topics: Every topic, by name.
+        permission: ``brokerPermission``: what topics may do at most while it is not 6.
+        filter_servers: Addresses of filter servers.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int = 0
+    address: str
+    ha_address: str = ""
+    data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    permission: int = PERM_READ | PERM_WRITE
+    filter_servers: Sequence[str] = ()
+
+
+def parse_name_servers(text: str) -> list[str]:
+    """Split ``host:port;host:port``.
+
+    Raises:
+        ConfigError: One of them is no address.
+    """
+    addresses = list(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+    for address in addresses:
+        try:
+            split_address(address)
+        except ConnectionLost as error:
+            raise ConfigError(f"namesrvAddr: {error}") from None
+    return addresses
+
+
+class Registration:
+    """Keeps a broker known to its name servers. Belongs to the event loop.
+
+    Args:
+        name_servers: Their addresses; none is fine.
+        announce: Returns what to say now; called for every registration.
+        period_ms: Between registrations; kept between 10 and 60 seconds.
+        timeout_ms: How long an answer may take.
+        compressed: Whether to send the compressed form, which Apache brokers no longer do.
+        on_order_topics: Called with the ordered topics that a name server knows, if it says so.
+        retry_seconds: Until the second try after a failure; doubles up to the period.
+    """
+
+    def __init__(
+        self,
+        *,
+        name_servers: Sequence[str],
+        announce: Callable[[], Announcement],
+        period_ms: int = 30_000,
+        timeout_ms: int = 24_000,
+        compressed: bool = False,
+        on_order_topics: Callable[[Mapping[str, str]], None] | None = None,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
+        self._announce = announce
+        self._period = min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX) / 1000
+        self._timeout = timeout_ms / 1000
+        self._compressed = compressed
+        self._on_order_topics = on_order_topics
+        self._retry_seconds = retry_seconds
+        self._links = {address: _Link(address) for address in name_servers}
+        self._connector = Connector(
+            on_request=Dispatcher().handle,  # nobody asks us anything here
+            on_lost=self._connection_lost,
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def registered(self) -> frozenset[str]:
+        """The name servers that know the broker, as far as we know."""
+        return frozenset(each.address for each in self._links.values() if each.registered)
+
+    async def start(self) -> None:
+        """Begin; return when every name server was tried once, or after some seconds."""
+        assert self._task is None
+        self._task = asyncio.create_task(self._run(), name="registration")
+        first = [asyncio.ensure_future(link.tried.wait()) for link in self._links.values()]
+        if first:
+            _, late = await asyncio.wait(first, timeout=_FIRST_ROUND_SECONDS)
+            for each in late:
+                each.cancel()
+
+    def changed(self) -> None:
+        """Register soon, as there is something new to say."""
+        for link in self._links.values():
+            link.wake.set()
+
+    async def stop(self) -> None:
+        """Tell every name server goodbye and return when all connections are closed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            await asyncio.gather(*(self._unregister(link) for link in self._links.values()))
+        await self._connector.close()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for link in self._links.values():
+                group.create_task(self._keep(link), name=f"registration with {link.address}")
+
+    async def _keep(self, link: _Link) -> None:
+        while True:
+            link.wake.clear()
+            try:
+                await self._register(link)
+                link.succeeded()
+            except RocketpostError as error:
+                link.failed(str(error))
+            except Exception:
+                logger.exception("registration failed: name_server=%s", link.address)
+                link.failed("an error of our own")
+            link.tried.set()
+            await link.sleep(self._delay(link))
+
+    def _delay(self, link: _Link) -> float:
+        if link.failures == 0:
+            return self._period
+        return min(self._period, self._retry_seconds * (1 << min(link.failures - 1, 10)))
+
+    async def _register(self, link: _Link) -> None:
+        connection = await self._connector.connect(link.address)
+        news = self._announce()
+        data = _encode(news, compressed=self._compressed)
+        header = RegisterBroker(
+            broker_name=news.name,
+            broker_addr=news.address,
+            cluster_name=news.cluster,
+            ha_server_addr=news.ha_address,
+            broker_id=news.broker_id,
+            enable_acting_master=False,
+            compressed=self._compressed,
+            body_crc32=body.body_crc(data),
+        )
+        response = await connection.request(
+            RequestCode.REGISTER_BROKER,
+            fields=to_fields(header),
+            body=data,
+            timeout=self._timeout,
+        )
+        response.raise_for_code()
+        if response.body and self._on_order_topics is not None:
+            self._on_order_topics(decode_kv_table(response.body))
+
+    async def _unregister(self, link: _Link) -> None:
+        connection = self._connector.peek(link.address)
+        if connection is None:
+            return  # The name server has noticed the loss, or will.
+        news = self._announce()
+        header = UnregisterBroker(
+            broker_name=news.name,
+            broker_addr=news.address,
+            cluster_name=news.cluster,
+            broker_id=news.broker_id,
+        )
+        try:
+            response = await connection.request(
+                RequestCode.UNREGISTER_BROKER, fields=to_fields(header), timeout=_GOODBYE_SECONDS
+            )
+            response.raise_for_code()
+        except RocketpostError as error:
+            logger.info("not unregistered: name_server=%s reason=%s", link.address, error)
+        link.registered = False
+
+    def _connection_lost(self, address: str, _: Connection) -> None:
+        link = self._links[address]
+        if link.registered:
+            link.registered = False
+            link.wake.set()
+
+
+@dataclass(slots=True)
+class _Link:
+    """How things stand with one name server."""
+
+    address: str
+    registered: bool = False
+    failures: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def succeeded(self) -> None:
+        if self.failures or not self.tried.is_set():
+            logger.info("registered: name_server=%s", self.address)
+        self.registered = True
+        self.failures = 0
+
+    def failed(self, reason: str) -> None:
+        if not self.failures:
+            logger.warning("not registered: name_server=%s reason=%s", self.address, reason)
+        self.registered = False
+        self.failures += 1
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for the next registration: until woken, but let a burst of changes pass."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
+        except TimeoutError:
+            return
+        if loop.time() - began < _BURST_SECONDS:
+            await asyncio.sleep(_BURST_SECONDS - (loop.time() - began))
+
+
+def _encode(news: Announcement, *, compressed: bool) -> bytes:
+    topics = dict(news.topics)
+    if news.permission != PERM_READ | PERM_WRITE:
+        topics = {
+            name: replace(config, perm=config.perm & news.permission)
+            for name, config in topics.items()
+        }
+    table = body.TopicTable(
+        data_version=news.data_version,
+        mapping_data_version=DataVersion(timestamp=news.data_version.timestamp),
+        topic_config_table=topics,
+    )
+    registration = body.Registration(
+        filter_server_list=list(news.filter_servers), topic_config_serialize_wrapper=table
+    )
+    return body.encode_registration(registration, compressed=compressed)
