@@ -41,7 +41,7 @@ class GroupTable:
         on_change: Callable[[str], None] | None = None,
     ) -> None:
         self._clock = clock
-        self._on_change = on_change
+        self.on_change = on_change
         self._configs: dict[str, GroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.auto_create = auto_create
@@ -218,5 +218,5 @@ class GroupTable:
     def _changed(self, group: str) -> None:
         self.version = self.version.next(self._clock.now_ms())
         self.revision += 1
-        if self._on_change is not None:
-            self._on_change(group)
+        if self.on_change is not None:
+            self.on_change(group)

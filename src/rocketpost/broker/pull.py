@@ -60,7 +60,7 @@ class PullLimits(NamedTuple):
     bytes_on_disk: int = 65_536
     count_on_disk: int = 8
     scan_bytes: int = 16_000
-    count_max: int = 160
+    batch_max: int = 160
 
 
 class Pulled(NamedTuple):
@@ -73,7 +73,7 @@ class Pulled(NamedTuple):
     end: int
     views: list[memoryview]
     size: int = 0
-    count: int = 0
+    message_count: int = 0
 
 
 class PullService:
@@ -81,7 +81,8 @@ class PullService:
 
     def __init__(self, *, records: Records, limits: PullLimits) -> None:
         self._records = records
-        self._limits = limits
+        self.limits = limits
+        """May be replaced while the broker runs."""
 
     def pull(
         self,
@@ -120,9 +121,9 @@ class PullService:
     def _read(
         self, queue: Queue, offset: QueueOffset, count_max: int, tags: AbstractSet[int]
     ) -> Pulled:
-        limits = self._limits
+        limits = self.limits
         first, end = queue.first, queue.end
-        count_max = min(count_max, limits.count_max)
+        count_max = min(count_max, limits.batch_max)
         scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if tags else count_max
         units = queue.read(offset, min(scan, end - offset))
         if not len(units):

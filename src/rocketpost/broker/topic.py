@@ -88,7 +88,7 @@ class TopicTable:
     ) -> None:
         self._clock = clock
         self._configs: dict[str, TopicConfig] = {}
-        self._on_change = on_change
+        self.on_change = on_change
         self.rules = rules or TopicRules()
         self.version = DataVersion()
         self.revision = 0
@@ -217,6 +217,16 @@ class TopicTable:
         self._store(config)
         return config
 
+    def adopt(self, topic: str, *, queue_nums: int) -> None:
+        """Add a topic whose queues are in the store but which the saved table does not know.
+
+        A send may create a topic and be acknowledged just before a crash; the messages are there.
+        """
+        if topic not in self._configs and _name_problem(topic) is None:
+            count = min(max(1, queue_nums), QUEUE_COUNT_MAX)
+            config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+            self._store(config)
+
     def mark_ordered(self, ordered: Iterable[str]) -> None:
         """Set the order flag of exactly the topics that the name servers list as ordered."""
         wanted = frozenset(ordered)
@@ -230,8 +240,19 @@ class TopicTable:
         Raises:
             InvalidParameter: The name is not legal, or the system needs the topic.
         """
-        self._check_name(topic)
+        self.check_name(topic)
         return self._discard(topic)
+
+    def check_name(self, topic: str) -> None:
+        """Check that a user may delete or change a topic of this name.
+
+        Raises:
+            InvalidParameter: The name is not legal, or the system needs the topic.
+        """
+        if problem := names.topic_problem(topic):
+            raise InvalidParameter(problem)
+        if self.is_system(topic):
+            raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
 
     def touch(self) -> None:
         """Give the table a new version although no topic changed: the broker's permission did."""
@@ -261,14 +282,8 @@ class TopicTable:
             self._configs[name] = msgspec.structs.replace(config, topic_name=name)
         self.version = body.data_version
 
-    def _check_name(self, topic: str) -> None:
-        if problem := names.topic_problem(topic):
-            raise InvalidParameter(problem)
-        if self.is_system(topic):
-            raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
-
     def _check(self, wanted: TopicConfig) -> None:
-        self._check_name(wanted.topic_name)
+        self.check_name(wanted.topic_name)
         for key, count in (
             ("readQueueNums", wanted.read_queue_nums),
             ("writeQueueNums", wanted.write_queue_nums),
@@ -304,8 +319,8 @@ class TopicTable:
     def _changed(self, topic: str) -> None:
         self.version = self.version.next(self._clock.now_ms())
         self.revision += 1
-        if self._on_change is not None:
-            self._on_change(topic)
+        if self.on_change is not None:
+            self.on_change(topic)
 
 
 def _name_problem(name: str) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import TRACE_TOPIC, topic_problem
-from rocketpost.settings import option, parse_properties
+from rocketpost.settings import build, keys_of, option, parse_properties, reject_unknown
+from rocketpost.store.config import StoreConfig
 
 
 class BrokerRole(enum.Enum):
@@ -239,7 +239,6 @@ IGNORED: Final[dict[str, str]] = {
             "timerMaxDelaySec",
             "timerFlushIntervalMs",
             "mappedFileSizeTimerLog",
-            "messageDelayLevel",
             "flushDelayOffsetInterval",
             "enableScheduleMessageStats",
             "enableScheduleAsyncDeliver",
@@ -313,23 +312,19 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
 
 
-def refuse_unsupported(values: Mapping[str, str]) -> None:
-    """Stop on settings that ask for something this version cannot promise.
+def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
+    """Turn properties into the broker's settings.
 
     Raises:
-        ConfigError: Names the key and why.
+        ConfigError: Names the key that is unknown, malformed or cannot be honoured.
     """
+    _refuse_unsupported(values)
+    reject_unknown(values, keys_of(BrokerConfig), keys_of(StoreConfig), IGNORED, REFUSED_WHEN)
+    return build(BrokerConfig, values), build(StoreConfig, values)
+
+
+def _refuse_unsupported(values: Mapping[str, str]) -> None:
     for key, (refused, reason) in REFUSED_WHEN.items():
         value = values.get(key, "").strip()
         if value.lower() in {each.lower() for each in refused}:
             raise ConfigError(f"{key}={value} cannot be honoured: {reason}")
-
-
-def local_address() -> str:
-    """Return an address of this machine that others can probably reach, else the loopback one."""
-    try:
-        found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
-    except OSError:
-        return "127.0.0.1"
-    addresses = sorted({str(entry[4][0]) for entry in found})
-    return next((each for each in addresses if not each.startswith("127.")), "127.0.0.1")

@@ -11,12 +11,10 @@ import click
 
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.config import IGNORED, REFUSED_WHEN, BrokerConfig, read_properties
-from rocketpost.server.config import refuse_unsupported as _refuse_unsupported
+from rocketpost.server.config import IGNORED, broker_settings, read_properties
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
-from rocketpost.store.config import StoreConfig
 
 logger = logging.getLogger(__name__)
 
@@ -64,21 +62,7 @@ def mqbroker(file: Path | None, name_servers: str | None, show: bool, important:
         click.echo(format_properties(_listed((broker, store), important=important)), nl=False)
         return
     _warn_ignored(values, IGNORED)
-    path = str(file) if file else None
-    sys.exit(
-        run(lambda: BrokerServer(broker, store, config_path=path), ready=broker_ready)  # type: ignore[arg-type]
-    )
-
-
-def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
-    """Turn properties into the broker's settings.
-
-    Raises:
-        ConfigError: Names the key that is unknown, malformed or cannot be honoured.
-    """
-    _refuse_unsupported(values)
-    reject_unknown(values, keys_of(BrokerConfig), keys_of(StoreConfig), IGNORED, REFUSED_WHEN)
-    return build(BrokerConfig, values), build(StoreConfig, values)
+    sys.exit(run(lambda: BrokerServer(values), ready=broker_ready))
 
 
 def namesrv_ready(server: NameServer) -> str:

@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rocketpost.errors import RocketpostError
 
@@ -34,7 +34,10 @@ class Server(Protocol):
         ...  # pragma: no cover
 
 
-def run(make: Callable[[], Server], *, ready: Callable[[Server], str]) -> int:
+S = TypeVar("S", bound=Server)
+
+
+def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
     """Run a server until a signal or a failure; return the exit code."""
     if not __debug__:
         print("refusing to run under python -O: the checks would be gone", file=sys.stderr)
@@ -52,7 +55,7 @@ def run(make: Callable[[], Server], *, ready: Callable[[Server], str]) -> int:
         return _EXIT_CONFIG
 
 
-async def _run(make: Callable[[], Server], ready: Callable[[Server], str]) -> int:
+async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

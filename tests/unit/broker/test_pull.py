@@ -66,7 +66,7 @@ def pull(service: PullService, offset: int, count: int = 32, tags: frozenset[int
 
 def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
     found = pull(service(log), 5, 10)
-    assert (found.code, found.count, found.size, found.next_offset) == (0, 10, 100, 15)
+    assert (found.code, found.message_count, found.size, found.next_offset) == (0, 10, 100, 15)
     assert (found.first, found.end) == (5, 100)
     assert log.views == 1
     assert bytes(found.views[0]) == log.data[50:150]
@@ -74,7 +74,7 @@ def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
 
 def test_tags_choose_and_the_offset_moves_past_what_was_scanned(log: Log) -> None:
     found = pull(service(log), 6, 4, frozenset({1}))
-    assert found.count == 4
+    assert found.message_count == 4
     assert found.next_offset == 19  # 7, 10, 13, 16 match; 19 is the next that does
     assert [bytes(view) for view in found.views] == [
         log.data[n * 10 : n * 10 + 10] for n in (7, 10, 13, 16)
@@ -111,16 +111,16 @@ def test_queues_that_hold_nothing(log: Log, offset: int, code: int) -> None:
 
 
 def test_limits(log: Log) -> None:
-    assert pull(service(log), 5, 0).count == 1
-    assert pull(service(log), 5, 500).count == 32
-    assert pull(service(log, bytes_in_memory=35), 5).count == 3
-    assert pull(service(log, bytes_in_memory=1), 5).count == 1
-    assert pull(service(log, count_max=7), 5).count == 7
+    assert pull(service(log), 5, 0).message_count == 1
+    assert pull(service(log), 5, 500).message_count == 32
+    assert pull(service(log, bytes_in_memory=35), 5).message_count == 3
+    assert pull(service(log, bytes_in_memory=1), 5).message_count == 1
+    assert pull(service(log, batch_max=7), 5).message_count == 7
 
 
 def test_fewer_from_disk(log: Log) -> None:
     cold = PullService(records=log, limits=PullLimits(memory_bytes=0))
-    assert pull(cold, 5).count == 8
+    assert pull(cold, 5).message_count == 8
 
 
 def test_records_that_were_deleted_meanwhile(log: Log) -> None:

@@ -254,7 +254,7 @@ class PullHandler:
         if command.flag & ONEWAY:
             return
         if pulled.code == ResponseCode.SUCCESS:
-            self._stats.got(header.topic, header.consumer_group, pulled.count, pulled.size)
+            self._stats.got(header.topic, header.consumer_group, pulled.message_count, pulled.size)
             self._offsets.note_pull(
                 header.topic, header.consumer_group, header.queue_id, pulled.next_offset
             )

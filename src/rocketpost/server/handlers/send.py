@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -49,7 +48,6 @@ class SendHandler:
     """Takes sends, commits them in groups, answers them. Owned by the loop.
 
     Args:
-        on_visible: Called after messages have become readable.
         sync_flush: Whether an acknowledgement waits for the disk.
     """
 
@@ -61,7 +59,6 @@ class SendHandler:
         stats: BrokerStats,
         store_host: bytes,
         region: str,
-        on_visible: Callable[[list[Appended]], None],
         sync_flush: bool,
         flush_timeout_ms: int,
     ) -> None:
@@ -69,7 +66,6 @@ class SendHandler:
         self._service = service
         self._stats = stats
         self._id_prefix = store_host.hex().upper().encode()
-        self._on_visible = on_visible
         self._sync_flush = sync_flush
         self._loop = asyncio.get_running_loop()
         self._pending: list[Ticket] = []
@@ -165,13 +161,11 @@ class SendHandler:
             if len(parked) < len(tickets):
                 self._acknowledge([ticket for ticket in tickets if not ticket.waits])
         else:
-            self._became_durable(self._store.end_position)
             self._acknowledge(tickets)
 
     def _became_durable(self, position: Position) -> None:
-        visible = self._store.confirm(position)
-        if visible:
-            self._on_visible(visible)
+        if self._sync_flush:
+            self._store.confirm(position)
 
     def _acknowledge(self, tickets: list[Ticket]) -> None:
         trace = b"true" if self.trace_on else b"false"

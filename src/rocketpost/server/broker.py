@@ -1,0 +1,333 @@
+"""The broker process: opens the store, binds the ports, keeps house, stops in order.
+
+What serves the requests is put together in ``server.services``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import re
+import socket
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from rocketpost.client.message_id import local_ip
+from rocketpost.errors import ConfigError
+from rocketpost.model.ids import Position
+from rocketpost.model.names import topic_problem
+from rocketpost.server.clock import SystemClock
+from rocketpost.server.config import BrokerConfig, broker_settings
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.live_config import (
+    OVERRIDES_FILE,
+    LiveConfig,
+    Override,
+    apply_overrides,
+    decode_overrides,
+)
+from rocketpost.server.registration import Announcement, Registration, parse_name_servers
+from rocketpost.server.services import Identity, Services, load_tables_blocking
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Arrival
+from rocketpost.store.files import RealFiles
+from rocketpost.store.layout import Layout
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.tables import TableFile
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+VIP_STEP: Final = 2
+"""Old Java clients send to the port this much below the broker's."""
+
+_TICK_SECONDS: Final = 1.0
+_EXPIRY_TICKS: Final = 10
+
+
+class BrokerServer:
+    """One broker. Belongs to the event loop; any number may run in one process.
+
+    Args:
+        values: Properties by RocketMQ's keys, as a ``broker.conf`` holds them.
+
+    Raises:
+        ConfigError: A setting is unknown, malformed or cannot be honoured.
+    """
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = {"storePathRootDir": str(Path.home() / "store")} | dict(values)
+        self._broker, self._store_config = broker_settings(self._values)
+        self._clock = SystemClock()
+        self._dispatcher = Dispatcher()
+        self._listener = Listener(on_request=self._dispatcher.handle, on_lost=self._lost)
+        self._vip = Listener(on_request=self._dispatcher.handle, on_lost=self._lost)
+        self._cleaning = asyncio.Lock()
+        self._registration: Registration | None = None
+        self._services: Services | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self._broker.broker_name or _host_name()
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{self._ip}:{self._listener.port}"
+
+    @property
+    def port(self) -> int:
+        """The bound port, which differs from the wished one if that was 0."""
+        return self._listener.port
+
+    @property
+    def name_servers(self) -> str:
+        """Where it registers."""
+        return self._broker.name_servers or os.environ.get("NAMESRV_ADDR", "")
+
+    @property
+    def directory(self) -> str:
+        """Where its data lies."""
+        return self._store_config.root
+
+    async def start(self) -> None:
+        """Return when requests are served and the name servers know of it.
+
+        Raises:
+            ConfigError: An address cannot be bound or is none.
+            StoreError: The store cannot be opened.
+        """
+        live, overrides_file = await self._load_settings()
+        self._ip = await asyncio.to_thread(_public_ip, self._broker.public_ip)
+        name_servers = parse_name_servers(self.name_servers)
+        await self._listener.bind(self._broker.bind_address, self._broker.listen_port)
+        try:
+            services = await self._open(live, overrides_file)
+        except BaseException:
+            await self._listener.stop()
+            raise
+        self._services = services
+        self._registration = Registration(
+            name_servers=name_servers,
+            announce=self._announcement,
+            period_ms=self._broker.register_period_ms,
+            timeout_ms=self._broker.register_timeout_ms,
+            on_order_topics=services.topics.mark_ordered,
+        )
+        await self._listener.accept()
+        await self._listen_vip()
+        self._work = asyncio.create_task(self._run(services), name="broker")
+        await self._registration.start()
+
+    async def stop(self) -> None:
+        """Take leave of the name servers, answer who waits, save everything, close."""
+        services, registration, work = self._services, self._registration, self._work
+        if services is None or registration is None or work is None:
+            return
+        await registration.stop()
+        work.cancel()
+        await asyncio.wait((work,))
+        services.pulls.close()
+        services.sends.close()
+        await self._listener.stop()
+        await self._vip.stop()
+        await self._dispatcher.stop()
+        await services.persistence.save()
+        await asyncio.to_thread(services.store.close_blocking)
+        self._services = None
+
+    async def failed(self) -> str:
+        """Return, if ever, why the broker cannot go on."""
+        assert self._work is not None
+        await asyncio.wait((self._work,))
+        if self._work.cancelled():
+            return "it was stopped"
+        return f"a background task ended: {self._work.exception()!r}"
+
+    # Start.
+
+    async def _load_settings(self) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
+        layout = Layout(self._store_config.root)
+        file: TableFile[dict[str, Override]] = TableFile(
+            f"{layout.config}/{OVERRIDES_FILE}",
+            files=RealFiles(),
+            decode=decode_overrides,
+            empty=dict,
+        )
+        overrides = await asyncio.to_thread(file.load_blocking)
+        values, kept = apply_overrides(self._values, overrides, (BrokerConfig, StoreConfig))
+        self._broker, self._store_config = broker_settings(values)
+        live = LiveConfig(
+            self._broker,
+            self._store_config,
+            clock=self._clock,
+            from_file=self._values,
+            overrides=kept,
+        )
+        live.watch(BrokerConfig, self._broker_changed)
+        live.watch(StoreConfig, self._store_changed)
+        return live, file
+
+    async def _open(
+        self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]
+    ) -> Services:
+        store = await asyncio.to_thread(
+            MessageStore.open_blocking,
+            self._store_config,
+            clock=self._clock,
+            on_durable=self._durable_from_thread,
+            on_broken=self._broken_from_thread,
+            on_arrivals=self._arrived,
+        )
+        try:
+            identity = Identity(
+                cluster=self._broker.cluster_name,
+                name=self.name,
+                ip=self._ip,
+                port=self._listener.port,
+            )
+            tables = await asyncio.to_thread(
+                load_tables_blocking,
+                store.layout,
+                identity=identity,
+                config=self._broker,
+                clock=self._clock,
+            )
+            services = Services(
+                store=store,
+                tables=tables,
+                identity=identity,
+                clock=self._clock,
+                live=live,
+                overrides_file=overrides_file,
+                clean=self._clean_asked,
+                on_topic_change=self._topics_changed,
+            )
+            services.register(self._dispatcher)
+        except BaseException:
+            await asyncio.to_thread(store.close_blocking)
+            raise
+        return services
+
+    async def _listen_vip(self) -> None:
+        port = self._listener.port - VIP_STEP
+        if port <= 0:
+            return
+        try:
+            await self._vip.start(self._broker.bind_address, port)
+        except ConfigError as error:
+            logger.warning("no port for old clients: port=%s reason=%s", port, error)
+
+    # While it runs.
+
+    async def _run(self, services: Services) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(services.persistence.run(), name="persistence")
+            group.create_task(self._tick(services), name="ticker")
+            group.create_task(self._clean_regularly(services.store), name="cleaner")
+
+    async def _tick(self, services: Services) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            ticks += 1
+            services.stats.sample()
+            if ticks % _EXPIRY_TICKS == 0:
+                services.clients.expire()
+
+    async def _clean_regularly(self, store: MessageStore) -> None:
+        while True:
+            await asyncio.sleep(self._store_config.clean_interval_ms / 1000)
+            await self._clean(store, is_asked=False)
+
+    async def _clean_asked(self) -> int:
+        assert self._services is not None
+        return await self._clean(self._services.store, is_asked=True)
+
+    async def _clean(self, store: MessageStore, *, is_asked: bool) -> int:
+        """Delete what has expired; return how many files went."""
+        cleaning = store.cleaning
+        async with self._cleaning:
+            now_ms = self._clock.now_ms()
+            hour = datetime.fromtimestamp(now_ms / 1000).hour
+            try:
+                plan = await asyncio.to_thread(
+                    cleaning.plan_blocking, now_ms=now_ms, hour=hour, is_asked=is_asked
+                )
+                cleaning.forget(plan)
+                while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
+                    await asyncio.sleep(0)
+                return await asyncio.to_thread(cleaning.unlink_blocking)
+            except OSError as error:
+                logger.error("cleaning failed, will be tried again: reason=%s", error)
+                return 0
+
+    def _arrived(self, messages: list[Arrival]) -> None:
+        if self._services is not None:
+            self._services.stats.stored(messages)
+            self._services.pulls.arrived(messages)
+
+    def _lost(self, connection: Connection) -> None:
+        if self._services is not None:
+            self._services.pulls.connection_lost(connection)
+            self._services.clients.connection_lost(connection)
+
+    def _durable_from_thread(self, position: Position) -> None:
+        if self._services is not None:
+            self._services.sends.gate.advance_from_thread(position)
+
+    def _broken_from_thread(self, reason: str) -> None:
+        if self._services is not None:
+            self._services.sends.fail_from_thread(reason)
+
+    def _topics_changed(self) -> None:
+        if self._registration is not None:
+            self._registration.changed()
+
+    def _broker_changed(self, config: BrokerConfig) -> None:
+        self._broker = config
+        if self._services is not None:
+            self._services.configure(config, self._store_config)
+
+    def _store_changed(self, config: StoreConfig) -> None:
+        self._store_config = config
+        if self._services is not None:
+            self._services.configure(self._broker, config)
+
+    def _announcement(self) -> Announcement:
+        assert self._services is not None
+        topics = self._services.topics
+        return Announcement(
+            cluster=self._broker.cluster_name,
+            name=self.name,
+            address=self.address,
+            ha_address=self.address,
+            data_version=topics.version,
+            topics=topics.configs,
+            permission=self._broker.permission,
+        )
+
+
+def _host_name() -> str:
+    name = re.sub(r"[^a-zA-Z0-9_-]", "-", socket.gethostname())
+    return name if name and topic_problem(name) is None else "broker"
+
+
+def _public_ip(wished: str) -> str:
+    """Return the address that clients are told; records carry it, so a name is resolved here."""
+    if not wished:
+        return local_ip()
+    try:
+        return str(ipaddress.ip_address(wished))
+    except ValueError:
+        try:
+            return socket.gethostbyname(wished)
+        except OSError as error:
+            raise ConfigError(f"brokerIP1={wished!r} is no address: {error}") from None

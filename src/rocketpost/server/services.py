@@ -1,0 +1,330 @@
+"""The broker's services and request handlers, put together around an open store."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pull import PullLimits, PullService
+from rocketpost.broker.query import ProgressQueries
+from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.send import SendService
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicRules, TopicTable
+from rocketpost.client.message_id import unique_id
+from rocketpost.codec.record import pack_host
+from rocketpost.model.clock import Clock
+from rocketpost.model.topic import PERM_READ
+from rocketpost.server.config import BrokerConfig
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.handlers.admin import AdminHandlers
+from rocketpost.server.handlers.client import ClientHandlers
+from rocketpost.server.handlers.group import GroupHandlers
+from rocketpost.server.handlers.offset import OffsetHandlers
+from rocketpost.server.handlers.pull import PullHandler, PullRules
+from rocketpost.server.handlers.query import QueryHandlers
+from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.handlers.topic import TopicHandlers
+from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.files import RealFiles
+from rocketpost.store.layout import Layout
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.tables import TableFile
+
+
+class Identity(NamedTuple):
+    """Who a broker is, and where clients reach it."""
+
+    cluster: str
+    name: str
+    ip: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{self.ip}:{self.port}"
+
+
+class Tables(NamedTuple):
+    """The tables under ``config/`` and their files."""
+
+    topics: TopicTable
+    topics_file: TableFile[TopicTable]
+    groups: GroupTable
+    groups_file: TableFile[GroupTable]
+    offsets: OffsetTable
+    offsets_file: TableFile[OffsetTable]
+
+
+def load_tables_blocking(
+    layout: Layout, *, identity: Identity, config: BrokerConfig, clock: Clock
+) -> Tables:
+    """Load topics, groups and offsets.
+
+    Raises:
+        StoreError: A table and its backup are damaged.
+    """
+    topics_file = _table_file(
+        layout,
+        "topics.json",
+        lambda: TopicTable(
+            clock=clock,
+            cluster_name=identity.cluster,
+            broker_name=identity.name,
+            rules=_topic_rules(config),
+        ),
+    )
+    groups_file = _table_file(
+        layout,
+        "subscriptionGroup.json",
+        lambda: GroupTable(clock=clock, auto_create=config.auto_create_group),
+    )
+    offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
+    return Tables(
+        topics_file.load_blocking(),
+        topics_file,
+        groups_file.load_blocking(),
+        groups_file,
+        offsets_file.load_blocking(),
+        offsets_file,
+    )
+
+
+class Services:
+    """Everything that serves requests. Owned by the loop.
+
+    Args:
+        clean: Deletes what has expired, now.
+        on_topic_change: Called when there is news for the name servers.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        tables: Tables,
+        identity: Identity,
+        clock: Clock,
+        live: LiveConfig,
+        overrides_file: File,
+        clean: Callable[[], Awaitable[object]],
+        on_topic_change: Callable[[], None],
+    ) -> None:
+        self.store = store
+        self._clock = clock
+        self._live = live
+        self._clean = clean
+        self._identity = identity
+        self._on_topic_change = on_topic_change
+        self._broker = live.section(BrokerConfig)
+        store_config = live.section(StoreConfig)
+
+        self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
+        self.persistence = Persistence(
+            [
+                Saved(self.topics, tables.topics_file),
+                Saved(self.groups, tables.groups_file),
+                Saved(self.offsets, tables.offsets_file, at_once=False),
+                Saved(live, overrides_file),
+            ],
+            interval_s=self._broker.flush_offsets_ms / 1000,
+        )
+        self.topics.on_change = self._topics_changed
+        self.groups.on_change = self.persistence.changed
+        self.topics.add_builtin()
+        self.groups.add_builtin()
+
+        self.stats = BrokerStats(clock=clock)
+        self._membership = Membership(clock=clock, expiry_ms=self._broker.member_expiry_ms)
+        self._locks = QueueLocks(clock=clock)
+        store_host = pack_host(identity.ip, identity.port)
+        self._send_service = SendService(
+            topics=self.topics,
+            groups=self.groups,
+            clock=clock,
+            store_host=store_host,
+            cluster_name=identity.cluster,
+            region=self._broker.region,
+            new_unique_id=unique_id,
+            random_below=random.randrange,
+            holds_locks=self._locks.holds_locks,
+        )
+        self._pull_service = PullService(records=store, limits=_pull_limits(self._broker))
+        self.sends = SendHandler(
+            store=store,
+            service=self._send_service,
+            stats=self.stats,
+            store_host=store_host,
+            region=self._broker.region,
+            sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
+            flush_timeout_ms=self._broker.sync_flush_timeout_ms,
+        )
+        self.pulls = PullHandler(
+            service=self._pull_service,
+            topics=self.topics,
+            groups=self.groups,
+            membership=self._membership,
+            offsets=self.offsets,
+            stats=self.stats,
+            rules=lambda: self._pull_rules,
+        )
+        self.clients = ClientHandlers(
+            membership=self._membership,
+            groups=self.groups,
+            topics=self.topics,
+            locks=self._locks,
+            records=store,
+            broker_name=identity.name,
+            notifies=lambda: self._broker.notify_members,
+        )
+        self.configure(self._broker, store_config)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request that a broker serves."""
+        saved = self.persistence.save_urgent
+        queries = ProgressQueries(
+            clock=self._clock,
+            broker_name=self._identity.name,
+            queues=self.store,
+            topics=self.topics,
+            offsets=self.offsets,
+            membership=self._membership,
+            stats=self.stats,
+        )
+        self.sends.register(dispatcher)
+        self.pulls.register(dispatcher)
+        self.clients.register(dispatcher)
+        TopicHandlers(
+            topics=self.topics,
+            offsets=self.offsets,
+            stats=self.stats,
+            queries=queries,
+            store=self.store,
+            saved=saved,
+        ).register(dispatcher)
+        GroupHandlers(
+            groups=self.groups,
+            topics=self.topics,
+            offsets=self.offsets,
+            membership=self._membership,
+            stats=self.stats,
+            broker_address=self._identity.address,
+            saved=saved,
+        ).register(dispatcher)
+        OffsetHandlers(
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            membership=self._membership,
+            queries=queries,
+            store=self.store,
+            broker_name=self._identity.name,
+            broker_address=self._identity.address,
+            memory_bytes=self._pull_service.limits.memory_bytes,
+        ).register(dispatcher)
+        QueryHandlers(
+            store=self.store,
+            topics=self.topics,
+            membership=self._membership,
+            index_state=lambda: _index_state(self.store),
+        ).register(dispatcher)
+        AdminHandlers(
+            clock=self._clock,
+            config=self._live,
+            topics=self.topics,
+            stats=self.stats,
+            store=self.store,
+            commit_log_path=self.store.layout.commit_log,
+            clean=self._clean,
+            saved=saved,
+            extra=self._runtime_values,
+        ).register(dispatcher)
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take settings that may change while the broker runs."""
+        before, self._broker = self._broker, broker
+        self.topics.rules = _topic_rules(broker)
+        self.groups.auto_create = broker.auto_create_group
+        self._pull_service.limits = _pull_limits(broker)
+        self._pull_rules = PullRules(
+            broker_readable=bool(broker.permission & PERM_READ),
+            lite_pull=broker.lite_pull,
+            long_polling=broker.long_polling,
+            short_polling_ms=broker.short_polling_ms,
+            held_max=broker.held_pulls_max,
+        )
+        self.store.cleaning.config = store
+        self.sends.trace_on = broker.trace_on
+        self._send_service.configure(
+            message_bytes_max=store.message_bytes_max,
+            trace_on=broker.trace_on,
+            accept_from_ms=broker.accept_sends_from_ms,
+        )
+        if before.permission != broker.permission:
+            self.topics.touch()
+
+    def _topics_changed(self, _: str) -> None:
+        self.persistence.changed()
+        self._on_topic_change()
+
+    def _runtime_values(self) -> dict[str, str]:
+        return {
+            "heldPulls": str(self.pulls.held),
+            "sendsAwaitingFlush": str(len(self.sends.gate)),
+            "storeWritable": "true" if self.store.writable else "false",
+            "storeNotWritableReason": self.store.why_not_writable or "",
+        }
+
+
+class _Loadable(Protocol):
+    def load(self, data: bytes) -> None:
+        """Take over what a file says."""
+        ...  # pragma: no cover
+
+
+L = TypeVar("L", bound=_Loadable)
+
+
+def _table_file(layout: Layout, name: str, make: Callable[[], L]) -> TableFile[L]:
+    def decode(data: bytes) -> L:
+        table = make()
+        table.load(data)
+        return table
+
+    return TableFile(f"{layout.config}/{name}", files=RealFiles(), decode=decode, empty=make)
+
+
+def _topic_rules(config: BrokerConfig) -> TopicRules:
+    return TopicRules(
+        auto_create=config.auto_create_topic,
+        default_queue_count=config.default_topic_queue_nums,
+        cluster_topic=config.cluster_topic,
+        broker_topic=config.broker_topic,
+        trace_topic=config.trace_topic if config.trace_topic_enable else None,
+    )
+
+
+def _pull_limits(config: BrokerConfig) -> PullLimits:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return PullLimits(
+        memory_bytes=memory * config.memory_ratio // 100,
+        bytes_in_memory=config.pull_bytes_in_memory,
+        count_in_memory=config.pull_count_in_memory,
+        bytes_on_disk=config.pull_bytes_on_disk,
+        count_on_disk=config.pull_count_on_disk,
+        scan_bytes=config.scan_bytes_max,
+        batch_max=config.pull_count_max,
+    )
+
+
+def _index_state(store: MessageStore) -> tuple[int, int]:
+    index = store.index
+    return (index.end_ms, int(index.end_position)) if index is not None else (0, 0)

@@ -1,0 +1,107 @@
+"""``rocketpost up``: a name server and a broker in one process, for a laptop or a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.main import broker_ready, namesrv_ready
+from rocketpost.server.namesrv import NameServer, NamesrvConfig
+from rocketpost.server.process import run
+
+
+class SingleNode:
+    """A name server and a broker that share an event loop.
+
+    Args:
+        data: Where messages and settings are kept.
+        host: The address to listen on, which clients are told as well.
+        namesrv_port: 0 for a free one.
+        broker_port: 0 for a free one.
+        sync_flush: Acknowledge only what is on disk.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        host: str = "127.0.0.1",
+        namesrv_port: int = 0,
+        broker_port: int = 0,
+        sync_flush: bool = False,
+    ) -> None:
+        self._data = data.absolute()
+        self._host = host
+        self._broker_port = broker_port
+        self._sync_flush = sync_flush
+        self.name_server = NameServer(
+            NamesrvConfig(
+                listen_port=namesrv_port,
+                bind_address=host,
+                kv_config_path=str(self._data / "namesrv" / "kvConfig.json"),
+            )
+        )
+        self.broker: BrokerServer | None = None
+
+    @property
+    def address(self) -> str:
+        """The name server's address, as clients take it."""
+        return f"{_reachable(self._host)}:{self.name_server.port}"
+
+    async def start(self) -> None:
+        """Return when both serve requests."""
+        await self.name_server.start()
+        self.broker = BrokerServer(
+            {
+                "listenPort": str(self._broker_port),
+                "bindAddress": self._host,
+                "brokerName": "broker-a",
+                "brokerIP1": _reachable(self._host),
+                "namesrvAddr": self.address,
+                "storePathRootDir": str(self._data / "store"),
+                "flushDiskType": "SYNC_FLUSH" if self._sync_flush else "ASYNC_FLUSH",
+            }
+        )
+        try:
+            await self.broker.start()
+        except BaseException:
+            await self.name_server.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Return when both are closed and saved."""
+        if self.broker is not None:
+            await self.broker.stop()
+        await self.name_server.stop()
+
+    async def failed(self) -> str:
+        """Return, if ever, why the broker cannot go on."""
+        assert self.broker is not None
+        return await self.broker.failed()
+
+
+def run_up(*, data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: bool) -> int:
+    """Run until Ctrl-C; return the exit code."""
+
+    def make() -> SingleNode:
+        return SingleNode(
+            data,
+            host=host,
+            namesrv_port=namesrv_port,
+            broker_port=broker_port,
+            sync_flush=sync_flush,
+        )
+
+    return run(make, ready=_ready)
+
+
+def _ready(node: SingleNode) -> str:
+    assert node.broker is not None
+    return (
+        f"{namesrv_ready(node.name_server)}\n{broker_ready(node.broker)}\n"
+        f"Clients connect to {node.address}. Data is in {node.broker.directory}. Ctrl-C stops."
+    )
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
