@@ -226,7 +226,7 @@ def request_and_reply(peer: Peer, other: Peer, common: dict[str, object]) -> Non
 
     def answer() -> None:
         args: dict[str, object] = {"group": "answering", "reply": "answer", "count": 1}
-        other.run("push", on_event=lambda event: ready.set(), **asked, **args)
+        other.run_watched("push", lambda event: ready.set(), **asked, **args)
 
     answering = threading.Thread(target=answer)
     answering.start()
@@ -244,7 +244,7 @@ def while_consuming(other: Peer, common: dict[str, object], group: str, action: 
 
     def consume() -> None:
         args: dict[str, object] = {"group": group, "count": 10_000, "timeout": 18}
-        other.run("push", on_event=lambda event: ready.set(), **common, **args)
+        other.run_watched("push", lambda event: ready.set(), **common, **args)
 
     consuming = threading.Thread(target=consume)
     consuming.start()

@@ -47,6 +47,7 @@ class Peer(AbstractContextManager["Peer"]):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            cwd=home,  # some admin commands write files where they stand
             text=True,
             encoding="utf-8",
         )
@@ -75,14 +76,18 @@ class Peer(AbstractContextManager["Peer"]):
         self._child.stdout.close()
         self._errors.close()
 
-    def run(
-        self, command: str, *, on_event: Callable[[Event], None] | None = None, **args: object
-    ) -> list[Event]:
+    def run(self, command: str, /, **args: object) -> list[Event]:
         """Run one command to its end and return its results, oldest first.
 
         Raises:
             PeerError: The Java side threw.
         """
+        return self.run_watched(command, lambda event: None, **args)
+
+    def run_watched(
+        self, command: str, on_event: Callable[[Event], None], /, **args: object
+    ) -> list[Event]:
+        """Run one command like ``run``, and show each result to ``on_event`` as it comes."""
         words = [f"{key}={quote(str(value), safe='')}" for key, value in args.items()]
         assert self._child.stdin is not None
         self._child.stdin.write(" ".join([command, *words]) + "\n")
@@ -95,8 +100,7 @@ class Peer(AbstractContextManager["Peer"]):
             if event["event"] == "done":
                 return results
             results.append(event)
-            if on_event is not None:
-                on_event(event)
+            on_event(event)
 
     def mqadmin(self, namesrv: str, line: str) -> str:
         """Run Apache's ``mqadmin`` with the words of ``line`` and return what it printed."""

@@ -1,0 +1,130 @@
+"""Each side opens the store that the other one wrote, goes on writing, and hands it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop.peer import Event, Peer, named
+from interop.servers import SMALL_STORE, Cluster, Maker
+
+pytestmark = pytest.mark.interop
+
+GROUP = "reader"
+# Three files of the commit log are filled, so that the reader meets the blanks at their ends.
+TINY_LOG = {**SMALL_STORE, "mappedFileSizeCommitLog": "65536", "maxMessageSize": "32768"}
+SHAPES = {"default": dict[str, str](), "tiny": TINY_LOG}
+IDENTITY = (
+    "msgId", "offsetMsgId", "queueId", "queueOffset", "commitLogOffset", "storeSize",
+    "storeTimestamp", "bornTimestamp", "tags", "keys", "bodySize", "bodyCrc",
+)  # fmt: skip
+
+
+@pytest.fixture(params=["first-apache", "first-rocketpost"])
+def makers(request: pytest.FixtureRequest, target: Maker) -> tuple[Maker, Maker]:
+    """Who writes first and who takes over; with the yardstick as target it is Apache twice."""
+    if target == "apache":
+        if request.param == "first-rocketpost":
+            pytest.skip("the target is Apache's broker, there is no second maker")
+        return "apache", "apache"
+    return ("apache", "rocketpost") if request.param == "first-apache" else ("rocketpost", "apache")
+
+
+@pytest.fixture(scope="module")
+def reader(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    with Peer("5.3", tmp_path_factory.mktemp("reader")) as running:
+        yield running
+
+
+def write(peer: Peer, namesrv: str, name: str) -> None:
+    """Write what a store can hold: tags, keys, a batch, compression, a transaction, a delay."""
+    common: dict[str, object] = {"namesrv": namesrv, "topic": "Orders"}
+    peer.run("send", **common, body=name, count=20, tags="paid,open", keys=f"{name}-#,{name}")
+    peer.run("send", **common, body=f"{name}-long", count=60, size=2000, compressOver=9000, queue=1)
+    peer.run("batch", **common, body=f"{name}-batch", count=4, keys=f"{name}-batch")
+    peer.run("send", **common, body=f"{name}-packed", size=20_000, queue=3)
+    peer.run("transaction", **common, body=f"{name}-done", decision="COMMIT_MESSAGE")
+    peer.run("transaction", **common, body=f"{name}-undone", decision="ROLLBACK_MESSAGE")
+    peer.run("send", namesrv=namesrv, topic="Other", body=name, count=5)
+
+
+def read(peer: Peer, namesrv: str, topic: str) -> list[tuple[object, ...]]:
+    events: list[Event] = named(peer.run("pull", namesrv=namesrv, topic=topic), "message")
+    return [tuple(event[key] for key in IDENTITY) for event in events]
+
+
+def read_all(peer: Peer, namesrv: str) -> dict[str, list[tuple[object, ...]]]:
+    return {topic: read(peer, namesrv, topic) for topic in ("Orders", "Other")}
+
+
+def committed(peer: Peer, namesrv: str) -> dict[int, int]:
+    events = peer.run("offsets", namesrv=namesrv, topic="Orders", group=GROUP)
+    return {event["queueId"]: event["committed"] for event in events}
+
+
+def find(peer: Peer, namesrv: str, key: str) -> int:
+    return len(
+        named(peer.run("query", namesrv=namesrv, topic="Orders", key=key, max=64), "message")
+    )
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_store_goes_back_and_forth(
+    reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path, ending: str, shape: str
+) -> None:
+    first, second = makers
+    cluster = Cluster(tmp_path, first, settings=SHAPES[shape])
+
+    def end() -> None:
+        cluster.stop_broker() if ending == "stopped" else cluster.kill_broker()
+
+    with cluster:
+        write(reader, cluster.namesrv, "one")
+        reader.run("pull", namesrv=cluster.namesrv, topic="Orders", group=GROUP, commit=1)
+        if ending == "killed":
+            time.sleep(11)  # offsets and topics are written every few seconds
+        written, offsets = read_all(reader, cluster.namesrv), committed(reader, cluster.namesrv)
+        assert len(written["Orders"]) == 20 + 60 + 4 + 1 + 1
+        end()
+
+        cluster.start_broker(second)
+        assert read_all(reader, cluster.namesrv) == written
+        assert committed(reader, cluster.namesrv) == offsets
+        assert find(reader, cluster.namesrv, "one") == 20
+        assert find(reader, cluster.namesrv, "one-batch") == 4
+        write(reader, cluster.namesrv, "two")
+        more = read_all(reader, cluster.namesrv)
+        assert len(more["Orders"]) == 2 * len(written["Orders"])
+        # Nothing written before has moved.
+        assert set(written["Orders"]) < set(more["Orders"])
+        time.sleep(11 if ending == "killed" else 0)
+        end()
+
+        cluster.start_broker(first)
+        assert read_all(reader, cluster.namesrv) == more
+        assert committed(reader, cluster.namesrv) == offsets
+        for name in ("one", "two"):
+            assert find(reader, cluster.namesrv, name) == 20
+        write(reader, cluster.namesrv, "three")
+        assert len(read(reader, cluster.namesrv, "Orders")) == 3 * len(written["Orders"])
+
+
+def test_a_delayed_message_is_delivered_by_the_next_owner(
+    reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path
+) -> None:
+    first, second = makers
+    with Cluster(tmp_path, first, settings=SMALL_STORE) as cluster:
+        common: dict[str, object] = {"namesrv": cluster.namesrv, "topic": "Orders"}
+        reader.run("send", **common, count=1, body="now")
+        reader.run("send", **common, count=1, body="later", delayLevel=4, tags="A")  # 30 s
+        cluster.stop_broker()
+        cluster.start_broker(second)
+        deadline = time.monotonic() + 60
+        while len(found := read(reader, cluster.namesrv, "Orders")) < 2:
+            assert time.monotonic() < deadline, "the delayed message never came"
+            time.sleep(1)
+        assert len(found) == 2
