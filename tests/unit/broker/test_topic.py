@@ -163,6 +163,15 @@ def test_retry_topics_are_made_once_and_follow_the_order_flag(clock: FakeClock) 
         table.create_internal("%RETRY%../G", queue_nums=1)
 
 
+def test_topics_that_only_the_store_knows_are_adopted(clock: FakeClock) -> None:
+    table, changes = make(clock)
+    table.update(TopicConfig(topic_name="Known", write_queue_nums=1))
+    for name in ("Known", "Lost", "../x"):
+        table.adopt(name, queue_nums=3)
+    assert changes == ["Known", "Lost"]
+    assert table.require("Lost").read_queue_nums == table.require("Lost").write_queue_nums == 3
+
+
 def test_order_flags_follow_the_name_server(clock: FakeClock) -> None:
     table, _ = make(clock)
     table.update(TopicConfig(topic_name="A"))

@@ -1,0 +1,204 @@
+"""What administrators ask about queues and progress, computed from the store and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress, TimeSpan
+from rocketpost.codec.bodies.topic import TopicQueueState, TopicState
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import QueueOffset
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.topic import TopicConfig
+
+
+class Queue(Protocol):
+    """A consume queue, as far as questions about it need it."""
+
+    @property
+    def first(self) -> QueueOffset:
+        """The oldest offset that can be read."""
+        ...  # pragma: no cover
+
+    @property
+    def end(self) -> QueueOffset:
+        """One past the newest offset that can be read."""
+        ...  # pragma: no cover
+
+    def store_time(self, offset: int) -> int:
+        """Return when the message at ``offset`` was stored, -1 if there is none."""
+        ...  # pragma: no cover
+
+
+class Queues(Protocol):
+    """The store, as far as questions about queues need it."""
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue, if it was ever written."""
+        ...  # pragma: no cover
+
+
+class Behind(NamedTuple):
+    """Messages of a queue that a group has not consumed."""
+
+    queue_id: int
+    group: str
+    messages: int
+
+
+class ProgressQueries:
+    """Answers questions about topics and groups.
+
+    Args:
+        broker_name: Part of the name of every queue in an answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        broker_name: str,
+        queues: Queues,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        membership: Membership,
+        stats: BrokerStats,
+    ) -> None:
+        self._clock = clock
+        self._broker_name = broker_name
+        self._queues = queues
+        self._topics = topics
+        self._offsets = offsets
+        self._membership = membership
+        self._stats = stats
+
+    def topic_state(self, config: TopicConfig) -> TopicState:
+        """Return where every queue of a topic begins and ends."""
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        states = {}
+        for queue_id in range(count):
+            queue = self._queues.queue(config.topic_name, queue_id)
+            states[self._name(config, queue_id)] = (
+                TopicQueueState()
+                if queue is None
+                else TopicQueueState(
+                    min_offset=queue.first,
+                    max_offset=queue.end,
+                    last_update_timestamp=max(0, queue.store_time(queue.end - 1)),
+                )
+            )
+        return TopicState(queues=states, put_tps=self._stats.topic_put_tps(config.topic_name))
+
+    def consume_state(self, group: str, topics: Sequence[str] = ()) -> ConsumeState:
+        """Return how far a group has come in ``topics``, in all of its own if none are given.
+
+        While members are online, topics that they do not subscribe are left out.
+        """
+        members = self._membership.consumer_group(group)
+        queues: dict[MessageQueue, QueueProgress] = {}
+        tps = 0.0
+        for topic in topics or self._offsets.topics_of(group):
+            config = self._topics.find(topic)
+            if config is None:
+                continue
+            if members is not None and topic not in members.subscriptions:
+                continue
+            for queue_id in range(config.read_queue_nums):
+                queues[self._name(config, queue_id)] = self._progress(topic, group, queue_id)
+            tps += self._stats.group_get_tps(topic, group)
+        return ConsumeState(queues=queues, consume_tps=round(tps, 4))
+
+    def time_spans(self, config: TopicConfig, group: str) -> list[TimeSpan]:
+        """Return the times between which each queue's messages lie, and where the group stands."""
+        now_ms = self._clock.now_ms()
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            queue = self._queues.queue(config.topic_name, queue_id)
+            if queue is None:
+                continue
+            oldest_ms = queue.store_time(queue.first)
+            offset = self._offsets.query(config.topic_name, group, queue_id)
+            consumed_ms = queue.store_time(offset - 1) if offset > 0 else oldest_ms
+            next_ms = queue.store_time(max(offset, queue.first))
+            spans.append(
+                TimeSpan(
+                    message_queue=self._name(config, queue_id),
+                    min_time_stamp=oldest_ms,
+                    max_time_stamp=queue.store_time(queue.end - 1),
+                    consume_time_stamp=consumed_ms,
+                    delay_time=max(0, now_ms - next_ms) if next_ms > 0 else 0,
+                )
+            )
+        return spans
+
+    def readers(self, topic: str) -> list[str]:
+        """Return the groups that read a topic, now or before."""
+        groups = [*self._membership.subscribers(topic), *self._offsets.groups_of(topic)]
+        return list(dict.fromkeys(groups))
+
+    def behind(self, topic: str, queue_ids: Iterable[int]) -> list[Behind]:
+        """Return what the groups that have offsets in a topic did not consume of some queues."""
+        found = []
+        groups = self._offsets.groups_of(topic)
+        for queue_id in queue_ids:
+            queue = self._queues.queue(topic, queue_id)
+            if queue is None:
+                continue
+            for group in groups:
+                offset = self._offsets.query(topic, group, queue_id)
+                count = queue.end - max(offset, queue.first)
+                if count > 0:
+                    found.append(Behind(queue_id, group, count))
+        return found
+
+    def _name(self, config: TopicConfig, queue_id: int) -> MessageQueue:
+        return MessageQueue(self._broker_name, queue_id, config.topic_name)
+
+    def _progress(self, topic: str, group: str, queue_id: int) -> QueueProgress:
+        queue = self._queues.queue(topic, queue_id)
+        offset = max(0, self._offsets.query(topic, group, queue_id))
+        pulled = max(self._offsets.pulled(topic, group, queue_id), offset)
+        consumed_ms = queue.store_time(offset - 1) if queue and offset > 0 else NO_OFFSET
+        return QueueProgress(
+            broker_offset=queue.end if queue else 0,
+            consumer_offset=offset,
+            pull_offset=pulled,
+            last_timestamp=max(0, consumed_ms),
+        )
+
+
+def queue_number_warning(
+    before: TopicConfig | None, after: TopicConfig, behind: Sequence[Behind]
+) -> str | None:
+    """Say what an update of queue numbers makes unreadable, or return None.
+
+    Args:
+        before: The topic as it was, None if it is new.
+        after: The topic as it is now.
+        behind: What of the queues that are read no longer had not been consumed.
+    """
+    read, write = after.read_queue_nums, after.write_queue_nums
+    warnings = []
+    if write > read:
+        warnings.append(
+            f"queues {read} to {write - 1} take messages that no consumer is given; raise "
+            f"readQueueNums to {write}"
+        )
+    if before is not None and read < before.read_queue_nums and behind:
+        groups = sorted({each.group for each in behind})
+        queue_ids = sorted({each.queue_id for each in behind})
+        count = max(
+            sum(each.messages for each in behind if each.group == group) for group in groups
+        )
+        warnings.append(
+            f"queues {', '.join(map(str, queue_ids))} still hold up to {count} messages that "
+            f"{', '.join(groups)} did not consume; nothing is lost, but they are read only after "
+            f"readQueueNums is {before.read_queue_nums} again. To shrink a topic, lower "
+            "writeQueueNums first and readQueueNums when consumerProgress shows no difference"
+        )
+    return "; ".join(warnings) or None

@@ -1,0 +1,260 @@
+"""Administration of one broker: its settings, how it is doing, cleaning up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from rocketpost import VERSION as OUR_VERSION
+from rocketpost.broker.stats import BrokerStats, DayTotals
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.stats import ReplicationState, encode_key_values
+from rocketpost.codec.codes import VERSION, RequestCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import InvalidParameter, SystemError_
+from rocketpost.codec.headers.admin import ConfigResponse, StatsRequest
+from rocketpost.codec.lenient_json import encode
+from rocketpost.errors import ConfigError
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import json_reply
+from rocketpost.server.handlers.topic import Dropped
+from rocketpost.server.live_config import LiveConfig
+from rocketpost.settings import format_properties, parse_properties
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CONFIG_BYTES_MAX: Final = 64 * 1024
+
+# There are no thread pools here; tools read these as numbers all the same.
+_NO_POOLS: Final = {
+    f"{pool}ThreadPoolQueue{what}": "0"
+    for pool in ("send", "pull", "litePull", "query", "ack")
+    for what in ("Size", "Capacity", "HeadWaitTimeMills")
+}
+_ABSENT: Final = {
+    **_NO_POOLS,
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "pageCacheLockTimeMills": "0",
+    "remainTransientStoreBufferNumbs": "0",
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}
+
+
+class QueueOfTopic(Protocol):
+    """A queue, as far as finding its topic needs it."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        ...  # pragma: no cover
+
+
+class Store(Protocol):
+    """The store, as far as administration needs it."""
+
+    @property
+    def queues(self) -> Iterable[QueueOfTopic]:
+        """Every queue."""
+        ...  # pragma: no cover
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the oldest byte."""
+        ...  # pragma: no cover
+
+    @property
+    def end_position(self) -> Position:
+        """One past the newest byte."""
+        ...  # pragma: no cover
+
+    @property
+    def durable_position(self) -> Position:
+        """Everything before is on disk."""
+        ...  # pragma: no cover
+
+    @property
+    def confirmed_position(self) -> Position:
+        """Everything before can be read."""
+        ...  # pragma: no cover
+
+    def store_time_at(self, position: int) -> int:
+        """Return when the record at ``position`` was stored, -1 if it is gone."""
+        ...  # pragma: no cover
+
+    def drop_queues(self, topic: str) -> Dropped:
+        """Forget the queues of a topic."""
+        ...  # pragma: no cover
+
+
+class AdminHandlers:
+    """Serves administrators.
+
+    Args:
+        commit_log_path: The directory whose partition is reported.
+        clean: Deletes what has expired, now.
+        saved: Returns once changed settings are on disk.
+        extra: Returns more values for the runtime information.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        config: LiveConfig,
+        topics: TopicTable,
+        stats: BrokerStats,
+        store: Store,
+        commit_log_path: str,
+        clean: Callable[[], Awaitable[object]],
+        saved: Callable[[], Awaitable[None]],
+        extra: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._topics = topics
+        self._stats = stats
+        self._store = store
+        self._commit_log_path = commit_log_path
+        self._clean = clean
+        self._saved = saved
+        self._extra = extra
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.UPDATE_BROKER_CONFIG, self.update_config)
+        dispatcher.on(RequestCode.GET_BROKER_CONFIG, self.show_config)
+        dispatcher.on_async(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
+        dispatcher.on(RequestCode.VIEW_BROKER_STATS_DATA, self.stats_item)
+        dispatcher.on(RequestCode.GET_BROKER_HA_STATUS, self.replication)
+        dispatcher.on_async(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean)
+        dispatcher.on_async(RequestCode.DELETE_EXPIRED_COMMITLOG, self.clean)
+        dispatcher.on_async(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
+
+    async def update_config(self, connection: Connection, command: Command) -> Reply:
+        """Change settings that may be changed, all of the request or none."""
+        if len(command.body) > CONFIG_BYTES_MAX:
+            raise InvalidParameter(f"more than {CONFIG_BYTES_MAX} bytes of settings")
+        try:
+            values = parse_properties(command.body.decode())
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise InvalidParameter(f"the settings cannot be read: {error}") from None
+        if not values:
+            raise InvalidParameter("no setting is given")
+        self._config.change(values)
+        logger.info("settings changed: peer=%s keys=%s", connection.peer_text, sorted(values))
+        await self._saved()
+        return Reply()
+
+    def show_config(self, connection: Connection, command: Command) -> Reply:
+        """Return every setting as properties text."""
+        version = encode(self._config.version).decode()
+        return Reply(
+            body=format_properties(self._config.properties()).encode(),
+            fields=to_fields(ConfigResponse(version=version)),
+        )
+
+    async def runtime_info(self, connection: Connection, command: Command) -> Reply:
+        """Return how the broker is doing, all as text."""
+        disk = await asyncio.to_thread(_disk_values, self._commit_log_path)
+        values = {**_ABSENT, **self._counters(), **self._positions(), **disk, **self._extra()}
+        return json_reply(encode_key_values(values))
+
+    def stats_item(self, connection: Connection, command: Command) -> Reply:
+        """Return one counter over a minute, an hour and a day."""
+        header = command.read(StatsRequest)
+        body = self._stats.item(header.stats_name, header.stats_key)
+        if body is None:
+            raise SystemError_(f"nothing was counted as {header.stats_name} of {header.stats_key}")
+        return json_reply(body)
+
+    def replication(self, connection: Connection, command: Command) -> Reply:
+        """Describe a master without slaves, which is what this broker is."""
+        return json_reply(ReplicationState(master_commit_log_max_offset=self._store.end_position))
+
+    async def clean(self, connection: Connection, command: Command) -> Reply:
+        """Delete what has expired, whatever the hour."""
+        await self._clean()
+        return Reply()
+
+    async def clean_unused(self, connection: Connection, command: Command) -> Reply:
+        """Delete queues of topics that do not exist any more."""
+        unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
+        for topic in sorted(unused):
+            logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
+            dropped = self._store.drop_queues(topic)
+            await asyncio.to_thread(dropped.finish_blocking)
+        return Reply()
+
+    def _counters(self) -> dict[str, str]:
+        stats = self._stats
+        up_s = (self._clock.now_ms() - stats.started_ms) // 1000
+        days, hours, minutes = up_s // 86_400, up_s // 3600 % 24, up_s // 60 % 60
+        return {
+            "brokerActive": "true",
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": f"Rocketpost_{OUR_VERSION}",
+            "bootTimestamp": str(stats.started_ms),
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {up_s % 60} seconds ]",
+            **_day_values("msgPutTotal", stats.put_today),
+            **_day_values("msgGetTotal", stats.got_today),
+            "putTps": _rates(stats.rates("put")),
+            "getFoundTps": _rates(stats.rates("found")),
+            "getMissTps": _rates(stats.rates("missed")),
+            "getTotalTps": _rates(
+                [a + b for a, b in zip(stats.rates("found"), stats.rates("missed"), strict=True)]
+            ),
+            "getTransferredTps": _rates(stats.rates("got")),
+            "putMessageTimesTotal": str(stats.put_count),
+            "putMessageFailedTimes": str(stats.put_failures),
+            "putMessageSizeTotal": str(stats.put_bytes),
+            "putMessageAverageSize": str(stats.put_bytes / max(1, stats.put_count)),
+        }
+
+    def _positions(self) -> dict[str, str]:
+        store = self._store
+        first, end = store.first_position, store.end_position
+        return {
+            "commitLogMinOffset": str(first),
+            "commitLogMaxOffset": str(end),
+            "earliestMessageTimeStamp": str(store.store_time_at(first)),
+            "dispatchBehindBytes": str(end - store.confirmed_position),
+            "remainHowManyDataToFlush": f"{end - store.durable_position} B",
+        }
+
+
+def _day_values(name: str, totals: DayTotals) -> dict[str, str]:
+    return {
+        f"{name}YesterdayMorning": str(totals.yesterday_morning),
+        f"{name}TodayMorning": str(totals.today_morning),
+        f"{name}TodayNow": str(totals.now),
+    }
+
+
+def _rates(rates: list[float]) -> str:
+    return " ".join(str(round(rate, 4)) for rate in rates)
+
+
+def _disk_values(path: str) -> dict[str, str]:
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError as error:
+        logger.warning("disk usage unknown: path=%s reason=%s", path, error)
+        return {"commitLogDiskRatio": "-1", "consumeQueueDiskRatio": "-1"}
+    ratio = str(round(usage.used / max(1, usage.used + usage.free), 4))
+    total, free = usage.total / 2**30, usage.free / 2**30
+    return {
+        "commitLogDiskRatio": ratio,
+        "consumeQueueDiskRatio": ratio,
+        "commitLogDirCapacity": f"Total : {total:.1f} GiB, Free : {free:.1f} GiB.",
+    }

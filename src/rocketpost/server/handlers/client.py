@@ -1,0 +1,358 @@
+"""Clients: heartbeats, who is connected, locks, and requests passed on to a client.
+
+When the members of a consumer group change, every member is told to share the queues anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, cast
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.membership import Client, Joined, Membership
+from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.client import (
+    ConnectionData,
+    ConsumerConnections,
+    ConsumerData,
+    ConsumerIds,
+    Heartbeat,
+    LockResponse,
+    ProducerConnections,
+    ProducerInfo,
+    ProducerTable,
+    decode_client_config_check,
+    decode_heartbeat,
+    decode_lock_request,
+)
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import (
+    ConsumerNotOnline,
+    ConsumeTimedOut,
+    InvalidParameter,
+    SystemError_,
+)
+from rocketpost.codec.headers.client import (
+    ConsumeDirectly,
+    ConsumerGroupRequest,
+    HeartbeatResponse,
+    ProducerGroupRequest,
+    RunningInfo,
+    Unregister,
+)
+from rocketpost.codec.record import Record, parse_message_id
+from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from rocketpost.model.names import group_problem, retry_topic
+from rocketpost.model.route import MessageQueue
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
+from rocketpost.transport.connection import Buffer, Connection
+
+logger = logging.getLogger(__name__)
+
+CLIENT_ID_LENGTH_MAX: Final = 1024
+_RELAY_SECONDS: Final = 10.0
+_VERSION_RUNNING_INFO: Final = 62  # 3.1.8: older clients cannot be asked.
+
+
+class Records(Protocol):
+    """The store, as far as passing on a message needs it."""
+
+    def record_at(self, position: int) -> Record | None:
+        """Return the record at ``position``."""
+        ...  # pragma: no cover
+
+    def view(self, position: int, size: int) -> memoryview | None:
+        """Return bytes of the log."""
+        ...  # pragma: no cover
+
+
+class ClientHandlers:
+    """Serves clients that come, stay and go.
+
+    Args:
+        notifies: Whether members are told of changes, as the broker's settings say now.
+    """
+
+    def __init__(
+        self,
+        *,
+        membership: Membership,
+        groups: GroupTable,
+        topics: TopicTable,
+        locks: QueueLocks,
+        records: Records,
+        broker_name: str,
+        notifies: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._membership = membership
+        self._groups = groups
+        self._topics = topics
+        self._locks = locks
+        self._records = records
+        self._broker_name = broker_name
+        self._notifies = notifies
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on(RequestCode.HEART_BEAT, self.heartbeat)
+        dispatcher.on(RequestCode.UNREGISTER_CLIENT, self.unregister)
+        dispatcher.on(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
+        dispatcher.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_ids)
+        dispatcher.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.consumers)
+        dispatcher.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.producers)
+        dispatcher.on(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
+        dispatcher.on(RequestCode.LOCK_BATCH_MQ, self.lock)
+        dispatcher.on(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
+        dispatcher.on_async(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info)
+        dispatcher.on_async(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
+
+    # Coming and going.
+
+    def heartbeat(self, connection: Connection, command: Command) -> Reply:
+        """Note which groups a client belongs to."""
+        heartbeat = read_body(command, decode_heartbeat)
+        if not heartbeat.client_id.strip() or len(heartbeat.client_id) > CLIENT_ID_LENGTH_MAX:
+            raise InvalidParameter("the heartbeat has no usable clientID")
+        client = Client(
+            connection,
+            heartbeat.client_id,
+            connection.peer_text,
+            command.language,
+            command.version,
+        )
+        for producer in heartbeat.producer_data_set:
+            if problem := group_problem(producer.group_name):
+                logger.warning("producer skipped: peer=%s reason=%s", client.address, problem)
+                continue
+            self._membership.join_producer(producer.group_name, client)
+        stale = False
+        for consumer in heartbeat.consumer_data_set:
+            joined = self._join(client, consumer, heartbeat)
+            stale = stale or joined is None or joined.stale
+        # Who sends no fingerprint sends everything every time, and is told to go on doing so.
+        wanted = stale or not heartbeat.heartbeat_fingerprint
+        return fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
+
+    def unregister(self, connection: Connection, command: Command) -> Reply:
+        """Take a client out of the groups it names."""
+        header = command.read(Unregister)
+        left = self._membership.leave(
+            connection,
+            producer_group=header.producer_group,
+            consumer_group=header.consumer_group,
+        )
+        self._notify(left)
+        return Reply()
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Take a client that is gone out of its groups."""
+        self._notify(self._membership.lost(connection))
+
+    def expire(self) -> None:
+        """Forget clients that fell silent and locks that ran out; called every 10 s."""
+        left = self._membership.expire()
+        for connection in left.connections:
+            cast(Connection, connection).close()
+        self._notify(left.groups)
+        self._locks.expire()
+
+    def check_config(self, connection: Connection, command: Command) -> Reply:
+        """Say whether a subscription could be served."""
+        subscription = read_body(command, decode_client_config_check).subscription_data
+        if not subscription.is_tag:
+            raise SystemError_(
+                f"the broker does not support filters of type {subscription.expression_type}: "
+                "enablePropertyFilter is false"
+            )
+        return Reply()
+
+    # Who is connected.
+
+    def consumer_ids(self, connection: Connection, command: Command) -> Reply:
+        """List the client ids of a group, by which its members share the queues."""
+        group = command.read(ConsumerGroupRequest).consumer_group
+        members = self._membership.consumer_group(group)
+        if members is None:
+            raise SystemError_(f"no consumer of the group {group} is online")
+        return json_reply(ConsumerIds(members.client_ids))
+
+    def consumers(self, connection: Connection, command: Command) -> Reply:
+        """List the connections of a consumer group and what it subscribes."""
+        group = command.read(ConsumerGroupRequest).consumer_group
+        members = self._membership.consumer_group(group)
+        if members is None:
+            raise ConsumerNotOnline(f"no consumer of the group {group} is online")
+        return json_reply(
+            ConsumerConnections(
+                connection_set=[_connection(each.client) for each in members.members.values()],
+                consume_from_where=members.consume_from_where,
+                consume_type=members.consume_type,
+                message_model=members.message_model,
+                subscription_table=members.subscriptions,
+            )
+        )
+
+    def producers(self, connection: Connection, command: Command) -> Reply:
+        """List the connections of a producer group."""
+        group = command.read(ProducerGroupRequest).producer_group
+        members = self._membership.producers.get(group)
+        if members is None:
+            raise SystemError_(f"no producer of the group {group} is online")
+        return json_reply(
+            ProducerConnections([_connection(each.client) for each in members.values()])
+        )
+
+    def all_producers(self, connection: Connection, command: Command) -> Reply:
+        """List every connected producer by group."""
+        data = {
+            group: [
+                ProducerInfo(
+                    client_id=each.client.client_id,
+                    language=each.client.language,
+                    last_update_timestamp=each.last_ms,
+                    remote_ip=each.client.address.rpartition(":")[0],
+                    version=each.client.version,
+                )
+                for each in members.values()
+            ]
+            for group, members in self._membership.producers.items()
+        }
+        return json_reply(ProducerTable(data))
+
+    # Locks of orderly groups.
+
+    def lock(self, connection: Connection, command: Command) -> Reply:
+        """Lock queues for one client of a group; the answer lists those that it holds now."""
+        request = read_body(command, decode_lock_request)
+        if problem := group_problem(request.consumer_group):
+            raise InvalidParameter(problem)
+        known = [queue for queue in request.mq_set if self._is_known(queue)]
+        held = self._locks.lock(request.consumer_group, request.client_id, known)
+        return json_reply(LockResponse(held))
+
+    def unlock(self, connection: Connection, command: Command) -> Reply:
+        """Free queues that the client holds."""
+        request = read_body(command, decode_lock_request)
+        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
+        return Reply()
+
+    # Passed on to a client.
+
+    async def running_info(self, connection: Connection, command: Command) -> Reply:
+        """Ask a consumer how it is doing; its answer goes back unread."""
+        header = command.read(RunningInfo)
+        target = self._online(header.consumer_group, header.client_id)
+        return await _relay(target, command.code, command.fields, command.body)
+
+    async def consume_directly(self, connection: Connection, command: Command) -> Reply:
+        """Have a consumer consume a stored message at once."""
+        header = command.read(ConsumeDirectly)
+        target = self._online(header.consumer_group, header.client_id)
+        record, body = self._message(header.msg_id)
+        topic = self._topics.find(record.topic)
+        group = self._groups.find(header.consumer_group)
+        fields = {
+            **command.fields,
+            "brokerName": self._broker_name,
+            "topic": record.topic,
+            "topicSysFlag": str(topic.topic_sys_flag if topic else 0),
+            "groupSysFlag": str(group.group_sys_flag if group else 0),
+        }
+        return await _relay(target, command.code, fields, body)
+
+    # Inside.
+
+    def _join(self, client: Client, consumer: ConsumerData, heartbeat: Heartbeat) -> Joined | None:
+        config = self._groups.find_or_create(consumer.group_name)
+        if config is None:
+            logger.warning(
+                "consumer skipped: peer=%s group=%r reason=the group does not exist",
+                client.address,
+                consumer.group_name,
+            )
+            return None
+        # Tools find a group's brokers by the route of its retry topic, so it must exist early.
+        self._topics.create_internal(
+            retry_topic(consumer.group_name),
+            queue_nums=config.retry_queue_nums,
+            order=config.consume_message_orderly,
+            unit=consumer.unit_mode,
+        )
+        joined = self._membership.join_consumer(
+            consumer.group_name,
+            client,
+            consume_type=consumer.consume_type,
+            message_model=consumer.message_model,
+            consume_from_where=consumer.consume_from_where,
+            subscriptions=None if heartbeat.without_sub else consumer.subscription_data_set,
+            fingerprint=heartbeat.heartbeat_fingerprint,
+        )
+        if joined.changed:
+            self._notify([consumer.group_name])
+        return joined
+
+    def _notify(self, groups: Iterable[str]) -> None:
+        if not self._notifies():
+            return
+        for group in groups:
+            members = self._membership.consumer_group(group)
+            config = self._groups.find(group)
+            allowed = config is None or config.notify_consumer_ids_changed_enable
+            if members is None or members.is_broadcasting or not allowed:
+                continue
+            fields = to_fields(ConsumerGroupRequest(consumer_group=group))
+            for member in members.members.values():
+                connection = cast(Connection, member.client.connection)
+                if connection.is_open:
+                    connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields=fields)
+
+    def _is_known(self, queue: MessageQueue) -> bool:
+        config = self._topics.find(queue.topic)
+        if config is None:
+            return False
+        return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
+    def _online(self, group: str, client_id: str) -> Client:
+        client = self._membership.consumer(group, client_id)
+        if client is None:
+            raise SystemError_(f"the consumer {client_id} of the group {group} is not online")
+        if client.version < _VERSION_RUNNING_INFO:
+            raise SystemError_(f"the consumer {client_id} is too old to be asked")
+        return client
+
+    def _message(self, message_id: str) -> tuple[Record, memoryview]:
+        try:
+            _, position = parse_message_id(message_id)
+        except RemoteProtocolError as error:
+            raise InvalidParameter(f"msgId: {error}") from None
+        record = self._records.record_at(position) if position >= 0 else None
+        body = None if record is None else self._records.view(position, record.size)
+        if record is None or body is None:
+            raise SystemError_(f"there is no message {message_id} here")
+        return record, body
+
+
+async def _relay(client: Client, code: int, fields: dict[str, str], body: Buffer) -> Reply:
+    target = cast(Connection, client.connection)
+    try:
+        response = await target.request(code, fields=fields, body=body, timeout=_RELAY_SECONDS)
+    except RequestTimeout:
+        raise ConsumeTimedOut(
+            f"the consumer {client.client_id} did not answer in {_RELAY_SECONDS:g} s"
+        ) from None
+    except ConnectionLost as error:
+        raise SystemError_(f"the consumer {client.client_id} went away: {error}") from None
+    return Reply(response.code, fields=response.fields, body=response.body, remark=response.remark)
+
+
+def _connection(client: Client) -> ConnectionData:
+    return ConnectionData(
+        client_addr=client.address,
+        client_id=client.client_id,
+        language=client.language,
+        version=client.version,
+    )

@@ -1,0 +1,142 @@
+"""Requests about consumer groups: create, change, delete, list, describe."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.group import (
+    GroupForbidden,
+    GroupSubscription,
+    decode_group_config,
+    decode_group_configs,
+    encode_group_table,
+)
+from rocketpost.codec.bodies.topic import TopicList
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import InvalidParameter
+from rocketpost.codec.headers.group import (
+    DeleteGroup,
+    ForbidGroup,
+    GroupRequest,
+    QuerySubscription,
+)
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class GroupHandlers:
+    """Serves requests about consumer groups.
+
+    Args:
+        broker_address: Where this broker is reached; some answers say it.
+        saved: Returns once the tables are on disk; no change is acknowledged before.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: GroupTable,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        membership: Membership,
+        stats: BrokerStats,
+        broker_address: str,
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._offsets = offsets
+        self._membership = membership
+        self._stats = stats
+        self._broker_address = broker_address
+        self._saved = saved
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
+        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_list)
+        dispatcher.on_async(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete)
+        dispatcher.on_async(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, self.forbid)
+        dispatcher.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_configs)
+        dispatcher.on(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.config)
+        dispatcher.on(RequestCode.QUERY_TOPICS_BY_CONSUMER, self.topics)
+        dispatcher.on(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.subscription)
+
+    async def update(self, connection: Connection, command: Command) -> Reply:
+        """Create or change one group."""
+        self._groups.update(read_body(command, decode_group_config))
+        await self._saved()
+        return Reply()
+
+    async def update_list(self, connection: Connection, command: Command) -> Reply:
+        """Create or change several groups, all or none."""
+        wanted = read_body(command, decode_group_configs)
+        names = [config.group_name for config in wanted]
+        if len(set(names)) != len(names):
+            raise InvalidParameter("a group is listed twice")
+        self._groups.check_all(wanted)
+        for config in wanted:
+            self._groups.update(config)
+        await self._saved()
+        return Reply()
+
+    async def delete(self, connection: Connection, command: Command) -> Reply:
+        """Delete a group, with its offsets if asked; success also if there is none."""
+        header = command.read(DeleteGroup)
+        self._groups.delete(header.group_name)
+        self._stats.forget_group(header.group_name)
+        if header.clean_offset:
+            self._offsets.forget_group(header.group_name)
+        logger.info(
+            "group deleted: group=%s offsets=%s peer=%s",
+            header.group_name,
+            header.clean_offset,
+            connection.peer_text,
+        )
+        await self._saved()
+        return Reply()
+
+    async def forbid(self, connection: Connection, command: Command) -> Reply:
+        """Forbid or allow a group to read a topic; without a wish, say how it is."""
+        header = command.read(ForbidGroup)
+        self._topics.require(header.topic)
+        self._groups.require(header.group)
+        if header.readable is not None:
+            self._groups.forbid_reading(header.group, header.topic, forbidden=not header.readable)
+            await self._saved()
+        readable = self._groups.may_read(header.group, header.topic)
+        return json_reply(GroupForbidden(group=header.group, readable=readable, topic=header.topic))
+
+    def all_configs(self, connection: Connection, command: Command) -> Reply:
+        """List every group with its configuration, as a slave wants it."""
+        return json_reply(encode_group_table(self._groups.body()))
+
+    def config(self, connection: Connection, command: Command) -> Reply:
+        """Return one group's configuration; an unknown group comes into being if it may."""
+        return json_reply(self._groups.require(command.read(GroupRequest).group))
+
+    def topics(self, connection: Connection, command: Command) -> Reply:
+        """List the topics in which a group has offsets."""
+        names = self._offsets.topics_of(command.read(GroupRequest).group)
+        return json_reply(TopicList(topic_list=names, broker_addr=self._broker_address))
+
+    def subscription(self, connection: Connection, command: Command) -> Reply:
+        """Return what the online members of a group want of a topic."""
+        header = command.read(QuerySubscription)
+        return json_reply(
+            GroupSubscription(
+                group=header.group,
+                topic=header.topic,
+                subscription_data=self._membership.subscription(header.group, header.topic),
+            )
+        )

@@ -1,0 +1,328 @@
+"""Requests about offsets: of queues, of consumer groups, and how far apart they are."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.query import ProgressQueries
+from rocketpost.broker.topic import QUEUE_COUNT_MAX, TopicTable
+from rocketpost.codec.bodies.offset import (
+    BrokerConsumeState,
+    TimeSpans,
+    encode_broker_consume_state,
+    encode_consume_state,
+    encode_correction,
+    encode_queue_offsets,
+)
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, QueryNotFound, SystemError_
+from rocketpost.codec.headers.offset import (
+    BrokerConsumeStats,
+    CloneOffset,
+    ConsumeStats,
+    ConsumeTimeSpan,
+    CorrectionOffset,
+    OffsetResponse,
+    QueryOffset,
+    QueueRequest,
+    ResetOffset,
+    SearchOffset,
+    TimestampResponse,
+    UpdateOffset,
+)
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.model.names import group_problem
+from rocketpost.model.route import MessageQueue
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import fields_reply, json_reply
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_LONG_MAX = 2**63 - 1
+
+
+class Queue(Protocol):
+    """A consume queue, as far as looking up offsets needs it."""
+
+    @property
+    def first(self) -> QueueOffset:
+        """The oldest offset that can be read."""
+        ...  # pragma: no cover
+
+    @property
+    def end(self) -> QueueOffset:
+        """One past the newest offset that can be read."""
+        ...  # pragma: no cover
+
+    @property
+    def next_offset(self) -> QueueOffset:
+        """The offset that the next message gets."""
+        ...  # pragma: no cover
+
+    def store_time(self, offset: int) -> int:
+        """Return when the message at ``offset`` was stored, -1 if there is none."""
+        ...  # pragma: no cover
+
+    def offset_at(self, timestamp_ms: int, *, upper: bool) -> QueueOffset:
+        """Return the offset at a time."""
+        ...  # pragma: no cover
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """Return position, size and tags code of a message."""
+        ...  # pragma: no cover
+
+
+class Store(Protocol):
+    """The store, as far as looking up offsets needs it."""
+
+    @property
+    def end_position(self) -> Position:
+        """One past the newest byte of the log."""
+        ...  # pragma: no cover
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue, if it was ever written."""
+        ...  # pragma: no cover
+
+
+class OffsetHandlers:
+    """Serves requests about offsets.
+
+    Args:
+        broker_name: Part of the name of every queue in an answer.
+        broker_address: Where this broker is reached; some answers say it.
+        memory_bytes: How much of the log's end counts as in memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        membership: Membership,
+        queries: ProgressQueries,
+        store: Store,
+        broker_name: str,
+        broker_address: str,
+        memory_bytes: int,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._membership = membership
+        self._queries = queries
+        self._store = store
+        self._broker_name = broker_name
+        self._broker_address = broker_address
+        self._memory_bytes = memory_bytes
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on(RequestCode.QUERY_CONSUMER_OFFSET, self.query)
+        dispatcher.on(RequestCode.UPDATE_CONSUMER_OFFSET, self.update)
+        dispatcher.on(RequestCode.GET_MAX_OFFSET, self.end)
+        dispatcher.on(RequestCode.GET_MIN_OFFSET, self.first)
+        dispatcher.on(RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest)
+        dispatcher.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search)
+        dispatcher.on(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
+        dispatcher.on(RequestCode.GET_CONSUME_STATS, self.progress)
+        dispatcher.on(RequestCode.GET_BROKER_CONSUME_STATS, self.broker_progress)
+        dispatcher.on(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_spans)
+        dispatcher.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
+        dispatcher.on(RequestCode.CLONE_GROUP_OFFSET, self.clone)
+        dispatcher.on(RequestCode.QUERY_CORRECTION_OFFSET, self.correction)
+
+    # A group's offsets.
+
+    def query(self, connection: Connection, command: Command) -> Reply:
+        """Return where a group goes on in a queue.
+
+        A group without an offset starts a young queue at 0, whatever its client would choose:
+        else messages sent while the first consumer was starting would never be consumed.
+        """
+        header = command.read(QueryOffset)
+        offset = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
+        if offset == NO_OFFSET:
+            if not header.set_zero_if_not_found or not self._is_young(header):
+                raise QueryNotFound(
+                    f"the group {header.consumer_group} has no offset in queue "
+                    f"{header.queue_id} of the topic {header.topic}"
+                )
+            offset = 0
+        return fields_reply(OffsetResponse(offset=offset))
+
+    def update(self, connection: Connection, command: Command) -> Reply:
+        """Set where a group goes on in a queue."""
+        header = command.read(UpdateOffset)
+        self._topics.require(header.topic)
+        self._groups.require(header.consumer_group)
+        if not 0 <= header.queue_id < QUEUE_COUNT_MAX:
+            raise InvalidParameter(f"queueId={header.queue_id} is not a queue")
+        if not 0 <= header.commit_offset <= _LONG_MAX:
+            raise InvalidParameter(f"commitOffset={header.commit_offset} is not an offset")
+        taken = self._offsets.commit(
+            header.topic, header.consumer_group, header.queue_id, header.commit_offset
+        )
+        return Reply(remark=None if taken else "offset has been reset, the commit is ignored")
+
+    def all_offsets(self, connection: Connection, command: Command) -> Reply:
+        """Return every group's offsets, as a slave wants them."""
+        return json_reply(self._offsets.body())
+
+    def reset(self, connection: Connection, command: Command) -> Reply:
+        """Set where a group goes on, by time or by offset; its consumers need not be online."""
+        header = command.read(ResetOffset)
+        config = self._topics.require(header.topic)
+        if self._groups.find(header.group) is None:
+            raise GroupNotExist(f"the group {header.group!r} does not exist on this broker")
+        if header.queue_id >= config.read_queue_nums:
+            raise InvalidParameter(
+                f"queueId={header.queue_id}: {header.topic} has {config.read_queue_nums} queues"
+            )
+        queue_ids = (
+            [header.queue_id] if header.queue_id >= 0 else list(range(config.read_queue_nums))
+        )
+        targets = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
+        for queue_id, offset in targets.items():
+            self._offsets.reset(header.topic, header.group, queue_id, offset)
+        logger.info(
+            "offsets reset: topic=%s group=%s peer=%s to=%s",
+            header.topic,
+            header.group,
+            connection.peer_text,
+            targets,
+        )
+        named = {
+            MessageQueue(self._broker_name, queue_id, header.topic): offset
+            for queue_id, offset in targets.items()
+        }
+        return json_reply(encode_queue_offsets(named))
+
+    def clone(self, connection: Connection, command: Command) -> Reply:
+        """Let a group go on where another is."""
+        header = command.read(CloneOffset)
+        if problem := group_problem(header.src_group):
+            raise InvalidParameter(problem)
+        self._groups.require(header.dest_group)
+        members = self._membership.consumer_group(header.src_group)
+        topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        for topic in topics:
+            known = self._topics.find(topic) is not None
+            wanted = header.offline or members is None or topic in members.subscriptions
+            if known and wanted:
+                self._offsets.clone(header.src_group, header.dest_group, topic)
+        return Reply()
+
+    def correction(self, connection: Connection, command: Command) -> Reply:
+        """Return, by queue, the lowest offset of all groups but some."""
+        header = command.read(CorrectionOffset)
+        left_out = {name.strip() for name in header.filter_groups.split(",")}
+        lowest: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in self._offsets.row(header.topic, group).items():
+                lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        compared = self._offsets.row(header.topic, header.compare_group)
+        for queue_id, offset in compared.items():
+            if lowest.get(queue_id, NO_OFFSET) > offset:
+                lowest[queue_id] = _LONG_MAX
+        return json_reply(encode_correction(lowest))
+
+    # A queue's offsets.
+
+    def end(self, connection: Connection, command: Command) -> Reply:
+        """Return the offset after the newest message of a queue."""
+        header = command.read(QueueRequest)
+        queue = self._store.queue(header.topic, header.queue_id)
+        offset = 0 if queue is None else queue.end if header.committed else queue.next_offset
+        return fields_reply(OffsetResponse(offset=offset))
+
+    def first(self, connection: Connection, command: Command) -> Reply:
+        """Return the offset of the oldest message of a queue."""
+        header = command.read(QueueRequest)
+        queue = self._store.queue(header.topic, header.queue_id)
+        return fields_reply(OffsetResponse(offset=0 if queue is None else queue.first))
+
+    def earliest(self, connection: Connection, command: Command) -> Reply:
+        """Return when the oldest message of a queue was stored."""
+        header = command.read(QueueRequest)
+        queue = self._store.queue(header.topic, header.queue_id)
+        timestamp = -1 if queue is None else queue.store_time(queue.first)
+        return fields_reply(TimestampResponse(timestamp=timestamp))
+
+    def search(self, connection: Connection, command: Command) -> Reply:
+        """Return the offset of a queue at a time."""
+        header = command.read(SearchOffset)
+        queue = self._store.queue(header.topic, header.queue_id)
+        offset = 0 if queue is None else queue.offset_at(header.timestamp, upper=header.upper)
+        return fields_reply(OffsetResponse(offset=offset))
+
+    # How far apart they are.
+
+    def progress(self, connection: Connection, command: Command) -> Reply:
+        """Return how far a group has come."""
+        header = command.read(ConsumeStats)
+        state = self._queries.consume_state(header.consumer_group, header.topics)
+        return json_reply(encode_consume_state(state))
+
+    def broker_progress(self, connection: Connection, command: Command) -> Reply:
+        """Return how far every group has come, in all topics or only in ordered ones."""
+        only_ordered = command.read(BrokerConsumeStats).is_order
+        groups = []
+        diff = in_flight = 0
+        for group in self._offsets.groups:
+            states = []
+            for topic in self._offsets.topics_of(group):
+                config = self._topics.find(topic)
+                if config is None or (only_ordered and not config.order):
+                    continue
+                state = self._queries.consume_state(group, [topic])
+                if state.queues:
+                    states.append(state)
+                for queue in state.queues.values():
+                    diff += max(0, queue.broker_offset - queue.consumer_offset)
+                    in_flight += queue.pull_offset - queue.consumer_offset
+            groups.append((group, states))
+        body = BrokerConsumeState(
+            broker_addr=self._broker_address,
+            groups=groups,
+            total_diff=diff,
+            total_inflight_diff=in_flight,
+        )
+        return json_reply(encode_broker_consume_state(body))
+
+    def time_spans(self, connection: Connection, command: Command) -> Reply:
+        """Return between which times a group has still to consume."""
+        header = command.read(ConsumeTimeSpan)
+        config = self._topics.require(header.topic)
+        return json_reply(TimeSpans(self._queries.time_spans(config, header.group)))
+
+    def _is_young(self, header: QueryOffset) -> bool:
+        queue = self._store.queue(header.topic, header.queue_id)
+        if queue is None or queue.first > 0:
+            return False
+        entry = queue.entry(0)
+        return entry is not None and self._store.end_position - entry[0] <= self._memory_bytes
+
+    def _target(self, header: ResetOffset, queue_id: int) -> int:
+        queue = self._store.queue(header.topic, queue_id)
+        first, end = (0, 0) if queue is None else (queue.first, queue.end)
+        wanted = header.offset
+        if header.queue_id >= 0 and wanted is not None and wanted != NO_OFFSET:
+            if not first <= wanted <= end + 1:
+                raise SystemError_(
+                    f"offset {wanted} is outside queue {queue_id} of {header.topic}, "
+                    f"which has {first} to {end}"
+                )
+            return wanted
+        if queue is None or header.timestamp < 0:
+            return end
+        return queue.offset_at(header.timestamp, upper=False)

@@ -1,0 +1,184 @@
+"""Look-ups of single messages: by place, by key, and what a queue's entries say.
+
+Records go out as views of the log, without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import InvalidParameter, QueryNotFound, SystemError_
+from rocketpost.codec.headers.admin import QueryQueue
+from rocketpost.codec.headers.message import QueryMessage, QueryResponse, ViewMessage
+from rocketpost.codec.record import Record
+from rocketpost.model.group import Subscription
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import BODY_BYTES_MAX, json_reply
+from rocketpost.transport.connection import Buffer, Connection
+
+MESSAGE_COUNT_MAX: Final = 64
+UNIQUE_COUNT_MAX: Final = 32
+ENTRY_COUNT_MAX: Final = 10_000
+_KEY_LENGTH_MAX: Final = 32_767
+
+
+class Queue(Protocol):
+    """A consume queue, as far as showing its entries needs it."""
+
+    @property
+    def first(self) -> QueueOffset:
+        """The oldest offset that can be read."""
+        ...  # pragma: no cover
+
+    @property
+    def end(self) -> QueueOffset:
+        """One past the newest offset that can be read."""
+        ...  # pragma: no cover
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """Return position, size and tags code of a message."""
+        ...  # pragma: no cover
+
+
+class Store(Protocol):
+    """The store, as far as look-ups need it."""
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue, if it was ever written."""
+        ...  # pragma: no cover
+
+    def record_at(self, position: int) -> Record | None:
+        """Return the record at ``position``."""
+        ...  # pragma: no cover
+
+    def view(self, position: int, size: int) -> memoryview | None:
+        """Return bytes of the log."""
+        ...  # pragma: no cover
+
+    def find(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[Position]:
+        """Return where messages with a key lie, newest first."""
+        ...  # pragma: no cover
+
+
+class QueryHandlers:
+    """Serves look-ups of messages.
+
+    Args:
+        index_state: Returns the time and position that the key index has come to.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        membership: Membership,
+        index_state: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._membership = membership
+        self._index_state = index_state
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on(RequestCode.VIEW_MESSAGE_BY_ID, self.view)
+        dispatcher.on(RequestCode.QUERY_MESSAGE, self.by_key)
+        dispatcher.on(RequestCode.QUERY_CONSUME_QUEUE, self.queue_entries)
+
+    def view(self, connection: Connection, command: Command) -> Reply:
+        """Return the message at a position of the log."""
+        position = command.read(ViewMessage).offset
+        body = self._record(position)[1] if position >= 0 else None
+        if body is None:
+            raise SystemError_(f"there is no message at {position} in the commit log")
+        return Reply(body=[body])
+
+    def by_key(self, connection: Connection, command: Command) -> Reply:
+        """Return the messages with a key, newest first."""
+        header = command.read(QueryMessage)
+        if not header.key or len(header.key) > _KEY_LENGTH_MAX:
+            raise InvalidParameter("key must be a word")
+        unique = (header.unique_key_query or "").lower() == "true"
+        count = UNIQUE_COUNT_MAX if unique else min(max(header.max_num, 0), MESSAGE_COUNT_MAX)
+        positions = self._store.find(
+            header.topic,
+            header.key,
+            count_max=count,
+            begin_ms=max(header.begin_timestamp, 0),
+            end_ms=header.end_timestamp,
+        )
+        body: list[Buffer] = []
+        room = BODY_BYTES_MAX
+        for position in positions:
+            topic, view = self._record(position)
+            # The index knows hashes only: another topic's message may have the same.
+            if view is None or topic != header.topic:
+                continue
+            room -= len(view)
+            if room < 0:
+                break
+            body.append(view)
+        if not body:
+            raise QueryNotFound(f"no message of {header.topic} with the key {header.key!r}")
+        store_ms, position_end = self._index_state()
+        fields = to_fields(
+            QueryResponse(
+                index_last_update_timestamp=store_ms, index_last_update_phyoffset=position_end
+            )
+        )
+        return Reply(body=body, fields=fields)
+
+    def queue_entries(self, connection: Connection, command: Command) -> Reply:
+        """Show entries of a consume queue, and which a group's filter lets through."""
+        header = command.read(QueryQueue)
+        self._topics.require(header.topic)
+        queue = self._store.queue(header.topic, header.queue_id)
+        if queue is None:
+            raise SystemError_(f"{header.topic} has no message in queue {header.queue_id}")
+        if not 0 < header.count <= ENTRY_COUNT_MAX:
+            raise InvalidParameter(f"count={header.count} must be 1 to {ENTRY_COUNT_MAX}")
+        start = header.index if header.index >= 0 else queue.end + header.index
+        start = max(start, queue.first)
+        subscription = None
+        if header.consumer_group:
+            subscription = self._membership.subscription(header.consumer_group, header.topic)
+        entries = [
+            QueueEntry(
+                physic_offset=entry[0],
+                physic_size=entry[1],
+                tags_code=entry[2],
+                eval=_lets_through(subscription, entry[2]),
+            )
+            for offset in range(start, min(start + header.count, queue.end))
+            if (entry := queue.entry(offset)) is not None
+        ]
+        return json_reply(
+            QueueEntries(
+                max_queue_index=queue.end,
+                min_queue_index=queue.first,
+                queue_data=entries,
+                subscription_data=subscription,
+            )
+        )
+
+    def _record(self, position: int) -> tuple[str, memoryview | None]:
+        record = self._store.record_at(position)
+        if record is None:
+            return "", None
+        return record.topic, self._store.view(position, record.size)
+
+
+def _lets_through(subscription: Subscription | None, tags_code: int) -> bool:
+    if subscription is None or subscription.takes_all:
+        return True
+    return tags_code in (subscription.code_set or ())

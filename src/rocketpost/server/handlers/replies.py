@@ -1,0 +1,49 @@
+"""What handlers have in common: bodies in, replies out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import InvalidParameter, SystemError_
+from rocketpost.codec.frames import FRAME_BYTES_MAX
+from rocketpost.codec.lenient_json import encode
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.server.dispatch import Reply
+
+T = TypeVar("T")
+
+BODY_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
+"""What is left of a frame after the largest header we write."""
+
+
+def read_body(command: Command, decode: Callable[[bytes], T]) -> T:
+    """Decode a request's body.
+
+    Raises:
+        InvalidParameter: It is not what it should be.
+    """
+    try:
+        return decode(command.body)
+    except RemoteProtocolError as error:
+        raise InvalidParameter(str(error)) from None
+
+
+def json_reply(body: object, *, fields: Mapping[str, str] | None = None) -> Reply:
+    """Return success with a JSON body; bytes are JSON text already.
+
+    Raises:
+        SystemError_: The answer does not fit into a frame.
+    """
+    data = body if isinstance(body, bytes) else encode(body)
+    if len(data) > BODY_BYTES_MAX:
+        raise SystemError_(
+            f"the answer has {len(data)} bytes, more than fit into one frame; ask for less"
+        )
+    return Reply(body=data, fields=fields)
+
+
+def fields_reply(header: object) -> Reply:
+    """Return success with header fields and no body."""
+    return Reply(fields=to_fields(header))

@@ -1,0 +1,154 @@
+"""Requests about topics: create, change, delete, list, describe."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from rocketpost.broker.attributes import parse_changes
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.query import ProgressQueries, queue_number_warning
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable, Updated
+from rocketpost.codec.bodies.group import GroupNames
+from rocketpost.codec.bodies.topic import (
+    TopicList,
+    decode_topic_configs,
+    encode_topic_state,
+    encode_topic_table,
+)
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import InvalidParameter
+from rocketpost.codec.headers.topic import CreateTopic, TopicRequest
+from rocketpost.model.topic import TopicConfig
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class Dropped(Protocol):
+    """Queues that are gone, but not yet from the disk."""
+
+    def finish_blocking(self) -> None:
+        """Make the deletion durable."""
+        ...  # pragma: no cover
+
+
+class Store(Protocol):
+    """The store, as far as deleting a topic needs it."""
+
+    def drop_queues(self, topic: str) -> Dropped:
+        """Forget the queues of a topic."""
+        ...  # pragma: no cover
+
+
+class TopicHandlers:
+    """Serves requests about topics.
+
+    Args:
+        saved: Returns once the tables are on disk; no change is acknowledged before.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        queries: ProgressQueries,
+        store: Store,
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._queries = queries
+        self._store = store
+        self._saved = saved
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update)
+        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_list)
+        dispatcher.on_async(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete)
+        dispatcher.on(RequestCode.GET_ALL_TOPIC_CONFIG, self.all_configs)
+        dispatcher.on(RequestCode.GET_TOPIC_CONFIG, self.config)
+        dispatcher.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
+        dispatcher.on(RequestCode.GET_TOPIC_STATS_INFO, self.state)
+        dispatcher.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.readers)
+
+    async def update(self, connection: Connection, command: Command) -> Reply:
+        """Create or change one topic."""
+        header = command.read(CreateTopic)
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag,
+            order=header.order,
+            attributes=parse_changes(header.attributes),
+        )
+        warning = self._warning(self._topics.update(wanted))
+        await self._saved()
+        return Reply(remark=warning)
+
+    async def update_list(self, connection: Connection, command: Command) -> Reply:
+        """Create or change several topics, all or none."""
+        wanted = read_body(command, decode_topic_configs)
+        names = [config.topic_name for config in wanted]
+        if len(set(names)) != len(names):
+            raise InvalidParameter("a topic is listed twice")
+        self._topics.check_all(wanted)
+        warnings = [self._warning(self._topics.update(config)) for config in wanted]
+        await self._saved()
+        return Reply(remark="; ".join(filter(None, warnings)) or None)
+
+    async def delete(self, connection: Connection, command: Command) -> Reply:
+        """Delete a topic with its queues and offsets; success also if there is none."""
+        topic = command.read(TopicRequest).topic
+        self._topics.check_name(topic)
+        dropped = self._store.drop_queues(topic)
+        self._topics.delete(topic)
+        self._offsets.forget_topic(topic)
+        self._stats.forget_topic(topic)
+        logger.info("topic deleted: topic=%s peer=%s", topic, connection.peer_text)
+        await asyncio.to_thread(dropped.finish_blocking)
+        await self._saved()
+        return Reply()
+
+    def all_configs(self, connection: Connection, command: Command) -> Reply:
+        """List every topic with its configuration, as a slave wants it."""
+        return json_reply(encode_topic_table(self._topics.body()))
+
+    def config(self, connection: Connection, command: Command) -> Reply:
+        """Return one topic's configuration."""
+        return json_reply(self._topics.require(command.read(TopicRequest).topic))
+
+    def system_topics(self, connection: Connection, command: Command) -> Reply:
+        """List the topics that the system keeps for itself."""
+        return json_reply(TopicList(topic_list=sorted(self._topics.system_topics)))
+
+    def state(self, connection: Connection, command: Command) -> Reply:
+        """Return where the queues of a topic begin and end."""
+        config = self._topics.require(command.read(TopicRequest).topic)
+        return json_reply(encode_topic_state(self._queries.topic_state(config)))
+
+    def readers(self, connection: Connection, command: Command) -> Reply:
+        """List the groups that read a topic."""
+        return json_reply(GroupNames(self._queries.readers(command.read(TopicRequest).topic)))
+
+    def _warning(self, updated: Updated) -> str | None:
+        before, after = updated
+        gone = range(after.read_queue_nums, before.read_queue_nums if before else 0)
+        behind = self._queries.behind(after.topic_name, gone)
+        warning = queue_number_warning(before, after, behind)
+        if warning is not None:
+            logger.warning("topic changed: topic=%s warning=%s", after.topic_name, warning)
+        return warning

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rocketpost.codec.bodies.topic import TopicQueueState, decode_topic_state, encode_topic_configs
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.topic import TopicConfig
+
+from .fakes import FakeQueue, json_of
+from .world import World
+
+
+def create(topic: str = "Orders", **changes: str) -> dict[str, str]:
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    } | changes
+
+
+async def test_a_topic_is_acknowledged_when_it_is_on_disk(world: World) -> None:
+    fields = create(attributes="+message.type=FIFO")
+    response = await world.call(Code.UPDATE_AND_CREATE_TOPIC, fields)
+    assert (response.code, response.remark) == (0, None)
+    assert world.saves.count == 1
+    config = world.topics.require("Orders")
+    assert (config.read_queue_nums, config.attributes) == (4, {"message.type": "FIFO"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"topic": "../../etc/passwd"}, ResponseCode.INVALID_PARAMETER),
+        ({"topic": ""}, ResponseCode.INVALID_PARAMETER),
+        ({"topic": "SELF_TEST_TOPIC"}, ResponseCode.INVALID_PARAMETER),
+        ({"readQueueNums": "many"}, ResponseCode.INVALID_PARAMETER),
+        ({"readQueueNums": "0"}, ResponseCode.INVALID_PARAMETER),
+        ({"writeQueueNums": "999999999999"}, ResponseCode.INVALID_PARAMETER),
+        ({"perm": "64"}, ResponseCode.INVALID_PARAMETER),
+        ({"attributes": "+nonsense=1"}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_hostile_topics_change_nothing(
+    world: World, changes: dict[str, str], code: int
+) -> None:
+    before = dict(world.topics.configs)
+    response = await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(**changes))
+    assert response.code == code
+    assert response.remark
+    assert world.topics.configs == before
+    assert world.saves.count == 0
+
+
+async def test_shrinking_in_order_is_silent_and_out_of_order_is_warned(world: World) -> None:
+    await world.call(Code.UPDATE_AND_CREATE_TOPIC, create())
+    world.store.table["Orders", 3] = FakeQueue("Orders", [1, 2, 3])
+    world.offsets.commit("Orders", "G", 3, 1)
+    lower = await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2"))
+    assert lower.remark is None
+    early = await world.call(
+        Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2", readQueueNums="2")
+    )
+    assert early.code == 0
+    assert "queues 3 still hold up to 2 messages that G did not consume" in (early.remark or "")
+    await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2"))
+    world.offsets.commit("Orders", "G", 3, 3)
+    drained = await world.call(
+        Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2", readQueueNums="2")
+    )
+    assert (drained.code, drained.remark) == (0, None)
+
+
+async def test_more_write_than_read_queues_are_warned(world: World) -> None:
+    response = await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="6"))
+    assert "queues 4 to 5 take messages that no consumer is given" in (response.remark or "")
+
+
+async def test_a_list_of_topics_is_made_whole_or_not_at_all(world: World) -> None:
+    good = [TopicConfig(topic_name="A", write_queue_nums=20), TopicConfig(topic_name="B")]
+    response = await world.call(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=encode_topic_configs(good))
+    assert response.code == 0
+    assert "queues 16 to 19" in (response.remark or "")
+    for bad in (
+        encode_topic_configs([TopicConfig(topic_name="C"), TopicConfig(topic_name="no.dots")]),
+        encode_topic_configs([TopicConfig(topic_name="C"), TopicConfig(topic_name="C")]),
+        b"[",
+    ):
+        response = await world.call(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=bad)
+        assert response.code == ResponseCode.INVALID_PARAMETER
+    assert world.topics.find("A")
+    assert world.topics.find("B")
+    assert not world.topics.find("C")
+
+
+async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
+    world.add_topic("T")
+    world.store.table["T", 0] = FakeQueue("T", [1])
+    world.offsets.commit("T", "G", 0, 1)
+    world.stats.got("T", "G", 1, 1)
+    for _ in range(2):  # the second time there is nothing left, which is as good
+        response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert response.code == 0
+    assert world.topics.find("T") is None
+    assert world.store.queue("T", 0) is None
+    assert world.store.dropped == ["T", "T"]
+    assert world.offsets.groups_of("T") == []
+    assert world.stats.item("GROUP_GET_NUMS", "T@G") is None
+    assert world.saves.count == 2
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "../x", "rmq_sys_wheel_timer", ""])
+async def test_what_must_not_be_deleted_stays(world: World, topic: str) -> None:
+    response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    assert response.code == ResponseCode.INVALID_PARAMETER
+    assert world.store.dropped == []
+
+
+async def test_configurations_are_shown(world: World) -> None:
+    world.add_topic("T", 2)
+    one = json_of(await world.call(Code.GET_TOPIC_CONFIG, {"topic": "T"}))
+    assert one == msgspec.to_builtins(world.topics.require("T"))
+    missing = await world.call(Code.GET_TOPIC_CONFIG, {"topic": "U"})
+    assert missing.code == ResponseCode.TOPIC_NOT_EXIST
+    table = json_of(await world.call(Code.GET_ALL_TOPIC_CONFIG))
+    assert isinstance(table, dict)
+    assert table["topicConfigTable"]["T"] == one
+    assert table["topicQueueMappingDetailMap"] == {}
+    system = json_of(await world.call(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    assert isinstance(system, dict)
+    assert {"TBW102", "DefaultCluster", "broker-a", "BenchmarkTest"} <= set(system["topicList"])
+    assert "T" not in system["topicList"]
+
+
+async def test_the_state_of_a_topic(world: World) -> None:
+    world.add_topic("T", 2)
+    world.store.table["T", 1] = FakeQueue("T", [100, 200], first=5)
+    response = await world.call(Code.GET_TOPIC_STATS_INFO, {"topic": "T"})
+    assert decode_topic_state(response.body).queues == {
+        MessageQueue("broker-a", 0, "T"): TopicQueueState(),
+        MessageQueue("broker-a", 1, "T"): TopicQueueState(
+            min_offset=5, max_offset=7, last_update_timestamp=200
+        ),
+    }
+    missing = await world.call(Code.GET_TOPIC_STATS_INFO, {"topic": "U"})
+    assert missing.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_readers_of_a_topic(world: World) -> None:
+    world.offsets.commit("T", "G", 0, 1)
+    response = await world.call(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+    assert response.body == b'{"groupList":["G"]}'

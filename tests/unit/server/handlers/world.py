@@ -1,0 +1,148 @@
+"""A broker's tables and handlers without sockets, files or time of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.query import ProgressQueries
+from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.errors import ConfigError
+from rocketpost.model.topic import TopicConfig
+from rocketpost.server.handlers.admin import AdminHandlers
+from rocketpost.server.handlers.client import ClientHandlers
+from rocketpost.server.handlers.group import GroupHandlers
+from rocketpost.server.handlers.offset import OffsetHandlers
+from rocketpost.server.handlers.query import QueryHandlers
+from rocketpost.server.handlers.topic import TopicHandlers
+from rocketpost.server.live_config import LiveConfig
+from rocketpost.settings import option
+from rocketpost.testing.clock import FakeClock
+
+from .fakes import Caller, FakeStore, Saves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleConfig:
+    """Settings as a broker has them: some may change, paths never."""
+
+    permission: int = option("brokerPermission", 6, mutable=True)
+    trace_on: bool = option("traceOn", True, mutable=True)
+    root: str = option("storePathRootDir", "/data")
+    name_servers: str = option("namesrvAddr", "")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.permission <= 7:
+            raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
+
+
+class World:
+    """Everything that handlers of a broker work with."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = FakeStore()
+        self.saves = Saves()
+        self.cleaned = 0
+        self.notifies = True
+        self.topics = TopicTable(clock=clock, cluster_name="DefaultCluster", broker_name="broker-a")
+        self.topics.add_builtin()
+        self.groups = GroupTable(clock=clock)
+        self.offsets = OffsetTable(clock=clock)
+        self.membership = Membership(clock=clock)
+        self.locks = QueueLocks(clock=clock)
+        self.stats = BrokerStats(clock=clock)
+        self.config = LiveConfig(SampleConfig(), clock=clock, from_file={"traceOn": "true"})
+        self.queries = ProgressQueries(
+            clock=clock,
+            broker_name="broker-a",
+            queues=self.store,
+            topics=self.topics,
+            offsets=self.offsets,
+            membership=self.membership,
+            stats=self.stats,
+        )
+        self.clients = ClientHandlers(
+            membership=self.membership,
+            groups=self.groups,
+            topics=self.topics,
+            locks=self.locks,
+            records=self.store,
+            broker_name="broker-a",
+            notifies=lambda: self.notifies,
+        )
+        self.call = Caller(
+            self.clients, self._topics(), self._groups(), self._offsets(), self._rest(),
+            self._admin(),
+        )  # fmt: skip
+
+    def add_topic(self, name: str = "T", queues: int = 2, **fields: object) -> TopicConfig:
+        config = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            **fields,  # type: ignore[arg-type]
+        )
+        return self.topics.update(config).after
+
+    def _topics(self) -> TopicHandlers:
+        return TopicHandlers(
+            topics=self.topics,
+            offsets=self.offsets,
+            stats=self.stats,
+            queries=self.queries,
+            store=self.store,
+            saved=self.saves,
+        )
+
+    def _groups(self) -> GroupHandlers:
+        return GroupHandlers(
+            groups=self.groups,
+            topics=self.topics,
+            offsets=self.offsets,
+            membership=self.membership,
+            stats=self.stats,
+            broker_address="10.0.0.1:10911",
+            saved=self.saves,
+        )
+
+    def _offsets(self) -> OffsetHandlers:
+        return OffsetHandlers(
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            membership=self.membership,
+            queries=self.queries,
+            store=self.store,
+            broker_name="broker-a",
+            broker_address="10.0.0.1:10911",
+            memory_bytes=5000,
+        )
+
+    def _rest(self) -> QueryHandlers:
+        return QueryHandlers(
+            store=self.store,
+            topics=self.topics,
+            membership=self.membership,
+            index_state=lambda: (123, 456),
+        )
+
+    def _admin(self) -> AdminHandlers:
+        async def clean() -> None:
+            self.cleaned += 1
+
+        return AdminHandlers(
+            clock=self.clock,
+            config=self.config,
+            topics=self.topics,
+            stats=self.stats,
+            store=self.store,
+            commit_log_path=".",
+            clean=clean,
+            saved=self.saves,
+            extra=lambda: {"heldPulls": "3"},
+        )
