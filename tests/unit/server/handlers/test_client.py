@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rocketpost.broker.membership import EXPIRY_MS
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.record import message_id, pack_host
+from rocketpost.errors import ConnectionLost
+
+from .fakes import NOTIFY, TIMED_OUT, FakeConnection, json_of
+from .world import World
+
+
+def heartbeat(
+    client_id: str = "id-1",
+    *,
+    group: str = "G",
+    producer: str = "P",
+    topics: tuple[str, ...] = ("T",),
+    **members: object,
+) -> bytes:
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": members.pop("model", "CLUSTERING"),
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [
+            {"topic": topic, "subString": "*", "subVersion": 1} for topic in topics
+        ],
+        "unitMode": False,
+    }
+    body = {
+        "clientID": client_id,
+        "consumerDataSet": [consumer],
+        "producerDataSet": [{"groupName": producer}],
+    }
+    return msgspec.json.encode(body | members)
+
+
+def told(connection: FakeConnection) -> int:
+    """Return how often the connection was told that a group changed, and forget it."""
+    assert all(
+        code == NOTIFY and fields == {"consumerGroup": "G"} for code, fields in connection.oneways
+    )
+    count = len(connection.oneways)
+    connection.oneways.clear()
+    return count
+
+
+async def join(
+    world: World, connection: FakeConnection, body: bytes, version: int = 479
+) -> Command:
+    return await world.call(Code.HEART_BEAT, body=body, connection=connection, version=version)
+
+
+async def test_the_first_heartbeat_makes_group_and_retry_topic(world: World) -> None:
+    response = await join(world, FakeConnection(), heartbeat())
+    assert response.code == 0
+    assert response.fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    assert world.groups.find("G") is not None
+    retry = world.topics.require("%RETRY%G")
+    assert (retry.write_queue_nums, retry.perm) == (1, 6)
+
+
+async def test_every_member_is_told_of_a_change_once(world: World) -> None:
+    first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
+    await join(world, first, heartbeat("id-1"))
+    assert told(first) == 1
+    await join(world, first, heartbeat("id-1"))
+    assert told(first) == 0
+    await join(world, second, heartbeat("id-2"))
+    assert (told(first), told(second)) == (1, 1)
+    world.clients.connection_lost(second)  # type: ignore[arg-type]
+    assert (told(first), told(second)) == (1, 0)
+
+
+async def test_nobody_is_told_when_that_is_off(world: World) -> None:
+    first = FakeConnection()
+    await join(world, first, heartbeat("id-1", model="BROADCASTING"))
+    assert told(first) == 0
+    world.notifies = False
+    await join(world, first, heartbeat("id-1", model="CLUSTERING", topics=("T", "U")))
+    assert told(first) == 0
+    world.notifies = True
+    config = world.groups.require("G")
+    world.groups.update(msgspec.structs.replace(config, notify_consumer_ids_changed_enable=False))
+    await join(world, first, heartbeat("id-1"))
+    assert told(first) == 0
+
+
+async def test_a_closed_connection_is_not_told(world: World) -> None:
+    first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
+    await join(world, first, heartbeat("id-1"))
+    told(first)
+    first.is_open = False
+    await join(world, second, heartbeat("id-2"))
+    assert (told(first), told(second)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[1]", heartbeat(""), heartbeat(" "), heartbeat("x" * 1025)],
+)
+async def test_hostile_heartbeats_change_nothing(world: World, body: bytes) -> None:
+    response = await join(world, FakeConnection(), body)
+    assert response.code == ResponseCode.INVALID_PARAMETER
+    assert not world.membership.consumers
+    assert not world.membership.producers
+    assert not world.groups.configs
+
+
+async def test_groups_with_illegal_names_are_skipped(world: World) -> None:
+    response = await join(world, FakeConnection(), heartbeat(group="../G", producer="a b"))
+    assert response.code == 0
+    assert not world.membership.consumers
+    assert not world.membership.producers
+    assert world.topics.find("%RETRY%../G") is None
+
+
+async def test_fingerprints_save_subscriptions(world: World) -> None:
+    connection = FakeConnection()
+    full = heartbeat(heartbeatFingerprint=7)
+    short = heartbeat(topics=(), heartbeatFingerprint=7, withoutSub=True)
+    assert (await join(world, connection, short)).fields["IS_SUB_CHANGE"] == "true"
+    assert (await join(world, connection, full)).fields["IS_SUB_CHANGE"] == "false"
+    assert (await join(world, connection, short)).fields["IS_SUB_CHANGE"] == "false"
+    assert world.membership.subscription("G", "T") is not None
+
+
+async def test_a_client_takes_its_leave(world: World) -> None:
+    first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
+    await join(world, first, heartbeat("id-1"))
+    await join(world, second, heartbeat("id-2"))
+    told(first), told(second)
+    fields = {"clientID": "id-1", "producerGroup": "", "consumerGroup": "G"}
+    assert (await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)).code == 0
+    assert (told(first), told(second)) == (0, 1)
+    fields = {"clientID": "id-1", "producerGroup": "P"}
+    await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)
+    assert list(world.membership.producers["P"]) == [second]
+
+
+async def test_silent_clients_are_closed_and_the_rest_is_told(world: World) -> None:
+    first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
+    await join(world, first, heartbeat("id-1"))
+    world.clock.advance(EXPIRY_MS)
+    await join(world, second, heartbeat("id-2"))
+    told(first), told(second)
+    world.clock.advance(1)
+    world.clients.expire()
+    assert not first.is_open
+    assert second.is_open
+    assert (told(first), told(second)) == (0, 1)
+
+
+async def test_members_are_listed(world: World) -> None:
+    fields = {"consumerGroup": "G"}
+    assert (await world.call(Code.GET_CONSUMER_LIST_BY_GROUP, fields)).code == 1
+    offline = await world.call(Code.GET_CONSUMER_CONNECTION_LIST, fields)
+    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+    await join(world, FakeConnection("10.0.0.4:1"), heartbeat("id-2"))
+    await join(world, FakeConnection("10.0.0.3:1"), heartbeat("id-1"))
+    ids = await world.call(Code.GET_CONSUMER_LIST_BY_GROUP, fields)
+    assert ids.body == b'{"consumerIdList":["id-1","id-2"]}'
+    body = json_of(await world.call(Code.GET_CONSUMER_CONNECTION_LIST, fields))
+    assert isinstance(body, dict)
+    assert body["connectionSet"][0] == {
+        "clientAddr": "10.0.0.4:1",
+        "clientId": "id-2",
+        "language": "JAVA",
+        "version": 479,
+    }
+    assert body["messageModel"] == "CLUSTERING"
+    assert list(body["subscriptionTable"]) == ["T"]
+
+
+async def test_producers_are_listed(world: World) -> None:
+    fields = {"producerGroup": "P"}
+    assert (await world.call(Code.GET_PRODUCER_CONNECTION_LIST, fields)).code == 1
+    await join(world, FakeConnection("10.0.0.3:1"), heartbeat("id-1"))
+    one = json_of(await world.call(Code.GET_PRODUCER_CONNECTION_LIST, fields))
+    assert isinstance(one, dict)
+    assert [each["clientId"] for each in one["connectionSet"]] == ["id-1"]
+    everyone = json_of(await world.call(Code.GET_ALL_PRODUCER_INFO))
+    assert isinstance(everyone, dict)
+    assert everyone["data"]["P"][0]["remoteIP"] == "10.0.0.3"
+
+
+async def test_a_tag_subscription_can_be_served_and_sql_cannot(world: World) -> None:
+    subscription = {"topic": "T", "subString": "A"}
+    body = {"clientId": "id", "group": "G", "subscriptionData": subscription}
+    response = await world.call(Code.CHECK_CLIENT_CONFIG, body=msgspec.json.encode(body))
+    assert response.code == 0
+    subscription["expressionType"] = "SQL92"
+    response = await world.call(Code.CHECK_CLIENT_CONFIG, body=msgspec.json.encode(body))
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert "enablePropertyFilter" in (response.remark or "")
+
+
+def locking(client_id: str, *queues: tuple[str, int], group: str = "G") -> bytes:
+    return msgspec.json.encode(
+        {
+            "clientId": client_id,
+            "consumerGroup": group,
+            "mqSet": [
+                {"brokerName": "broker-a", "queueId": queue_id, "topic": topic}
+                for topic, queue_id in queues
+            ],
+        }
+    )
+
+
+async def test_locks_are_for_queues_that_exist(world: World) -> None:
+    world.add_topic("T", 2)
+    body = locking("a", ("T", 0), ("T", 2), ("T", -1), ("U", 0))
+    held = json_of(await world.call(Code.LOCK_BATCH_MQ, body=body))
+    assert held == {"lockOKMQSet": [{"brokerName": "broker-a", "queueId": 0, "topic": "T"}]}
+    other = json_of(await world.call(Code.LOCK_BATCH_MQ, body=locking("b", ("T", 0))))
+    assert other == {"lockOKMQSet": []}
+    freed = await world.call(Code.UNLOCK_BATCH_MQ, body=locking("a", ("T", 0)))
+    assert (freed.code, freed.body) == (0, b"")
+    mine = json_of(await world.call(Code.LOCK_BATCH_MQ, body=locking("b", ("T", 0))))
+    assert mine == held
+    for bad in (b"", locking("a", group="no good")):
+        response = await world.call(Code.LOCK_BATCH_MQ, body=bad)
+        assert response.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_questions_are_passed_on_to_a_client(world: World) -> None:
+    client = FakeConnection()
+    await join(world, client, heartbeat("id-1"))
+    client.client_answer = Command(0, fields={"a": "b"}, body=b"{{}:1}", remark="fine")
+    fields = {"consumerGroup": "G", "clientId": "id-1", "jstackEnable": "true"}
+    response = await world.call(Code.GET_CONSUMER_RUNNING_INFO, fields)
+    assert (response.code, response.fields, response.body) == (0, {"a": "b"}, b"{{}:1}")
+    assert response.remark == "fine"
+    assert client.requests == [(Code.GET_CONSUMER_RUNNING_INFO, fields, b"")]
+
+
+async def test_clients_that_cannot_be_asked(world: World) -> None:
+    fields = {"consumerGroup": "G", "clientId": "id-1"}
+    code = Code.GET_CONSUMER_RUNNING_INFO
+    assert (await world.call(code, fields)).code == ResponseCode.SYSTEM_ERROR
+    client = FakeConnection()
+    await join(world, client, heartbeat("id-1"))
+    client.client_answer = TIMED_OUT
+    assert (await world.call(code, fields)).code == ResponseCode.CONSUME_MSG_TIMEOUT
+    client.client_answer = ConnectionLost("gone")
+    assert (await world.call(code, fields)).code == ResponseCode.SYSTEM_ERROR
+    old = FakeConnection()
+    await join(world, old, heartbeat("id-old"), version=61)
+    refused = await world.call(code, fields | {"clientId": "id-old"})
+    assert (refused.code, old.requests) == (ResponseCode.SYSTEM_ERROR, [])
+
+
+async def test_a_stored_message_is_consumed_by_a_chosen_client(world: World) -> None:
+    client = FakeConnection()
+    await join(world, client, heartbeat("id-1"))
+    world.add_topic("T", topic_sys_flag=1)
+    record = world.store.put_record(1000, topic="T")
+    identity = message_id(pack_host("10.0.0.1", 10911), 1000)
+    fields = {"consumerGroup": "G", "clientId": "id-1", "msgId": identity}
+    response = await world.call(Code.CONSUME_MESSAGE_DIRECTLY, fields)
+    assert response.body == b'{"from":"client"}'
+    ((code, sent, body),) = client.requests
+    assert (code, body) == (Code.CONSUME_MESSAGE_DIRECTLY, record)
+    assert sent == fields | {
+        "brokerName": "broker-a",
+        "topic": "T",
+        "topicSysFlag": "1",
+        "groupSysFlag": "0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("identity", "code"),
+    [
+        ("nonsense", ResponseCode.INVALID_PARAMETER),
+        (message_id(pack_host("10.0.0.1", 10911), 7), ResponseCode.SYSTEM_ERROR),
+        ("0A00000100002A9FFFFFFFFFFFFFFFFF", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_a_message_that_is_not_there_is_not_passed_on(
+    world: World, identity: str, code: int
+) -> None:
+    client = FakeConnection()
+    await join(world, client, heartbeat("id-1"))
+    fields = {"consumerGroup": "G", "clientId": "id-1", "msgId": identity}
+    response = await world.call(Code.CONSUME_MESSAGE_DIRECTLY, fields)
+    assert response.code == code
+    assert client.requests == []

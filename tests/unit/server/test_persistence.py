@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from rocketpost.errors import StoreError
+from rocketpost.server.persistence import Persistence, Saved
+
+HOUR_S = 3600.0
+
+
+class FakeTable:
+    def __init__(self) -> None:
+        self.revision = 0
+
+    def change(self) -> None:
+        self.revision += 1
+
+    def to_json(self) -> bytes:
+        return b"%d" % self.revision
+
+
+class FakeFile:
+    def __init__(self) -> None:
+        self.saved: list[bytes] = []
+        self.error: Exception | None = None
+        self.hold: threading.Event | None = None
+
+    def save_blocking(self, data: bytes) -> None:
+        if self.hold is not None:
+            assert self.hold.wait(2)
+        if self.error is not None:
+            raise self.error
+        self.saved.append(data)
+
+
+async def until(file: FakeFile, count: int) -> None:
+    async with asyncio.timeout(2):
+        while len(file.saved) < count:
+            await asyncio.sleep(0)
+
+
+async def test_only_what_changed_is_saved() -> None:
+    table, file = FakeTable(), FakeFile()
+    persistence = Persistence([Saved(table, file)], interval_s=HOUR_S)
+    await persistence.save()
+    await persistence.save()
+    table.change()
+    await persistence.close()
+    assert file.saved == [b"0", b"1"]
+
+
+async def test_urgent_tables_do_not_wait_for_the_round() -> None:
+    table, offsets, file, slow = FakeTable(), FakeTable(), FakeFile(), FakeFile()
+    persistence = Persistence(
+        [Saved(table, file), Saved(offsets, slow, at_once=False)], interval_s=HOUR_S
+    )
+    task = asyncio.create_task(persistence.run())
+    table.change()
+    persistence.changed("T")
+    await until(file, 1)
+    table.change()
+    await persistence.save_urgent()
+    assert (file.saved, slow.saved) == ([b"1", b"2"], [])
+    task.cancel()
+    await asyncio.wait((task,))
+    await persistence.close()
+    assert slow.saved == [b"0"]
+
+
+async def test_the_round_saves_everything() -> None:
+    table, file = FakeTable(), FakeFile()
+    persistence = Persistence([Saved(table, file, at_once=False)], interval_s=0.001)
+    task = asyncio.create_task(persistence.run())
+    await until(file, 1)
+    table.change()
+    await until(file, 2)
+    task.cancel()
+    await asyncio.wait((task,))
+    await persistence.close()
+    assert list(dict.fromkeys(file.saved)) == [b"0", b"1"]
+
+
+async def test_a_failed_save_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    table, file = FakeTable(), FakeFile()
+    persistence = Persistence([Saved(table, file)], interval_s=0.001)
+    file.error = OSError("no space left")
+    task = asyncio.create_task(persistence.run())
+    async with asyncio.timeout(2):
+        while "tables not saved" not in caplog.text:
+            await asyncio.sleep(0)
+    file.error = None
+    await until(file, 1)
+    task.cancel()
+    await asyncio.wait((task,))
+    file.error = OSError("no space left")
+    table.change()
+    with pytest.raises(StoreError, match="no space left"):
+        await persistence.save()
+    with pytest.raises(StoreError):
+        await persistence.close()
+
+
+async def test_a_save_under_way_when_stopped_is_not_overtaken() -> None:
+    table, file = FakeTable(), FakeFile()
+    file.hold = threading.Event()
+    persistence = Persistence([Saved(table, file)], interval_s=HOUR_S)
+    task = asyncio.create_task(persistence.run())
+    persistence.changed()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait((task,))
+    table.change()
+    closing = asyncio.create_task(persistence.close())
+    await asyncio.sleep(0)
+    file.hold.set()
+    await closing
+    assert file.saved == [b"0", b"1"]
