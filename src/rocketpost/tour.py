@@ -1,0 +1,257 @@
+"""The guided tour: real servers, real traffic, a kill -9 in the middle, and an honest table.
+
+A name server and a broker run as processes of their own. A producer sends numbered messages, a
+consumer of the same process receives them. At a random moment the broker is killed and started
+again. In the end every message that was acknowledged must have been received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from rocketpost.client import (
+    Message,
+    Producer,
+    ProducerConfig,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    RocketpostError,
+    SendResult,
+    StartFrom,
+)
+from rocketpost.testing.cluster import Cluster
+
+TOPIC: Final = "Tour"
+GROUP: Final = "tour"
+_BODY: Final = b"a message of the guided tour, padded to be a little more like the real thing "
+_SILENCE_SECONDS: Final = 30.0
+_PATIENCE_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 0.2
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was sent, acknowledged and received, by message number."""
+
+    sent: int = 0
+    acknowledged: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
+    repeated: int = 0
+    duplicates: int = 0
+    altered: int = 0
+
+    @property
+    def lost(self) -> set[int]:
+        """Acknowledged and never received."""
+        return self.acknowledged - self.received
+
+    def receive(self, message: ReceivedMessage) -> None:
+        """Note a received message."""
+        number, _, rest = bytes(message.body).partition(b":")
+        if rest != _BODY or not number.isdigit():
+            self.altered += 1
+            return
+        if int(number) in self.received:
+            self.duplicates += 1
+        self.received.add(int(number))
+
+
+@dataclass(slots=True)
+class Times:
+    """When things happened, on the monotonic clock."""
+
+    started: float = 0.0
+    sent: float = 0.0
+    received: float = 0.0
+    down_seconds: float = 0.0
+    start_seconds: float = 0.0
+
+
+def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
+    """Run the tour and return the exit code: 0 only if the table adds up."""
+    console = Console()
+    # A broker that is killed on purpose makes clients complain; the table says it better.
+    logging.getLogger("rocketpost").setLevel(logging.CRITICAL)
+    with contextlib.ExitStack() as stack:
+        if data is None:
+            data = Path(tempfile.mkdtemp(prefix="rocketpost-tour-"))
+        seed = random.randrange(2**31) if seed is None else seed
+        console.rule("[bold]Rocketpost: a guided tour")
+        console.print(f"Data goes to [bold]{data}[/]. Seed {seed} decides when the broker dies.")
+        before = time.monotonic()
+        cluster = stack.enter_context(Cluster(data, settings=_SETTINGS))
+        times = Times(start_seconds=time.monotonic() - before)
+        console.print(
+            f"Name server [bold]{cluster.addresses}[/] and broker "
+            f"[bold]{cluster.broker_addresses[0]}[/] are up after {times.start_seconds:.2f} s."
+        )
+        ledger = Ledger()
+        asyncio.run(_drive(console, cluster, ledger, times, messages=messages, seed=seed))
+        memory = cluster.brokers[0].memory_bytes() + cluster.name_servers[0].memory_bytes()
+        adds_up = _report(console, ledger, times, messages=messages, data=data, memory=memory)
+    return 0 if adds_up else 1
+
+
+_SETTINGS: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
+
+
+async def _drive(
+    console: Console, cluster: Cluster, ledger: Ledger, times: Times, *, messages: int, seed: int
+) -> None:
+    kill_at = random.Random(seed).randint(messages // 4, messages * 3 // 4)
+    progress = Progress(
+        TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), console=console
+    )
+    with progress:
+        sending = progress.add_task("acknowledged", total=messages)
+        receiving = progress.add_task("received", total=messages)
+        progress_task = asyncio.create_task(_show(progress, sending, receiving, ledger))
+        consumer = PushConsumer(
+            GROUP,
+            name_servers=cluster.addresses,
+            config=PushConsumerConfig(start_from=StartFrom.FIRST),
+        )
+        producer = Producer(
+            "tour-producer",
+            name_servers=cluster.addresses,
+            config=ProducerConfig(send_timeout=5.0),
+        )
+
+        async def handle(message: ReceivedMessage) -> None:
+            ledger.receive(message)
+            times.received = time.monotonic()
+
+        consumer.subscribe(TOPIC, handle)
+        times.started = time.monotonic()
+        async with producer, consumer:
+            due = asyncio.Event()
+            assassin = asyncio.create_task(_kill(console, cluster, ledger, times, due))
+            await _send(producer, ledger, messages, kill_at=kill_at, due=due)
+            times.sent = time.monotonic()
+            await assassin
+            await _received_all(ledger)
+        progress_task.cancel()
+        progress.update(sending, completed=len(ledger.acknowledged))
+        progress.update(receiving, completed=len(ledger.received))
+
+
+async def _send(
+    producer: Producer, ledger: Ledger, messages: int, *, kill_at: int, due: asyncio.Event
+) -> None:
+    """Send every message until it is acknowledged, as an application would."""
+
+    async def settle(number: int, message: Message, result: asyncio.Future[SendResult]) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                await result
+                break
+            except RocketpostError:
+                if time.monotonic() > deadline:
+                    ledger.failed.add(number)
+                    return
+            await asyncio.sleep(_RETRY_SECONDS)
+            ledger.repeated += 1
+            result = await producer.send_soon(message)
+        ledger.acknowledged.add(number)
+        if len(ledger.acknowledged) == kill_at:
+            due.set()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(messages):
+            message = Message(TOPIC, b"%d:%b" % (number, _BODY), keys=f"n{number}")
+            future = await producer.send_soon(message)
+            ledger.sent += 1
+            group.create_task(settle(number, message, future))
+
+
+async def _kill(
+    console: Console, cluster: Cluster, ledger: Ledger, times: Times, due: asyncio.Event
+) -> None:
+    """Kill the broker when it is due, and start it again."""
+    await due.wait()
+    broker = cluster.brokers[0]
+    at, before = len(ledger.acknowledged), time.monotonic()
+    await asyncio.to_thread(broker.kill)
+    console.print(f"[red]kill -9[/] of the broker after {at:,} acknowledgements ...")
+    await asyncio.to_thread(broker.start)
+    times.down_seconds = time.monotonic() - before
+    recovered = next((line for line in reversed(broker.output) if "store recovered" in line), "")
+    replayed = recovered.rpartition("replayed=")[2].partition(" ")[0] or "?"
+    console.print(
+        f"... and it serves again after [bold]{times.down_seconds:.2f} s[/], "
+        f"{replayed} messages of the log looked at again."
+    )
+
+
+async def _received_all(ledger: Ledger) -> None:
+    """Return when nothing acknowledged is missing, or nothing has come for a long while."""
+    seen, since = len(ledger.received), time.monotonic()
+    while ledger.lost and time.monotonic() - since < _SILENCE_SECONDS:
+        await asyncio.sleep(0.05)
+        if len(ledger.received) > seen:
+            seen, since = len(ledger.received), time.monotonic()
+
+
+async def _show(progress: Progress, sending: TaskID, receiving: TaskID, ledger: Ledger) -> None:
+    while True:
+        progress.update(sending, completed=len(ledger.acknowledged))
+        progress.update(receiving, completed=len(ledger.received))
+        await asyncio.sleep(0.1)
+
+
+def _report(
+    console: Console, ledger: Ledger, times: Times, *, messages: int, data: Path, memory: int
+) -> bool:
+    lost = len(ledger.lost)
+    send_seconds = max(times.sent - times.started - times.down_seconds, 0.001)
+    receive_seconds = max(times.received - times.started - times.down_seconds, 0.001)
+    adds_up = (
+        not lost
+        and not ledger.altered
+        and ledger.sent == messages
+        and len(ledger.acknowledged) + len(ledger.failed) == messages
+    )
+    table = Table(title="What happened", show_header=False, title_style="bold")
+    table.add_column(justify="left")
+    table.add_column(justify="right")
+    for name, value in (
+        ("sent", f"{ledger.sent:,}"),
+        ("acknowledged", f"{len(ledger.acknowledged):,}"),
+        ("not acknowledged", f"{len(ledger.failed):,}"),
+        ("sent again after the kill", f"{ledger.repeated:,}"),
+        ("received", f"{len(ledger.received):,}"),
+        ("received again (at least once)", f"{ledger.duplicates:,}"),
+        ("altered", f"{ledger.altered:,}"),
+        ("lost", f"[bold {'green' if not lost else 'red'}]{lost:,}[/]"),
+        ("sent per second", f"{messages / send_seconds:,.0f}"),
+        ("received per second", f"{len(ledger.received) / receive_seconds:,.0f}"),
+        ("servers up after", f"{times.start_seconds:.2f} s"),
+        ("killed, and back after", f"{times.down_seconds:.2f} s"),
+        ("memory of both servers", f"{memory / 1024 / 1024:.0f} MB"),
+        ("data", str(data)),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    if adds_up:
+        console.print("Every acknowledged message was received. Try next:")
+        console.print("  .venv/bin/rocketpost up                          a server of your own")
+        console.print("  .venv/bin/mqadmin clusterList -n 127.0.0.1:9876  look at it")
+        console.print("  .venv/bin/python examples/produce.py             send to it")
+    else:
+        console.print("[bold red]The table does not add up.[/] Please report it with the seed.")
+    return adds_up
