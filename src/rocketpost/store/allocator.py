@@ -7,6 +7,7 @@ if it is not ready when it is needed, the caller makes it itself.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -105,7 +106,7 @@ class Allocator:
             self._files.rename(unfinished, path)
             self._files.fsync_dir(self._layout.commit_log)
         except OSError as error:
-            if self._files.stat(unfinished) is not None:
+            with contextlib.suppress(OSError):  # the next start sweeps up
                 self._files.unlink(unfinished)
             raise StoreFull(f"cannot allocate {path}: {error.strerror}") from error
         finally:

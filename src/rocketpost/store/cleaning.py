@@ -109,6 +109,9 @@ class Cleaning:
         doomed, self._doomed = self._doomed, []
         for path in doomed:
             self._files.unlink(path)
+        if doomed:
+            # Else a crash could bring back segments whose queue and index files are gone.
+            self._files.fsync_dir(self._layout.commit_log)
         count = len(doomed)
         first = self._segments.first
         if self._index is not None and first is not None:

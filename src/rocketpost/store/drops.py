@@ -9,10 +9,15 @@ records of the topic before P are dead, and its queues, if they are made again, 
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from rocketpost.errors import StoreError
-from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.files import FileSystem, make_directory, write_all
+
+COUNTED_MAX: Final = 10_000
+"""How many deletions are remembered after their last record has expired."""
 
 
 class DroppedTopic(msgspec.Struct):
@@ -57,7 +62,7 @@ class DroppedTopics:
         """Replace the file with ``data``, durably."""
         temporary = self._path + ".tmp"
         directory = self._path.rpartition("/")[0]
-        self._files.mkdir(directory)
+        make_directory(self._files, directory)
         fd = self._files.open(temporary, create=True)
         try:
             self._files.ftruncate(fd, 0)
@@ -70,7 +75,7 @@ class DroppedTopics:
 
     def add(self, topic: str, position: int, next_offsets: dict[int, int]) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""
-        before = self._by_topic.get(topic)
+        before = self._by_topic.pop(topic, None)
         merged = before.next | next_offsets if before is not None else next_offsets
         self._by_topic[topic] = DroppedTopic(position, merged)
 
@@ -88,13 +93,15 @@ class DroppedTopics:
         """Fit the deletions to a recovered log [``first``, ``end``); True if any changed.
 
         A deletion past the end happened after records that were lost; new ones will take their
-        positions and must not count as dead. One before the start has nothing left to hide.
+        positions and must not count as dead. One before the start has nothing left to hide, but
+        still says where to go on counting; of those the latest are kept.
         """
-        kept = {
-            topic: DroppedTopic(min(dropped.position, end), dropped.next)
-            for topic, dropped in self._by_topic.items()
-            if dropped.position > first
-        }
-        changed = kept != self._by_topic
-        self._by_topic = kept
+        old = [topic for topic, dropped in self._by_topic.items() if dropped.position <= first]
+        for topic in old[: max(0, len(old) - COUNTED_MAX)]:
+            del self._by_topic[topic]
+        changed = len(old) > COUNTED_MAX
+        for dropped in self._by_topic.values():
+            if dropped.position > end:
+                dropped.position = end
+                changed = True
         return changed

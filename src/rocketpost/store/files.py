@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import posixpath
 import stat
 import sys
 from collections.abc import Sequence
@@ -238,6 +239,17 @@ def write_all(files: FileSystem, fd: int, data: Buffer, offset: int) -> None:
         offset += taken
         taken = files.pwrite(fd, rest, offset)
         rest = rest[taken:]
+
+
+def make_directory(files: FileSystem, path: str) -> None:
+    """Make a directory and its parents so that a power cut cannot take them away again."""
+    missing = []
+    while path and files.stat(path) is None:
+        missing.append(path)
+        path = posixpath.dirname(path)
+    for directory in reversed(missing):
+        files.mkdir(directory)
+        files.fsync_dir(posixpath.dirname(directory) or ".")
 
 
 def _find_syncfs() -> ctypes._FuncPointer | None:

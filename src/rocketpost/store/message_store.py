@@ -31,7 +31,7 @@ from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.drops import DroppedTopics
-from rocketpost.store.files import FileSystem, RealFiles, write_all
+from rocketpost.store.files import FileSystem, RealFiles, make_directory, write_all
 from rocketpost.store.flusher import Flusher
 from rocketpost.store.key_index import KeyIndex
 from rocketpost.store.layout import Layout
@@ -283,9 +283,12 @@ class MessageStore:
         next_offsets = {
             queue.queue_id: int(queue.next_offset) for queue in self.queues.of_topic(topic)
         }
+        try:
+            self.queues.drop(topic, position)
+        except OSError as error:
+            raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
         if next_offsets:
             self._drops.add(topic, position, next_offsets)
-        self.queues.drop(topic, position)
         self._dispatcher.refresh_mark()
         return DroppedQueues(self._save_drops, self.unlink_dropped_blocking)
 
@@ -472,7 +475,7 @@ class MessageStore:
             self._drops.save_blocking(self._drops.encode())
 
     def _take_lock(self) -> None:
-        self._files.mkdir(self.layout.root)
+        make_directory(self._files, self.layout.root)
         try:
             self._lock_fd = self._files.lock(self.layout.lock)
         except BlockingIOError as error:
@@ -481,7 +484,7 @@ class MessageStore:
 
     def _recover(self) -> None:
         clean = self._files.stat(self.layout.abort) is None
-        self.segments.load_blocking()
+        self.segments.load_blocking(clean=clean)
         self._drops.load_blocking()
         recovered = Recovery(
             self.config,

@@ -58,6 +58,19 @@ class QueueFiles:
                 found.append(start // ENTRY_BYTES)
         return found
 
+    def is_aligned(self, offset: int) -> bool:
+        """Tell whether a file may begin with this entry."""
+        return offset % self.entries_per_file == 0
+
+    def restore_size(self, path: str) -> None:
+        """Give a file that is too short its size again; what is missing reads as empty entries."""
+        fd = self.files.open(path, write=True)
+        try:
+            self.files.ftruncate(fd, self.file_bytes)
+        finally:
+            self.files.close(fd)
+        self.unsynced.append(path)
+
     def read(self, directory: str, offset: int, count: int) -> bytes:
         """Return up to ``count`` entries from ``offset`` on, of one file.
 

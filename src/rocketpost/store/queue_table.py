@@ -63,16 +63,16 @@ class QueueTable:
         The move is one rename, so that a topic made again at once starts with an empty directory.
         """
         queues = self.of_topic(topic)
+        directory = self._layout.topic_queues(topic)
         with self._files.writing:
-            for queue in queues:
-                queue.dropped = True
-                del self._queues[topic, queue.queue_id]
-            self.count()
-            directory = self._layout.topic_queues(topic)
             self._files.forget_directory(directory)
             if self._files.files.stat(directory) is not None:
                 self._files.files.mkdir(self._layout.dropped)
                 self._files.files.rename(directory, self._layout.dropped_topic(topic, position))
+            for queue in queues:
+                queue.dropped = True
+                del self._queues[topic, queue.queue_id]
+        self.count()
         return bool(queues)
 
     def count(self) -> tuple[int, int]:
@@ -125,7 +125,7 @@ class QueueTable:
 
     def _load(self, topic: str, queue_id: int, before: int | None, clean: bool) -> None:
         directory = self._layout.queue(topic, queue_id)
-        starts = self._check_files(directory)
+        starts = self._check_files(directory, clean)
         if not starts:
             return
         queue = self._new(topic, queue_id, starts[0])
@@ -149,7 +149,7 @@ class QueueTable:
         queue.resume(starts[0], end, last[0] if last is not None and real else -1)
         self._queues[topic, queue_id] = queue
 
-    def _check_files(self, directory: str) -> list[int]:
+    def _check_files(self, directory: str, clean: bool) -> list[int]:
         starts = self._files.starts(directory)
         for start in list(starts):
             path = self._files.path(directory, start)
@@ -158,6 +158,8 @@ class QueueTable:
             if size == 0 and start == starts[-1]:
                 self._files.files.unlink(path)
                 starts.remove(start)
+            elif size < self._files.file_bytes and not clean and self._files.is_aligned(start):
+                self._files.restore_size(path)  # a crash came while it was made or cut
             elif size != self._files.file_bytes:
                 raise StoreError(
                     f"{path} has {size} bytes; mappedFileSizeConsumeQueue says"

@@ -247,6 +247,11 @@ class Recovery:
             for queue in self._queues:
                 if self._progress is None:
                     queue.cut_at(end)
+                next_offset = self._drops.next_offset(queue.topic, queue.queue_id)
+                if queue.end < next_offset:
+                    # Files of a deleted topic came back; none of its messages may.
+                    queue.remove_files()
+                    queue.restart_at(next_offset)
                 position_min = max(first.start, self._drops.position(queue.topic))
                 for path in queue.raise_first(position_min):
                     self._files.unlink(path)

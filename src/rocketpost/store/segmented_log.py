@@ -10,7 +10,7 @@ import bisect
 import logging
 
 from rocketpost.errors import StoreError
-from rocketpost.store.files import FileSystem
+from rocketpost.store.files import FileSystem, make_directory
 from rocketpost.store.layout import Layout, parse_file_name
 from rocketpost.store.segment import Segment
 
@@ -30,13 +30,16 @@ class SegmentedLog:
         self._starts: list[int] = []
         self.segment_bytes = segment_bytes
 
-    def load_blocking(self) -> None:
+    def load_blocking(self, *, clean: bool) -> None:
         """Find the segments on disk.
+
+        After a stop that was not ``clean`` the last one may be short: a crash came while its rest
+        was zeroed.
 
         Raises:
             StoreError: A file has another size than the settings say.
         """
-        self._files.mkdir(self._layout.commit_log)
+        make_directory(self._files, self._layout.commit_log)
         names = self._files.listdir(self._layout.commit_log)
         starts = [start for name in names if (start := parse_file_name(name)) is not None]
         for start in starts:
@@ -47,7 +50,10 @@ class SegmentedLog:
             if found.size == 0 and start == starts[-1]:
                 self._files.unlink(path)
                 continue
-            if found.size != self.segment_bytes or start % self.segment_bytes:
+            aligned = start % self.segment_bytes == 0
+            if found.size < self.segment_bytes and start == starts[-1] and aligned and not clean:
+                self._restore_size(path)
+            elif found.size != self.segment_bytes or not aligned:
                 raise StoreError(
                     f"{path} has {found.size} bytes; mappedFileSizeCommitLog says"
                     f" {self.segment_bytes}"
@@ -55,6 +61,13 @@ class SegmentedLog:
             if self._starts and self._starts[-1] + self.segment_bytes != start:
                 log.warning("gap before segment path=%s previous=%s", path, self._starts[-1])
             self.add(Segment(self._files, path, start=start, size=self.segment_bytes))
+
+    def _restore_size(self, path: str) -> None:
+        fd = self._files.open(path, write=True)
+        try:
+            self._files.ftruncate(fd, self.segment_bytes)
+        finally:
+            self._files.close(fd)
 
     def __len__(self) -> int:
         return len(self._starts)

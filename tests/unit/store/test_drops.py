@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from rocketpost.errors import StoreError
+from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.files import RealFiles
 
 from .conftest import Opener, draft
 from .test_message_store import bodies
@@ -136,3 +139,38 @@ def test_a_damaged_list_is_not_guessed_at(opener: Opener) -> None:
     (opener.root / "config" / "droppedTopics.json").write_text("?")
     with pytest.raises(StoreError, match=r"droppedTopics\.json"):
         opener()
+
+
+def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketpost.store.drops.COUNTED_MAX", 2)
+    drops = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
+    for number in range(4):
+        drops.add(f"topic{number}", 100 + number, {0: number})
+    drops.add("topic0", 104, {1: 9})
+    assert not drops.settle(101, 1000)
+    assert drops.settle(103, 1000)
+    assert [drops.next_offset(f"topic{number}", 0) for number in range(4)] == [0, 0, 2, 3]
+    assert drops.next_offset("topic0", 1) == 9
+    assert drops.settle(0, 102)
+    assert drops.position("topic3") == drops.position("topic0") == 102
+    drops.save_blocking(drops.encode())
+    again = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
+    again.load_blocking()
+    assert again.encode() == drops.encode()
+
+
+def test_queue_files_that_a_crash_brings_back_do_not_turn_the_count_back(opener: Opener) -> None:
+    store = opener()
+    write(opener, store, b"one")
+    store.save_blocking()
+    shutil.copytree(opener.root / "consumequeue", opener.root / "kept")
+    write(opener, store, b"two")
+    store.drop_queues("TopicA").finish_blocking()
+    opener.crash(store)
+    shutil.rmtree(opener.root / "consumequeue")
+    (opener.root / "kept").rename(opener.root / "consumequeue")
+    store = opener()
+    assert bodies(store) == []
+    assert store.append(draft(b"three")).queue_offset == 2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.store.files import Buffer, DiskUsage, RealFiles, write_all
+from rocketpost.store.files import Buffer, DiskUsage, RealFiles, make_directory, write_all
 
 
 def test_a_file_is_written_read_mapped_and_removed(tmp_path: Path) -> None:
@@ -63,3 +63,34 @@ def test_a_part_taken_is_followed_by_the_rest(tmp_path: Path) -> None:
     write_all(files, fd, b"0123456789", 2)
     assert files.pread(fd, 20, 0) == b"\0\0" + b"0123456789"
     files.close(fd)
+
+
+def test_directories_are_made_durable_from_the_top(tmp_path: Path) -> None:
+    class Noting(RealFiles):
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, str]] = []
+
+        def mkdir(self, path: str) -> None:
+            self.calls.append(("mkdir", path))
+            super().mkdir(path)
+
+        def fsync_dir(self, path: str) -> None:
+            self.calls.append(("fsync_dir", path))
+            super().fsync_dir(path)
+
+    files = Noting()
+    make_directory(files, f"{tmp_path}/a/b")
+    assert files.calls == [
+        ("mkdir", f"{tmp_path}/a"),
+        ("fsync_dir", f"{tmp_path}"),
+        ("mkdir", f"{tmp_path}/a/b"),
+        ("fsync_dir", f"{tmp_path}/a"),
+    ]
+    make_directory(files, f"{tmp_path}/a/b")
+    assert len(files.calls) == 4
+
+
+def test_the_whole_file_system_can_be_synced(tmp_path: Path) -> None:
+    assert RealFiles().sync_all(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        RealFiles().sync_all(str(tmp_path / "x"))
