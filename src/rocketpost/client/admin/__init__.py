@@ -1,0 +1,112 @@
+"""Administration: what operators ask of name servers and brokers, by noun.
+
+::
+
+    async with AdminClient(name_servers="127.0.0.1:9876") as admin:
+        for address in await admin.cluster.masters("DefaultCluster"):
+            await admin.topics.create(address, TopicConfig(topic_name="Orders"))
+        print(await admin.topics.state("Orders"))
+
+Calls to a broker take its address; calls without one ask every broker that has a say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import TracebackType
+from typing import Self
+
+from rocketpost.client.admin.brokers import BrokerAdmin
+from rocketpost.client.admin.cluster import ClusterAdmin
+from rocketpost.client.admin.groups import GroupAdmin
+from rocketpost.client.admin.messages import MessageAdmin
+from rocketpost.client.admin.topics import TopicAdmin
+from rocketpost.client.config import ClientConfig
+from rocketpost.client.session import Session
+from rocketpost.errors import ClientError
+
+__all__ = ["AdminClient", "BrokerAdmin", "ClusterAdmin", "GroupAdmin", "MessageAdmin", "TopicAdmin"]
+
+
+class AdminClient:
+    """Asks name servers and brokers. Belongs to the event loop.
+
+    Args:
+        name_servers: ``host:port;host:port``; wins over the one in ``config``.
+        config: Everything else.
+    """
+
+    def __init__(
+        self, *, name_servers: str | None = None, config: ClientConfig | None = None
+    ) -> None:
+        config = config or ClientConfig(call_timeout=5.0)
+        if name_servers is not None:
+            config = dataclasses.replace(config, name_servers=name_servers)
+        self.config = config
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Find the name servers.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        if self._session is not None:
+            raise ClientError("the admin client is running already")
+        session = Session(self.config)
+        await session.start()
+        self._session = session
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.stop()
+
+    @property
+    def session(self) -> Session:
+        """The connections beneath, for requests that have no method here.
+
+        Raises:
+            ClientError: The client is not running.
+        """
+        if self._session is None:
+            raise ClientError("the admin client is not running; use `async with` or call start()")
+        return self._session
+
+    @property
+    def cluster(self) -> ClusterAdmin:
+        """Name servers: brokers, routes, key-value settings, write permission."""
+        return ClusterAdmin(self.session)
+
+    @property
+    def topics(self) -> TopicAdmin:
+        """Topics: create, delete, look at."""
+        return TopicAdmin(self.session)
+
+    @property
+    def groups(self) -> GroupAdmin:
+        """Consumer groups: create, delete, progress, connections, offsets."""
+        return GroupAdmin(self.session)
+
+    @property
+    def brokers(self) -> BrokerAdmin:
+        """Brokers: settings, runtime values, statistics, cleaning."""
+        return BrokerAdmin(self.session)
+
+    @property
+    def messages(self) -> MessageAdmin:
+        """Messages: by key, by id, by offset."""
+        return MessageAdmin(self.session)

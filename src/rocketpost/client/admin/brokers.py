@@ -1,0 +1,85 @@
+"""Single brokers: settings, runtime values, statistics, cleaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rocketpost.client.session import Session
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.bodies.offset import BrokerConsumeState, decode_broker_consume_state
+from rocketpost.codec.bodies.stats import (
+    QueueEntries,
+    ReplicationState,
+    StatsBody,
+    decode_key_values,
+)
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.headers.admin import QueryQueue, StatsRequest
+from rocketpost.codec.headers.offset import BrokerConsumeStats
+from rocketpost.settings import format_properties, parse_properties
+
+_CLEAN_SECONDS = 60.0
+
+
+class BrokerAdmin:
+    """Asks brokers about themselves."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def config(self, address: str) -> dict[str, str]:
+        """Return the settings of a broker."""
+        response = await self._session.call(address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(response.body.decode("utf-8", "replace"))
+
+    async def update_config(self, address: str, values: Mapping[str, str]) -> None:
+        """Change settings of a broker while it runs."""
+        body = format_properties(values).encode()
+        await self._session.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def runtime(self, address: str) -> dict[str, str]:
+        """Return the runtime values of a broker."""
+        response = await self._session.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return decode_key_values(response.body)
+
+    async def stats(self, address: str, name: str, key: str) -> StatsBody:
+        """Return one statistic of a broker, such as ``TOPIC_PUT_NUMS`` of a topic."""
+        header = StatsRequest(stats_name=name, stats_key=key)
+        response = await self._session.call(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return decode_body(response.body, StatsBody)
+
+    async def consume_stats(self, address: str, *, orderly: bool = False) -> BrokerConsumeState:
+        """Return the progress of every group of a broker."""
+        header = BrokerConsumeStats(is_order=orderly)
+        response = await self._session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        return decode_broker_consume_state(response.body)
+
+    async def replication(self, address: str) -> ReplicationState:
+        """Return how the replicas of a broker are doing."""
+        response = await self._session.call(address, RequestCode.GET_BROKER_HA_STATUS)
+        return decode_body(response.body, ReplicationState)
+
+    async def queue_entries(
+        self, address: str, topic: str, queue_id: int, *, index: int, count: int, group: str = ""
+    ) -> QueueEntries:
+        """Return raw entries of a consume queue."""
+        header = QueryQueue(
+            topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
+        )
+        response = await self._session.call(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        return decode_body(response.body, QueueEntries)
+
+    async def clean_expired_queues(self, address: str) -> None:
+        """Have files of consume queues deleted whose messages are gone."""
+        await self._clean(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def clean_unused_topics(self, address: str) -> None:
+        """Have the queues of topics deleted that exist no more."""
+        await self._clean(address, RequestCode.CLEAN_UNUSED_TOPIC)
+
+    async def delete_expired_log(self, address: str) -> None:
+        """Have expired commit-log files deleted now."""
+        await self._clean(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    async def _clean(self, address: str, code: int) -> None:
+        await self._session.call(address, code, timeout=_CLEAN_SECONDS)

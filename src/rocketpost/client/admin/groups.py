@@ -1,0 +1,197 @@
+"""Consumer groups, asked of brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketpost.client.session import Session
+from rocketpost.codec.bodies.client import (
+    ConsumerConnections,
+    ProducerConnections,
+    ProducerInfo,
+    ProducerTable,
+)
+from rocketpost.codec.bodies.group import (
+    GroupTableBody,
+    decode_group_config,
+    decode_group_table,
+    encode_group_configs,
+)
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.bodies.offset import (
+    ConsumeState,
+    TimeSpan,
+    TimeSpans,
+    decode_consume_state,
+    decode_queue_offsets,
+)
+from rocketpost.codec.bodies.topic import decode_topic_list
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.codec.headers.client import (
+    ConsumerGroupRequest,
+    ProducerGroupRequest,
+    RunningInfo,
+)
+from rocketpost.codec.headers.group import DeleteGroup, GroupRequest
+from rocketpost.codec.headers.offset import (
+    CloneOffset,
+    ConsumeStats,
+    ConsumeTimeSpan,
+    ResetOffset,
+    UpdateOffset,
+)
+from rocketpost.codec.lenient_json import encode
+from rocketpost.errors import RouteNotFound
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.names import retry_topic
+from rocketpost.model.route import MessageQueue
+
+_RELAY_SECONDS = 15.0
+"""The broker gives the client that it relays to ten seconds."""
+
+
+class GroupAdmin:
+    """Creates, deletes and looks at consumer groups."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def create(self, address: str, config: GroupConfig) -> None:
+        """Create or change a group on a broker."""
+        await self._session.call(
+            address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode(config)
+        )
+
+    async def create_many(self, address: str, configs: list[GroupConfig]) -> None:
+        """Create or change several groups on a broker."""
+        body = encode_group_configs(configs)
+        await self._session.call(
+            address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body
+        )
+
+    async def delete(self, address: str, group: str, *, clean_offsets: bool = False) -> None:
+        """Delete a group on a broker, its offsets too if wished."""
+        header = DeleteGroup(group_name=group, clean_offset=clean_offsets)
+        await self._session.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def config(self, address: str, group: str) -> GroupConfig:
+        """Return the configuration of a group on a broker."""
+        response = await self._session.call(
+            address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequest(group=group)
+        )
+        return decode_group_config(response.body)
+
+    async def table(self, address: str) -> GroupTableBody:
+        """Return every group of a broker."""
+        response = await self._session.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return decode_group_table(response.body)
+
+    async def progress(self, group: str, topic: str | None = None) -> ConsumeState:
+        """Return how far a group has come, on all brokers that know it.
+
+        Raises:
+            RouteNotFound: No broker knows the group, or the topic.
+        """
+        masters = await self._masters(topic or retry_topic(group))
+        header = ConsumeStats(consumer_group=group, topic=topic or "")
+        answers = await asyncio.gather(
+            *(
+                self._session.call(address, RequestCode.GET_CONSUME_STATS, header)
+                for address in masters
+            )
+        )
+        states = [decode_consume_state(answer.body) for answer in answers]
+        merged = {queue: value for state in states for queue, value in state.queues.items()}
+        tps = sum(state.consume_tps for state in states)
+        return ConsumeState(queues=merged, consume_tps=tps)
+
+    async def connections(self, group: str) -> ConsumerConnections:
+        """Return the connected members of a group and what they subscribe to.
+
+        Raises:
+            ConsumerNotOnline: Nobody is connected.
+            RouteNotFound: No broker knows the group.
+        """
+        header = ConsumerGroupRequest(consumer_group=group)
+        failure: ConsumerNotOnline | None = None
+        for address in await self._masters(retry_topic(group)):
+            try:
+                response = await self._session.call(
+                    address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header
+                )
+                return decode_body(response.body, ConsumerConnections)
+            except ConsumerNotOnline as error:
+                failure = error
+        raise failure or ConsumerNotOnline(f"nobody of the group {group} is connected")
+
+    async def producer_connections(self, group: str, topic: str) -> ProducerConnections:
+        """Return the connected members of a producer group, as a broker of ``topic`` knows them."""
+        header = ProducerGroupRequest(producer_group=group)
+        [address, *_] = await self._masters(topic)
+        response = await self._session.call(
+            address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header
+        )
+        return decode_body(response.body, ProducerConnections)
+
+    async def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
+        """Return every producer that is connected to a broker, by group."""
+        response = await self._session.call(address, RequestCode.GET_ALL_PRODUCER_INFO)
+        return decode_body(response.body, ProducerTable).data
+
+    async def running_info(self, address: str, group: str, client_id: str) -> bytes:
+        """Return what a consumer tells of itself, the JSON text as it came."""
+        header = RunningInfo(consumer_group=group, client_id=client_id)
+        response = await self._session.call(
+            address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout=_RELAY_SECONDS
+        )
+        return response.body
+
+    async def topics_of(self, address: str, group: str) -> list[str]:
+        """Return the topics that a group reads on a broker."""
+        response = await self._session.call(
+            address, RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequest(group=group)
+        )
+        return decode_topic_list(response.body).topic_list
+
+    async def time_spans(self, address: str, group: str, topic: str) -> list[TimeSpan]:
+        """Return, queue by queue of a broker, how far in time a group has come."""
+        header = ConsumeTimeSpan(topic=topic, group=group)
+        response = await self._session.call(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
+        return decode_body(response.body, TimeSpans).consume_time_span_set
+
+    async def reset_offset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Set a group back, or ahead, to a time; -1 means the end. Returns the new offsets.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+        """
+        header = ResetOffset(group=group, topic=topic, timestamp=timestamp_ms, is_force=force)
+        offsets: dict[MessageQueue, int] = {}
+        for address in await self._masters(topic):
+            response = await self._session.call(
+                address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, timeout=_RELAY_SECONDS
+            )
+            offsets |= decode_queue_offsets(response.body)
+        return offsets
+
+    async def set_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store an offset of a group on a broker, whatever its members do."""
+        header = UpdateOffset(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        await self._session.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def clone_offset(self, address: str, source: str, target: str, topic: str) -> None:
+        """Let a group stand where another one stands, on one broker."""
+        header = CloneOffset(src_group=source, dest_group=target, topic=topic)
+        await self._session.call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def _masters(self, topic: str) -> list[str]:
+        route = await self._session.routes.fetch(topic)
+        masters = [broker.master for broker in route.broker_datas if broker.master]
+        if not masters:
+            raise RouteNotFound(f"no broker of the topic {topic} has a master")
+        return masters

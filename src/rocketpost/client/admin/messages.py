@@ -1,0 +1,173 @@
+"""Stored messages: by key, by unique id, by offset id, by queue and offset."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.client.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.faults import NoMessage
+from rocketpost.codec.headers.client import ConsumeDirectly
+from rocketpost.codec.headers.message import QueryMessage, ViewMessage
+from rocketpost.codec.record import (
+    Record,
+    decode_record,
+    decode_records,
+    parse_message_id,
+    unpack_host,
+)
+from rocketpost.errors import RocketpostError
+from rocketpost.model.group import Subscription
+from rocketpost.model.route import BrokerData, MessageQueue
+
+logger = logging.getLogger(__name__)
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+QUERY_SECONDS: Final = 18.0
+_RELAY_SECONDS: Final = 15.0
+_THREE_DAYS_MS: Final = 3 * 24 * 3600 * 1000
+_NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
+_ANY_TIME: Final = 2**63 - 1
+
+
+class MessageAdmin:
+    """Finds stored messages."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = _ANY_TIME,
+    ) -> list[ReceivedMessage]:
+        """Return the messages of ``topic`` that carry ``key``, newest last.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+        """
+        header = QueryMessage(
+            topic=topic,
+            key=key,
+            max_num=count_max,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            unique_key_query="false",
+        )
+        # Indexes keep hashes only; two keys may share one.
+        found = await self._query(header, lambda message: key in message.keys)
+        return found[:count_max]
+
+    async def by_unique_id(self, topic: str, message_id: str) -> list[ReceivedMessage]:
+        """Return the messages with this id, which their sender made; retries keep it.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        header = QueryMessage(
+            topic=topic,
+            key=message_id,
+            max_num=32,
+            begin_timestamp=now_ms - _THREE_DAYS_MS,
+            end_timestamp=_ANY_TIME,
+            unique_key_query="true",
+        )
+        return await self._query(header, lambda message: message.message_id == message_id)
+
+    async def by_offset_id(self, offset_id: str) -> ReceivedMessage:
+        """Return the message with this id, which names a broker and a position.
+
+        Raises:
+            RemoteProtocolError: It is no such id.
+            Fault: There is no such message.
+        """
+        host, position = parse_message_id(offset_id)
+        ip, port = unpack_host(host)
+        address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        response = await self._session.call(
+            address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage(offset=position)
+        )
+        record = decode_record(response.body)
+        return ReceivedMessage(record, MessageQueue("", record.queue_id, record.topic))
+
+    async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
+        """Return a message by either kind of id.
+
+        Raises:
+            NoMessage: There is none.
+            RouteNotFound: The topic is unknown.
+        """
+        try:
+            found = await self.by_offset_id(message_id)
+            if found.record.topic == topic:
+                return found
+        except RocketpostError as error:
+            logger.debug("not an offset id: id=%s reason=%s", message_id, error)
+        messages = await self.by_unique_id(topic, message_id)
+        if not messages:
+            raise NoMessage(f"no message of the topic {topic} has the id {message_id}")
+        return messages[0]
+
+    async def by_offset(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
+        """Return the message at a place in a queue.
+
+        Raises:
+            NoMessage: There is none.
+        """
+        wish = PullWish(queue, offset, Subscription(topic=queue.topic), count_max=1)
+        result = await Fetcher(self._session, TOOLS_GROUP).pull(wish, timeout=QUERY_SECONDS)
+        if result.status is not PullStatus.FOUND or not result.messages:
+            raise NoMessage(f"no message at offset {offset} of {queue}: {result.status.name}")
+        return result.messages[0]
+
+    async def consume_directly(
+        self, address: str, *, group: str, client_id: str, offset_id: str, topic: str = ""
+    ) -> bytes:
+        """Have a member of a group handle a message now; returns its JSON report as it came."""
+        header = ConsumeDirectly(
+            consumer_group=group, client_id=client_id, msg_id=offset_id, topic=topic or None
+        )
+        response = await self._session.call(
+            address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout=_RELAY_SECONDS
+        )
+        return response.body
+
+    async def _query(
+        self, header: QueryMessage, matches: Callable[[ReceivedMessage], bool]
+    ) -> list[ReceivedMessage]:
+        route = await self._session.routes.fetch(header.topic)
+        brokers = [broker for broker in route.broker_datas if broker.broker_addrs]
+        answers = await asyncio.gather(
+            *(self._query_at(broker, header) for broker in brokers), return_exceptions=True
+        )
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if failures and len(failures) == len(answers):
+            raise failures[0]
+        for failure in failures:
+            logger.warning("query failed: topic=%s reason=%s", header.topic, failure)
+        found = [
+            ReceivedMessage(record, MessageQueue(broker.broker_name, record.queue_id, record.topic))
+            for broker, answer in zip(brokers, answers, strict=True)
+            if not isinstance(answer, BaseException)
+            for record in answer
+        ]
+        hits = [m for m in found if m.record.topic == header.topic and matches(m)]
+        return sorted(hits, key=lambda message: message.store_ms)
+
+    async def _query_at(self, broker: BrokerData, header: QueryMessage) -> list[Record]:
+        address = broker.master or next(iter(broker.broker_addrs.values()))
+        response = await self._session.call(
+            address, RequestCode.QUERY_MESSAGE, header, timeout=QUERY_SECONDS, accept=_NOT_FOUND
+        )
+        return decode_records(response.body)

@@ -1,0 +1,383 @@
+"""The SDK for threads and scripts: the same clients, with calls that wait.
+
+::
+
+    with Producer("orders", name_servers="127.0.0.1:9876") as producer:
+        producer.send(Message("Orders", b"..."))
+
+All clients of a process share one background thread with an event loop. They may be used by any
+thread. After a fork the child's clients connect anew when first used, and make ids of their own; a
+push consumer is the exception: it consumes in the process that started it only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from rocketpost.client import admin as async_admin
+from rocketpost.client import producer as async_producer
+from rocketpost.client import pull_consumer as async_pull
+from rocketpost.client import push_consumer as async_push
+from rocketpost.client.allocation import AllocationStrategy
+from rocketpost.client.config import (
+    ClientConfig,
+    ProducerConfig,
+    PullConsumerConfig,
+    PushConsumerConfig,
+)
+from rocketpost.client.consuming import BatchHandler, Handler
+from rocketpost.client.fetch import PullResult
+from rocketpost.client.loop_thread import LoopThread, shared
+from rocketpost.client.message import Message, SendResult
+from rocketpost.client.offset_calls import Boundary
+from rocketpost.client.producer import QueueSelector
+from rocketpost.errors import ClientError
+from rocketpost.model.group import SUBSCRIBE_ALL
+from rocketpost.model.route import MessageQueue
+
+__all__ = ["AdminClient", "Producer", "PullConsumer", "PushConsumer"]
+
+
+class _Startable(Protocol):
+    async def start(self) -> None: ...  # pragma: no cover
+
+    async def stop(self) -> None: ...  # pragma: no cover
+
+
+C = TypeVar("C", bound=_Startable)
+T = TypeVar("T")
+
+
+class _Client(Generic[C]):
+    """A client on the loop thread, made anew in a forked child. Thread-safe."""
+
+    def __init__(self, make: Callable[[], C], *, survives_fork: bool = True) -> None:
+        self._make = make
+        self._survives_fork = survives_fork
+        self._lock = threading.Lock()
+        self._abandoned: list[object] = []
+        self._inner: C | None = None
+        self._thread: LoopThread | None = None
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        self._check_fork()
+        with self._lock:
+            if self._inner is not None:
+                raise ClientError("the client is running already")
+            self._start()
+
+    def stop(self) -> None:
+        """Finish and close everything; does nothing in a child that has not used the client."""
+        self._check_fork(restart=False)
+        with self._lock:
+            inner, thread = self._inner, self._thread
+            self._inner = self._thread = None
+        if inner is None or thread is None:
+            return
+        try:
+            thread.call(inner.stop())
+        finally:
+            shared.leave()
+
+    def _start(self) -> None:
+        thread = shared.enter()
+        try:
+            inner = self._make()
+            thread.call(inner.start())
+        except BaseException:
+            shared.leave()
+            raise
+        self._inner, self._thread = inner, thread
+
+    def _call(self, work: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        if self._pid != os.getpid():
+            self._check_fork()
+        inner, thread = self._inner, self._thread
+        if inner is None or thread is None:
+            raise ClientError("the client is not running; use `with` or call start()")
+        return thread.call(work(inner))
+
+    def _check_fork(self, *, restart: bool = True) -> None:
+        if self._pid == os.getpid():
+            return
+        # Only the thread that forked is left; the lock and the connections are the parent's.
+        self._lock = threading.Lock()
+        was_running = self._inner is not None
+        self._abandoned += [self._inner, self._thread]
+        self._inner = self._thread = None
+        self._pid = os.getpid()
+        if was_running and restart and self._survives_fork:
+            self._start()
+
+
+class Producer(_Client[async_producer.Producer]):
+    """Sends messages; see :class:`rocketpost.client.Producer`. Thread-safe."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: ProducerConfig | None = None,
+    ) -> None:
+        async_producer.check_group(group)
+        super().__init__(
+            lambda: async_producer.Producer(group, name_servers=name_servers, config=config)
+        )
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send a message and return where it went."""
+        return self._call(
+            lambda inner: inner.send(message, queue=queue, selector=selector, timeout=timeout)
+        )
+
+    def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> concurrent.futures.Future[SendResult]:
+        """Start a send and return its result to be; waits only while too much is under way."""
+
+        async def start(
+            inner: async_producer.Producer,
+        ) -> concurrent.futures.Future[SendResult]:
+            future = await inner.send_soon(message, queue=queue, selector=selector, timeout=timeout)
+            outer: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
+            future.add_done_callback(lambda done: _copy(done, outer))
+            return outer
+
+        return self._call(start)
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send a message without learning whether it arrived."""
+        self._call(lambda inner: inner.send_oneway(message, queue=queue, selector=selector))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together; more than fit one request become several."""
+        return self._call(lambda inner: inner.send_batch(messages, queue=queue, timeout=timeout))
+
+    def flush(self) -> None:
+        """Return once nothing is under way any more."""
+        self._call(lambda inner: inner.flush())
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be written to."""
+        return self._call(lambda inner: inner.queues(topic))
+
+
+class PullConsumer(_Client[async_pull.PullConsumer]):
+    """Pulls by queue and offset; see :class:`rocketpost.client.PullConsumer`. Thread-safe."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: PullConsumerConfig | None = None,
+    ) -> None:
+        async_producer.check_group(group)
+        super().__init__(
+            lambda: async_pull.PullConsumer(group, name_servers=name_servers, config=config)
+        )
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be read, sorted."""
+        return self._call(lambda inner: inner.queues(topic))
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count_max: int = 32,
+        tags: str = SUBSCRIBE_ALL,
+        sql: str | None = None,
+        hold: bool = False,
+        hold_seconds: float | None = None,
+        timeout: float | None = None,
+    ) -> PullResult:
+        """Return the messages of ``queue`` from ``offset`` on, or why there are none."""
+        return self._call(
+            lambda inner: inner.pull(
+                queue,
+                offset,
+                count_max=count_max,
+                tags=tags,
+                sql=sql,
+                hold=hold,
+                hold_seconds=hold_seconds,
+                timeout=timeout,
+            )
+        )
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still there."""
+        return self._call(lambda inner: inner.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message will get."""
+        return self._call(lambda inner: inner.max_offset(queue))
+
+    def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, *, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Return the offset of the message stored around ``timestamp_ms``."""
+        return self._call(lambda inner: inner.search_offset(queue, timestamp_ms, boundary=boundary))
+
+    def fetch_offset(self, queue: MessageQueue) -> int | None:
+        """Return where the group stands; None if it has never committed an offset here."""
+        return self._call(lambda inner: inner.fetch_offset(queue))
+
+    def commit_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Store ``offset`` as the next one that the group wants."""
+        self._call(lambda inner: inner.commit_offset(queue, offset))
+
+
+class PushConsumer(_Client[async_push.PushConsumer]):
+    """Has handlers called; see :class:`rocketpost.client.PushConsumer`. Thread-safe.
+
+    Plain handlers run in threads of their own, never in the caller's.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: PushConsumerConfig | None = None,
+        strategy: AllocationStrategy | None = None,
+    ) -> None:
+        async_producer.check_group(group)
+        self._wishes: list[Callable[[async_push.PushConsumer], None]] = []
+        self._stopped = threading.Event()
+
+        def make() -> async_push.PushConsumer:
+            inner = async_push.PushConsumer(
+                group, name_servers=name_servers, config=config, strategy=strategy
+            )
+            for wish in self._wishes:
+                wish(inner)
+            return inner
+
+        super().__init__(make, survives_fork=False)
+
+    def subscribe(
+        self, topic: str, handler: Handler, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None
+    ) -> None:
+        """Have ``handler`` called with each message of ``topic``."""
+        self._wish(lambda inner: inner.subscribe(topic, handler, tags=tags, sql=sql))
+
+    def subscribe_batches(
+        self,
+        topic: str,
+        handler: BatchHandler,
+        *,
+        tags: str = SUBSCRIBE_ALL,
+        sql: str | None = None,
+    ) -> None:
+        """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time."""
+        self._wish(lambda inner: inner.subscribe_batches(topic, handler, tags=tags, sql=sql))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Have no more messages of ``topic``."""
+        self._wish(lambda inner: inner.unsubscribe(topic))
+
+    def start(self) -> None:
+        """Connect, tell the brokers, and begin to consume."""
+        self._stopped.clear()
+        super().start()
+
+    def stop(self) -> None:
+        """Stop fetching, let handlers at work finish, store the offsets, take leave."""
+        super().stop()
+        self._stopped.set()
+
+    def run_forever(self) -> None:
+        """Return when another thread stops the consumer, or an interrupt comes."""
+        self._stopped.wait()
+
+    def _wish(self, wish: Callable[[async_push.PushConsumer], None]) -> None:
+        self._wishes.append(wish)
+        if self._inner is not None:
+
+            async def now(inner: async_push.PushConsumer) -> None:
+                wish(inner)
+
+            self._call(now)
+
+
+class AdminClient(_Client[async_admin.AdminClient]):
+    """Administration; see :mod:`rocketpost.client.admin`. Thread-safe."""
+
+    def __init__(
+        self, *, name_servers: str | None = None, config: ClientConfig | None = None
+    ) -> None:
+        super().__init__(lambda: async_admin.AdminClient(name_servers=name_servers, config=config))
+
+    def call(self, work: Callable[[async_admin.AdminClient], Coroutine[Any, Any, T]]) -> T:
+        """Return what a call of the async client returns.
+
+        ::
+
+            info = admin.call(lambda a: a.cluster.info())
+        """
+        return self._call(work)
+
+
+def _copy(done: asyncio.Future[SendResult], outer: concurrent.futures.Future[SendResult]) -> None:
+    if done.cancelled():
+        outer.cancel()
+        return
+    error = done.exception()
+    if not outer.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        outer.set_exception(error)
+    else:
+        outer.set_result(done.result())

@@ -1,0 +1,90 @@
+"""One event loop in a thread of its own, shared by all blocking clients of a process.
+
+The thread lives while somebody uses it. A forked child has none: threads do not survive a fork, and
+what the parent's loop held open must not be touched, since both share the kernel's objects. So a
+child forgets the parent's loop without closing it and starts its own when first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """A running event loop. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, name="rocketpost-client-loop", daemon=True
+        )
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the loop and return what it returns; an interrupt cancels it."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking client was called on its own loop; use the async one")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close_blocking(self) -> None:
+        """Stop the loop and join the thread."""
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+
+class _Shared:
+    """The process's loop thread and how many use it."""
+
+    def __init__(self) -> None:
+        self._abandoned: list[LoopThread] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._thread: LoopThread | None = None
+
+    def enter(self) -> LoopThread:
+        """Return the loop thread, starting it for the first user."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread()
+            self._users += 1
+            return self._thread
+
+    def leave(self) -> None:
+        """Stop using it; the last user stops it."""
+        with self._lock:
+            self._users -= 1
+            if self._users or self._thread is None:
+                return
+            thread, self._thread = self._thread, None
+        thread.close_blocking()
+
+    def after_fork(self) -> None:
+        """Forget the parent's thread. Kept in a list, so that nothing of it is ever finalised."""
+        if self._thread is not None:
+            self._abandoned.append(self._thread)
+        self._reset()
+
+
+shared = _Shared()
+os.register_at_fork(after_in_child=shared.after_fork)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from client.brokers import HOST, NAMESRV, broker, name_server, record, route_of
+from client.network import Answer, FakeNetwork
+from rocketpost.client import ClientError, MessageQueue, RouteNotFound
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.cluster import ClusterInfo, encode_cluster
+from rocketpost.codec.bodies.offset import (
+    ConsumeState,
+    QueueProgress,
+    encode_consume_state,
+    encode_queue_offsets,
+)
+from rocketpost.codec.bodies.topic import TopicQueueState, TopicState, encode_topic_state
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import ConsumerNotOnline, NoMessage
+from rocketpost.codec.record import message_id
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.route import BrokerData
+from rocketpost.model.topic import TopicConfig
+
+A, B = "127.0.0.1:10911", "b:1"
+Q0, Q1 = MessageQueue("a", 0, "T"), MessageQueue("b", 0, "T")
+BOTH = route_of({"a": A, "b": B})
+
+Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+def network(
+    at_a: dict[str, Callable[[Command], Answer]] | None = None,
+    at_b: dict[str, Callable[[Command], Answer]] | None = None,
+    at_ns: dict[int, Answer] | None = None,
+) -> FakeNetwork:
+    fake = FakeNetwork()
+    routes = name_server({"T": BOTH, "%RETRY%G": BOTH})
+
+    def serve_names(command: Command) -> Answer:
+        answer = (at_ns or {}).get(command.code)
+        if answer is None:
+            answer = routes(command)
+        assert isinstance(answer, Answer)
+        return answer
+
+    fake.servers = {NAMESRV: serve_names, A: broker(**(at_a or {})), B: broker(**(at_b or {}))}
+    return fake
+
+
+def admin() -> AdminClient:
+    return AdminClient(name_servers=NAMESRV)
+
+
+async def test_masters_of_a_cluster_are_found(use_network: Use) -> None:
+    info = ClusterInfo(
+        broker_addr_table={
+            "a": BrokerData(broker_name="a", broker_addrs={0: A, 1: "s:1"}, cluster="C"),
+            "b": BrokerData(broker_name="b", broker_addrs={1: B}, cluster="C"),
+        },
+        cluster_addr_table={"C": ["a", "b"]},
+    )
+    answer = Answer(body=encode_cluster(info))
+    use_network(network(at_ns={RequestCode.GET_BROKER_CLUSTER_INFO: answer}))
+    async with admin() as client:
+        assert await client.cluster.masters("C") == [A]
+        assert await client.cluster.broker_addresses("a") == {0: A, 1: "s:1"}
+        with pytest.raises(RouteNotFound, match="known are: C"):
+            await client.cluster.masters("D")
+
+
+async def test_settings_of_name_servers_are_read_and_written(use_network: Use) -> None:
+    fake = use_network(
+        network(
+            at_ns={
+                RequestCode.PUT_KV_CONFIG: Answer(),
+                RequestCode.GET_KV_CONFIG: Answer(ResponseCode.QUERY_NOT_FOUND),
+                RequestCode.WIPE_WRITE_PERM_OF_BROKER: Answer(fields={"wipeTopicCount": "3"}),
+                RequestCode.GET_NAMESRV_CONFIG: Answer(body=b"listenPort=9876\n"),
+            }
+        )
+    )
+    async with admin() as client:
+        await client.cluster.put_kv("N", "k", "v")
+        assert await client.cluster.kv("N", "k") is None
+        assert await client.cluster.wipe_write_perm("a") == {NAMESRV: 3}
+        assert await client.cluster.config() == {NAMESRV: {"listenPort": "9876"}}
+    fields = fake.sent(RequestCode.PUT_KV_CONFIG)[0].fields
+    assert fields == {"namespace": "N", "key": "k", "value": "v"}
+
+
+async def test_topics_are_made_where_told(use_network: Use) -> None:
+    fake = use_network(network(at_ns={RequestCode.DELETE_TOPIC_IN_NAMESRV: Answer()}))
+    async with admin() as client:
+        config = TopicConfig(
+            topic_name="New", read_queue_nums=3, attributes={"+message.type": "FIFO", "-x": ""}
+        )
+        await client.topics.create(A, config)
+        await client.topics.delete("New", [A, B])
+    [create] = fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert (create.fields["topic"], create.fields["readQueueNums"]) == ("New", "3")
+    assert create.fields["attributes"] == "+message.type=FIFO,-x"
+    assert len(fake.sent(RequestCode.DELETE_TOPIC_IN_BROKER)) == 2
+
+
+async def test_states_of_all_brokers_are_put_together(use_network: Use) -> None:
+    def state(queue: MessageQueue) -> Callable[[Command], Answer]:
+        value = TopicState(queues={queue: TopicQueueState(max_offset=5)}, put_tps=1.5)
+        return lambda command: Answer(body=encode_topic_state(value))
+
+    def progress(queue: MessageQueue) -> Callable[[Command], Answer]:
+        value = ConsumeState(queues={queue: QueueProgress(broker_offset=9)}, consume_tps=2.0)
+        return lambda command: Answer(body=encode_consume_state(value))
+
+    def reset(queue: MessageQueue) -> Callable[[Command], Answer]:
+        return lambda command: Answer(body=encode_queue_offsets({queue: 4}))
+
+    use_network(network(
+        {"GET_TOPIC_STATS_INFO": state(Q0), "GET_CONSUME_STATS": progress(Q0),
+         "INVOKE_BROKER_TO_RESET_OFFSET": reset(Q0)},
+        {"GET_TOPIC_STATS_INFO": state(Q1), "GET_CONSUME_STATS": progress(Q1),
+         "INVOKE_BROKER_TO_RESET_OFFSET": reset(Q1)},
+    ))  # fmt: skip
+    async with admin() as client:
+        topic = await client.topics.state("T")
+        assert (set(topic.queues), topic.put_tps) == ({Q0, Q1}, 3.0)
+        group = await client.groups.progress("G")
+        assert (set(group.queues), group.consume_tps) == ({Q0, Q1}, 4.0)
+        assert await client.groups.reset_offset("G", "T", 0) == {Q0: 4, Q1: 4}
+
+
+async def test_a_group_that_is_online_anywhere_is_online(use_network: Use) -> None:
+    offline = {
+        "GET_CONSUMER_CONNECTION_LIST": lambda command: Answer(ResponseCode.CONSUMER_NOT_ONLINE)
+    }
+    online = {
+        "GET_CONSUMER_CONNECTION_LIST": lambda command: Answer(
+            body=b'{"connectionSet":[{"clientId":"c","language":"JAVA","version":479}]}'
+        )
+    }
+    use_network(network(offline, online))
+    async with admin() as client:
+        connections = await client.groups.connections("G")
+        assert [each.client_id for each in connections.connection_set] == ["c"]
+    use_network(network(offline, offline))
+    async with admin() as client:
+        with pytest.raises(ConsumerNotOnline):
+            await client.groups.connections("G")
+
+
+async def test_groups_and_settings_travel_as_java_writes_them(use_network: Use) -> None:
+    fake = use_network(
+        network({"GET_BROKER_CONFIG": lambda command: Answer(body=b"brokerName=a\nx=1\\:2\n")})
+    )
+    async with admin() as client:
+        await client.groups.create(A, GroupConfig(group_name="G", retry_max_times=3))
+        await client.brokers.update_config(A, {"k": "v"})
+        assert await client.brokers.config(A) == {"brokerName": "a", "x": "1:2"}
+    [create] = fake.sent(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    assert b'"groupName":"G"' in create.body
+    assert b'"retryMaxTimes":3' in create.body
+    assert fake.sent(RequestCode.UPDATE_BROKER_CONFIG)[0].body == b"k=v\n"
+
+
+async def test_messages_are_found_by_key_and_collisions_left_out(use_network: Use) -> None:
+    hit = record(properties=b"KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02", position=7)
+    collision = record(properties=b"KEYS\x01other\x02")
+    elsewhere = record(topic="Other", properties=b"KEYS\x01k1\x02")
+    fake = use_network(network(
+        {"QUERY_MESSAGE": lambda command: Answer(body=hit + collision + elsewhere)},
+        {"QUERY_MESSAGE": lambda command: Answer(ResponseCode.QUERY_NOT_FOUND)},
+    ))  # fmt: skip
+    async with admin() as client:
+        [message] = await client.messages.by_key("T", "k1")
+        assert (message.message_id, message.queue.broker_name) == ("U", "a")
+        assert [m.position for m in await client.messages.by_unique_id("T", "U")] == [7]
+        assert await client.messages.by_unique_id("T", "V") == []
+        with pytest.raises(NoMessage):
+            await client.messages.by_id("T", "V")
+    wanted = [command.fields["_UNIQUE_KEY_QUERY"] for command in fake.sent(12)]
+    assert set(wanted) == {"true", "false"}
+
+
+async def test_a_query_needs_one_broker_that_answers(use_network: Use) -> None:
+    hit = record(properties=b"KEYS\x01k\x02")
+    fake = use_network(network({"QUERY_MESSAGE": lambda command: Answer(body=hit)}))
+    fake.cut(B)
+    async with admin() as client:
+        assert len(await client.messages.by_key("T", "k")) == 1
+        fake.cut(A)
+        with pytest.raises(ClientError):
+            await client.messages.by_key("T", "k")
+
+
+async def test_an_offset_id_leads_to_the_broker_in_it(use_network: Use) -> None:
+    stored = record(position=64, body=b"found")
+    fake = use_network(network({"VIEW_MESSAGE_BY_ID": lambda command: Answer(body=stored)}))
+    offset_id = message_id(HOST, 64)
+    async with admin() as client:
+        assert (await client.messages.by_offset_id(offset_id)).body == b"found"
+        assert (await client.messages.by_id("T", offset_id)).body == b"found"
+    assert fake.sent(RequestCode.VIEW_MESSAGE_BY_ID, A)[0].fields["offset"] == "64"
+
+
+async def test_an_admin_client_that_is_not_running_says_so() -> None:
+    with pytest.raises(ClientError, match="not running"):
+        _ = admin().cluster

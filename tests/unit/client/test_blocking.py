@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from client.brokers import NAMESRV, QueueBroker, broker, network_of, route_of
+from client.network import FakeNetwork
+from rocketpost.client import (
+    ClientError,
+    ConfigError,
+    Message,
+    MessageRefused,
+    PullStatus,
+    PushConsumerConfig,
+    SendStatus,
+    StartFrom,
+)
+from rocketpost.client.blocking import AdminClient, Producer, PullConsumer, PushConsumer
+from rocketpost.codec.codes import RequestCode
+
+A = "a:1"
+ROUTES = {"T": route_of({"a": A}), "%RETRY%G": route_of({"a": A}, queues=1)}
+
+Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+def loop_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "rocketpost-client-loop"]
+
+
+def test_threads_share_a_producer_and_one_loop(use_network: Use) -> None:
+    network = use_network(network_of(ROUTES, {A: broker()}))
+    results: list[SendStatus] = []
+    with (
+        Producer("G", name_servers=NAMESRV) as first,
+        Producer("H", name_servers=NAMESRV) as second,
+    ):
+        assert len(loop_threads()) == 1
+        threads = [
+            threading.Thread(target=lambda: results.append(first.send(Message("T", b"x")).status))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert second.send(Message("T", b"y")).status is SendStatus.SEND_OK
+    assert results == [SendStatus.SEND_OK] * 8
+    assert len(network.sent(RequestCode.SEND_MESSAGE_V2)) == 9
+    assert loop_threads() == []
+
+
+def test_everything_a_producer_does_can_be_waited_for(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: broker()}))
+    with Producer("G", name_servers=NAMESRV) as producer:
+        futures = [producer.send_soon(Message("T", b"x")) for _ in range(20)]
+        producer.flush()
+        assert {future.result(1).status for future in futures} == {SendStatus.SEND_OK}
+        producer.send_oneway(Message("T", b"x"))
+        assert len(producer.queues("T")) == 2
+        assert len(producer.send_batch([Message("T", b"x")])) == 1
+        with pytest.raises(MessageRefused):
+            producer.send_soon(Message("T", b""))
+        with pytest.raises(ClientError, match="running already"):
+            producer.start()
+    with pytest.raises(ClientError, match="not running"):
+        producer.send(Message("T", b"x"))
+    producer.stop()
+    with pytest.raises(ConfigError):
+        Producer("")
+
+
+def test_pulling_and_administration_block_too(use_network: Use) -> None:
+    store = QueueBroker()
+    store.put(b"hello")
+    use_network(network_of(ROUTES, {A: store.serve}))
+    with PullConsumer("G", name_servers=NAMESRV) as consumer:
+        queue = consumer.queues("T")[0]
+        result = consumer.pull(queue, 0)
+        assert result.status is PullStatus.FOUND
+        assert [message.body for message in result.messages] == [b"hello"]
+        assert consumer.max_offset(queue) == 1
+        assert consumer.search_offset(queue, 0) == 1
+        assert consumer.fetch_offset(queue) is None
+        consumer.commit_offset(queue, 1)
+        assert consumer.fetch_offset(queue) == 1
+    with AdminClient(name_servers=NAMESRV) as admin:
+        assert admin.call(lambda a: a.cluster.route("T")) == ROUTES["T"]
+
+
+def test_a_push_consumer_handles_in_threads_until_it_is_stopped(use_network: Use) -> None:
+    store = QueueBroker()
+    for n in range(3):
+        store.put(b"%d" % n)
+    use_network(network_of(ROUTES, {A: store.serve}))
+    bodies: list[bytes] = []
+    enough = threading.Event()
+
+    def handle(message: object) -> None:
+        bodies.append(message.body)  # type: ignore[attr-defined]
+        if len(bodies) == 3:
+            enough.set()
+
+    config = PushConsumerConfig(start_from=StartFrom.FIRST)
+    consumer = PushConsumer("G", name_servers=NAMESRV, config=config)
+    consumer.subscribe("T", handle)
+    with consumer:
+        assert enough.wait(5)
+        runner = threading.Thread(target=consumer.run_forever)
+        runner.start()
+    runner.join(5)
+    assert not runner.is_alive()
+    assert sorted(bodies) == [b"0", b"1", b"2"]
+    assert store.offsets[("T", 0)] == 3
+
+
+def test_a_forked_child_connects_anew_and_the_parent_goes_on(use_network: Use) -> None:
+    network = use_network(network_of(ROUTES, {A: broker()}))
+    with Producer("G", name_servers=NAMESRV) as producer:
+        mine = producer.send(Message("T", b"x")).message_id
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if not child:
+            network.requests.clear()
+            result = producer.send(Message("T", b"from the child"))
+            told = RequestCode.HEART_BEAT in {command.code for _, command in network.requests}
+            producer.stop()
+            os.write(write_end, f"{result.message_id} {told} {len(loop_threads())}".encode())
+            os._exit(0)
+        os.close(write_end)
+        theirs, told, threads = os.read(read_end, 200).decode().split()
+        os.close(read_end)
+        os.waitpid(child, 0)
+        assert theirs[:20] != mine[:20]
+        assert (told, threads) == ("True", "0")
+        assert producer.send(Message("T", b"x")).message_id[:20] == mine[:20]
