@@ -203,7 +203,8 @@ class AdminHandlers:
         return {
             "brokerActive": "true",
             "brokerVersion": str(VERSION),
-            "brokerVersionDesc": f"Rocketpost_{OUR_VERSION}",
+            "brokerVersionDesc": "V5_3_3-Rocketpost",
+            "rocketpostVersion": OUR_VERSION,
             "bootTimestamp": str(stats.started_ms),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {up_s % 60} seconds ]",
             **_day_values("msgPutTotal", stats.put_today),
