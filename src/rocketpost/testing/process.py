@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from rocketpost.errors import RocketpostError
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
 _LINES_KEPT: Final = 2000
+_PROGRAM: Final = ("-m", "rocketpost.server")
 
 
 class ServerFailed(RocketpostError):  # noqa: N818 - named after what happened
@@ -34,12 +36,20 @@ class ServerProcess:
         arguments: What follows ``python -m rocketpost.server``.
         ready: A regular expression for the line that says it is ready.
         environment: Variables to set besides the inherited ones.
+        program: What follows ``python`` instead of ``-m rocketpost.server``, to run a server that
+            a test has changed.
     """
 
     def __init__(
-        self, arguments: list[str], *, ready: str, environment: dict[str, str] | None = None
+        self,
+        arguments: list[str],
+        *,
+        ready: str,
+        environment: dict[str, str] | None = None,
+        program: Sequence[str] = _PROGRAM,
     ) -> None:
         self._arguments = arguments
+        self._program = program
         self._ready = re.compile(ready)
         self._environment = environment or {}
         self._process: subprocess.Popen[str] | None = None
@@ -72,10 +82,15 @@ class ServerProcess:
         Raises:
             ServerFailed: It ended or was not ready in time.
         """
+        self.launch()
+        return self.wait_ready(seconds=seconds)
+
+    def launch(self) -> None:
+        """Start the process and do not wait until it is ready."""
         assert not self.is_running
         self._lines = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rocketpost.server", *self._arguments],
+            [sys.executable, *self._program, *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -85,6 +100,13 @@ class ServerProcess:
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
+
+    def wait_ready(self, *, seconds: float = READY_SECONDS) -> re.Match[str]:
+        """Return the ready line of a process that was launched.
+
+        Raises:
+            ServerFailed: It ended or was not ready in time.
+        """
         return self.wait_for(self._ready, seconds=seconds)
 
     def wait_for(self, pattern: re.Pattern[str] | str, *, seconds: float) -> re.Match[str]:
@@ -121,8 +143,8 @@ class ServerProcess:
         Raises:
             ServerFailed: It did not stop in time.
         """
+        self.terminate()
         assert self._process is not None
-        self._process.terminate()
         try:
             code = self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -130,6 +152,11 @@ class ServerProcess:
             raise ServerFailed(f"the server did not stop:\n{self._tail()}") from None
         self._reap()
         return code
+
+    def terminate(self) -> None:
+        """Ask the process to stop (SIGTERM) and do not wait."""
+        assert self._process is not None
+        self._process.terminate()
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP)."""

@@ -1,0 +1,302 @@
+"""What a broker has promised, kept outside of it, and the checks that it kept its word.
+
+A test notes every message before it is sent, every acknowledgement, every refusal and everything
+that a reader has seen. A *slot* is a topic, a queue and an offset. Whatever happens to the broker:
+
+- an acknowledged message is at its slot, whole, with its properties, and at no other slot;
+- a slot that a reader has seen never shows another message, nor does it vanish;
+- messages of one stream (one connection) lie in each queue in the order in which they were sent,
+  and none is missing before one that is there;
+- nothing is there that nobody has sent.
+
+Messages carry their number in a property; the body is compared by its digest. The ledger knows
+nothing of sockets; :mod:`rocketpost.testing.load` feeds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocketpost.codec.record import Record
+from rocketpost.errors import RocketpostError
+
+NUMBER_PROPERTY: Final = "NUMBER"
+_SHOWN_MAX: Final = 20
+
+
+class PromiseBroken(RocketpostError):  # noqa: N818 - named after what happened
+    """The broker broke a promise; the text lists how."""
+
+
+class Slot(NamedTuple):
+    """A place in a queue."""
+
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class Noted(NamedTuple):
+    """A message as it was handed to the broker."""
+
+    number: int
+    topic: str
+    queue_id: int
+    stream: int
+    digest: bytes
+    properties: dict[str, str]
+
+
+class Counts(NamedTuple):
+    """How many messages met which fate."""
+
+    sent: int
+    acknowledged: int
+    refused: int
+    seen: int
+    deleted: int
+
+
+class Ledger:
+    """Notes what was sent, acknowledged and seen. Not thread-safe.
+
+    A violation is kept in :attr:`violations` when it is noticed; :meth:`verify` raises it.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[int, Noted] = {}
+        self._slot_of: dict[int, Slot] = {}
+        self._number_at: dict[Slot, int] = {}
+        self._acknowledged: set[int] = set()
+        self._refused: set[int] = set()
+        self._seen: set[Slot] = set()
+        self._doomed: dict[str, set[int]] = {}
+        self._dead: set[int] = set()
+        self._next_number = 0
+        self._ends: dict[tuple[str, int], int] = {}
+        self.violations: list[str] = []
+
+    @property
+    def counts(self) -> Counts:
+        """How much was noted so far."""
+        return Counts(
+            len(self._noted),
+            len(self._acknowledged),
+            len(self._refused),
+            len(self._seen),
+            len(self._dead),
+        )
+
+    @property
+    def acknowledged(self) -> frozenset[int]:
+        """The numbers of all acknowledged messages that no deletion has touched."""
+        touched = self._dead.union(*self._doomed.values())
+        return frozenset(self._acknowledged - touched)
+
+    def sample(self, rng: random.Random, count: int) -> list[int]:
+        """Return some acknowledged messages, the newest among them."""
+        owed = sorted(self.acknowledged)
+        return [*rng.sample(owed, min(count - 1, len(owed))), *owed[-1:]]
+
+    def topic_of(self, number: int) -> str:
+        """Return where a message was sent."""
+        return self._noted[number].topic
+
+    # -- what happens
+
+    def next_number(self) -> int:
+        """Return a number for a message that is about to be made."""
+        self._next_number += 1
+        return self._next_number
+
+    def note(
+        self,
+        number: int,
+        *,
+        topic: str,
+        queue_id: int,
+        stream: int,
+        body: bytes,
+        properties: dict[str, str],
+    ) -> None:
+        """Note a message before its first byte leaves."""
+        assert number not in self._noted
+        self._noted[number] = Noted(
+            number, topic, queue_id, stream, _digest(body), dict(properties)
+        )
+
+    def acknowledge(self, number: int, offset: int) -> None:
+        """Note that the broker took a message, and at which offset it said it is."""
+        noted = self._noted[number]
+        if number in self._acknowledged:
+            self._complain(f"message {number} was acknowledged twice")
+        self._acknowledged.add(number)
+        self._place(noted, Slot(noted.topic, noted.queue_id, offset), "acknowledged")
+
+    def refuse(self, number: int) -> None:
+        """Note that the broker refused a message."""
+        self._refused.add(number)
+
+    def see(self, record: Record) -> None:
+        """Note a message that a reader got."""
+        slot = Slot(record.topic, record.queue_id, record.queue_offset)
+        self._seen.add(slot)
+        text = record.properties.get(NUMBER_PROPERTY, "")
+        noted = self._noted.get(int(text)) if text.isdecimal() else None
+        if noted is None:
+            self._complain(f"nobody sent what lies at {_show(slot)}: number {text!r}")
+            return
+        if (noted.topic, noted.queue_id) != (slot.topic, slot.queue_id):
+            self._complain(f"message {noted.number} is in another queue: {_show(slot)}")
+        if _digest(bytes(record.body)) != noted.digest:
+            self._complain(f"the body of message {noted.number} was altered at {_show(slot)}")
+        lost = noted.properties.items() - record.properties.items()
+        if lost:
+            self._complain(f"message {noted.number} lost properties: {sorted(lost)}")
+        if noted.number in self._dead:
+            self._complain(f"message {noted.number} of a deleted topic came back: {_show(slot)}")
+        self._place(noted, slot, "seen")
+
+    def begin_delete(self, topic: str) -> None:
+        """Note that a topic is about to be deleted: what was sent to it may be gone from now on."""
+        numbers = {
+            number
+            for number, noted in self._noted.items()
+            if noted.topic == topic and number not in self._dead
+        }
+        self._doomed.setdefault(topic, set()).update(numbers)
+
+    def end_delete(self, topic: str) -> None:
+        """Note that the deletion was acknowledged: what was sent before must never come back."""
+        self._dead |= self._doomed.pop(topic, set())
+
+    def settle_delete(self, topic: str, present: Iterable[int]) -> None:
+        """Note what is left of a topic whose deletion was under way at a crash: all or nothing."""
+        doomed = self._doomed.pop(topic, set())
+        found = doomed.intersection(present)
+        expected = doomed & self._acknowledged
+        if not found:
+            self._dead |= doomed
+        elif expected - found:
+            self._complain(
+                f"a deletion of {topic} was half undone: "
+                f"{len(found)} are back, {len(expected - found)} are not"
+            )
+
+    # -- checks
+
+    def expected_end(self, topic: str, queue_id: int) -> int:
+        """Return the offset after the last one that was acknowledged or seen in the queue."""
+        return self._ends.get((topic, queue_id), 0)
+
+    def check_queue(self, topic: str, queue_id: int, records: list[Record], *, first: int) -> None:
+        """Check a queue that was read from ``first`` to its end.
+
+        Every offset must be there; then the messages are checked one by one, and their order.
+        """
+        offsets = [record.queue_offset for record in records]
+        if offsets != list(range(first, first + len(records))):
+            self._complain(f"{topic}/{queue_id} has holes: {_gaps(offsets, first)}")
+        for record in records:
+            self.see(record)
+        end = first + len(records)
+        for slot in self._seen:
+            if slot[:2] == (topic, queue_id) and slot.offset >= end and self._is_owed(slot):
+                self._complain(f"a reader saw {_show(slot)}, now the queue ends at {end}")
+        self._check_acknowledged(topic, queue_id, first, end)
+        self._check_order(topic, queue_id, offsets)
+
+    def check_absent(self, topic: str) -> None:
+        """Check that nothing is owed of a topic that does not exist."""
+        owed = [n for n in self.acknowledged if self._noted[n].topic == topic]
+        if owed:
+            self._complain(f"the topic {topic} is gone, with acknowledged messages: {owed[:5]}")
+
+    def check_lost(self) -> None:
+        """Check that every acknowledged message of a topic that still exists was seen."""
+        for number in self.acknowledged:
+            if self._slot_of[number] not in self._seen:
+                self._complain(f"acknowledged message {number} was never seen")
+
+    def verify(self) -> None:
+        """Raise if a promise was broken.
+
+        Raises:
+            PromiseBroken: With the first violations.
+        """
+        if self.violations:
+            more = len(self.violations) - _SHOWN_MAX
+            shown = "\n".join(self.violations[:_SHOWN_MAX])
+            raise PromiseBroken(shown + (f"\n... and {more} more" if more > 0 else ""))
+
+    # -- inside
+
+    def _place(self, noted: Noted, slot: Slot, how: str) -> None:
+        before = self._number_at.setdefault(slot, noted.number)
+        if before != noted.number:
+            self._complain(
+                f"{_show(slot)} meant message {before}, now {noted.number} is {how} there"
+            )
+        queue = (slot.topic, slot.queue_id)
+        self._ends[queue] = max(self._ends.get(queue, 0), slot.offset + 1)
+        place = self._slot_of.setdefault(noted.number, slot)
+        if place != slot:
+            self._complain(f"message {noted.number} is at {_show(place)} and at {_show(slot)}")
+
+    def _is_owed(self, slot: Slot) -> bool:
+        number = self._number_at.get(slot)
+        if number is None or number in self._dead:
+            return False
+        return number not in self._doomed.get(slot.topic, ())
+
+    def _check_acknowledged(self, topic: str, queue_id: int, first: int, end: int) -> None:
+        for number in self.acknowledged:
+            slot = self._slot_of[number]
+            if slot[:2] == (topic, queue_id) and not first <= slot.offset < end:
+                self._complain(
+                    f"acknowledged message {number} is lost: {_show(slot)} "
+                    f"is outside [{first}, {end})"
+                )
+
+    def _check_order(self, topic: str, queue_id: int, offsets: list[int]) -> None:
+        """Compare the queue with what each stream sent to it."""
+        here: dict[int, list[int]] = {}
+        for offset in offsets:
+            number = self._number_at.get(Slot(topic, queue_id, offset))
+            if number is not None:
+                here.setdefault(self._noted[number].stream, []).append(number)
+        sent: dict[int, list[int]] = {}
+        for number, noted in self._noted.items():
+            if (noted.topic, noted.queue_id) == (topic, queue_id) and noted.stream in here:
+                sent.setdefault(noted.stream, []).append(number)
+        for stream, numbers in here.items():
+            if numbers != sorted(numbers):
+                self._complain(f"stream {stream} is out of order in {topic}/{queue_id}")
+            excused = self._refused.union(self._dead, numbers)
+            missing = [n for n in sent[stream] if n < numbers[-1] and n not in excused]
+            if missing:
+                self._complain(
+                    f"stream {stream} in {topic}/{queue_id} lacks {missing[:5]} "
+                    f"before {numbers[-1]}"
+                )
+
+    def _complain(self, text: str) -> None:
+        self.violations.append(text)
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=12).digest()
+
+
+def _show(slot: Slot) -> str:
+    return f"{slot.topic}/{slot.queue_id}@{slot.offset}"
+
+
+def _gaps(offsets: list[int], first: int) -> str:
+    for expected, offset in enumerate(offsets, first):
+        if offset != expected:
+            return f"{offset} follows {expected - 1}"
+    return "none"

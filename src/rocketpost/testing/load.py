@@ -1,0 +1,251 @@
+"""Load for a broker that is about to be killed: senders, readers, committers, makers of topics.
+
+Each part notes in a :class:`~rocketpost.testing.ledger.Ledger` what it sent, what was acknowledged
+and what it saw. All choices come from a ``random.Random``. A part ends when its connection does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.message import SendResponse
+from rocketpost.errors import ClientError, ConnectionLost, Fault
+from rocketpost.testing.ledger import NUMBER_PROPERTY, Ledger
+from rocketpost.testing.link import BrokerLink, Part
+
+WINDOW: Final = 128
+"""Sends of one stream that may wait for an answer."""
+
+BODY_BYTES_MAX: Final = 200_000
+_LARGE_SHARE: Final = 0.01
+_BATCH_SHARE: Final = 0.05
+_HOLD_MS: Final = 200
+_COMMIT_SECONDS: Final = 0.05
+_GROUP: Final = "load"
+
+
+class Queue(NamedTuple):
+    """A queue of a topic."""
+
+    topic: str
+    queue_id: int
+
+
+class Stream:
+    """Sends over one connection, many at a time. Its number is its name in the ledger."""
+
+    def __init__(
+        self, link: BrokerLink, ledger: Ledger, number: int, *, rng: random.Random
+    ) -> None:
+        self._link = link
+        self._ledger = ledger
+        self._number = number
+        self._rng = rng
+        self._room = asyncio.Semaphore(WINDOW)
+        self._waiting: set[asyncio.Future[Command]] = set()
+        self.refusals: Counter[str] = Counter()
+        """Why messages were refused."""
+
+    async def run(self, queues: list[Queue]) -> None:
+        """Send in bursts until the connection is gone."""
+        rng = self._rng
+        while self._link.is_open:
+            for _ in range(rng.randrange(1, 24)):
+                await self.send(rng.choice(queues), count=self._batch_count())
+            await asyncio.sleep(rng.uniform(0, 0.02))
+
+    async def send(self, queue: Queue, *, count: int = 1) -> asyncio.Future[Command] | None:
+        """Send one message or a batch; None if the connection is gone."""
+        await self._room.acquire()
+        numbers = [self._ledger.next_number() for _ in range(count)]
+        parts = [self._part(number, small=count > 1) for number in numbers]
+        for number, part in zip(numbers, parts, strict=True):
+            self._ledger.note(
+                number,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                stream=self._number,
+                body=part.body,
+                properties=part.properties,
+            )
+        try:
+            future = self._link.send(queue.topic, queue.queue_id, parts)
+        except ConnectionLost:
+            self._room.release()
+            return None
+        self._waiting.add(future)
+        future.add_done_callback(lambda done: self._answered(done, numbers))
+        return future
+
+    async def settle(self) -> None:
+        """Return once every send has been answered or has failed."""
+        if self._waiting:
+            await asyncio.wait(list(self._waiting))
+
+    def _answered(self, future: asyncio.Future[Command], numbers: list[int]) -> None:
+        self._room.release()
+        self._waiting.discard(future)
+        if future.cancelled() or future.exception() is not None:
+            return  # nobody knows whether it is stored
+        answer = future.result()
+        if answer.code == ResponseCode.SUCCESS:
+            first = answer.read(SendResponse).queue_offset
+            for at, number in enumerate(numbers):
+                self._ledger.acknowledge(number, first + at)
+        elif answer.code != ResponseCode.FLUSH_DISK_TIMEOUT:
+            self.refusals[f"{answer.code}: {answer.remark}"] += 1
+            for number in numbers:
+                self._ledger.refuse(number)
+
+    def _batch_count(self) -> int:
+        return self._rng.randrange(2, 9) if self._rng.random() < _BATCH_SHARE else 1
+
+    def _part(self, number: int, *, small: bool) -> Part:
+        rng = self._rng
+        large = not small and rng.random() < _LARGE_SHARE
+        size = rng.randrange(20_000, BODY_BYTES_MAX) if large else rng.randrange(1, 1200)
+        properties = {
+            "UNIQ_KEY": unique_key(number),
+            NUMBER_PROPERTY: str(number),
+            "TAGS": f"tag{number % 7}",
+            "ünïcode": "\u2713" * (number % 5 + 1),
+        }
+        return Part(rng.randbytes(size), properties)
+
+
+class Reader:
+    """Reads queues as fast as they grow and remembers how far it came."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.positions: dict[Queue, int] = {}
+
+    async def run(self, link: BrokerLink, queues: Iterable[Queue]) -> None:
+        """Follow some queues until the connection is gone."""
+        await asyncio.gather(*(self._follow(link, queue) for queue in queues))
+
+    async def _follow(self, link: BrokerLink, queue: Queue) -> None:
+        while link.is_open:
+            position = self.positions.get(queue, 0)
+            try:
+                found = await link.pull(*queue, position, hold_ms=_HOLD_MS)
+            except (ClientError, Fault):
+                return
+            for record in found.records:
+                self._ledger.see(record)
+            if found.records:
+                self.positions[queue] = found.records[-1].queue_offset + 1
+
+
+class Commits:
+    """What a group committed, when, and what must therefore survive.
+
+    Args:
+        grace: Seconds after which a commit must be on disk.
+    """
+
+    def __init__(self, ledger: Ledger, *, grace: float) -> None:
+        self._ledger = ledger
+        self._grace = grace
+        self._acknowledged: dict[Queue, list[tuple[float, int]]] = {}
+        self._tried: dict[Queue, set[int]] = {}
+        self._owed: dict[Queue, int] = {}
+
+    async def run(self, link: BrokerLink, reader: Reader) -> None:
+        """Commit what the reader has read, again and again, until the connection is gone."""
+        while link.is_open:
+            for queue, position in list(reader.positions.items()):
+                try:
+                    await self._commit(link, queue, position)
+                except (ClientError, Fault):
+                    return
+            await asyncio.sleep(_COMMIT_SECONDS)
+
+    def ended(self, *, clean: bool) -> None:
+        """Note that the broker is gone: what was committed long enough ago is on disk."""
+        limit = time.monotonic() - (0 if clean else self._grace)
+        for queue, commits in self._acknowledged.items():
+            safe = [offset for when, offset in commits if when <= limit]
+            self._owed[queue] = max(self._owed.get(queue, 0), *safe, 0)
+            commits.clear()
+
+    async def check(self, link: BrokerLink) -> int:
+        """Compare what the broker knows now with what it owes; returns how many were checked."""
+        for queue, tried in self._tried.items():
+            found = await link.committed_offset(_GROUP, *queue)
+            end = await link.max_offset(*queue)
+            owed = self._owed.get(queue, 0)
+            if (found or 0) < owed:
+                self._complain(queue, f"{owed} was committed long ago, but it is {found}")
+            if found is not None and found > end:
+                self._complain(queue, f"it is {found}, beyond the end {end} of the queue")
+            if found is not None and found not in tried:
+                self._complain(queue, f"it is {found}, which nobody committed")
+        return len(self._tried)
+
+    async def _commit(self, link: BrokerLink, queue: Queue, position: int) -> None:
+        self._tried.setdefault(queue, set()).add(position)
+        await link.commit_offset(_GROUP, *queue, position)
+        self._acknowledged.setdefault(queue, []).append((time.monotonic(), position))
+
+    def _complain(self, queue: Queue, text: str) -> None:
+        topic, queue_id = queue
+        self._ledger.violations.append(f"committed offset of {topic}/{queue_id}: {text}")
+
+
+class Churn:
+    """Makes, fills and deletes one topic over and over, one step at a time."""
+
+    def __init__(self, ledger: Ledger, topic: str, *, queue_nums: int) -> None:
+        self._ledger = ledger
+        self._queues = [Queue(topic, queue_id) for queue_id in range(queue_nums)]
+        self.topic = topic
+        self.is_deleting = False
+        """Whether a deletion was sent and not answered."""
+
+    async def run(self, link: BrokerLink, stream: Stream, rng: random.Random) -> None:
+        """Go round until the connection is gone."""
+        try:
+            while link.is_open:
+                await link.create_topic(self.topic, len(self._queues))
+                for _ in range(rng.randrange(0, 12)):
+                    await stream.send(rng.choice(self._queues))
+                await stream.settle()
+                await asyncio.sleep(rng.uniform(0, 0.05))
+                self._ledger.begin_delete(self.topic)
+                self.is_deleting = True
+                await link.delete_topic(self.topic)
+                self.is_deleting = False
+                self._ledger.end_delete(self.topic)
+        except (ClientError, Fault):
+            return
+
+    async def check(self, link: BrokerLink) -> None:
+        """See what is there after a restart."""
+        present: list[int] = []
+        if await link.has_topic(self.topic):
+            for queue in self._queues:
+                first = await link.min_offset(*queue)
+                end = await link.max_offset(*queue)
+                records = await link.read(*queue, first, end)
+                if self.is_deleting:
+                    present += [int(r.properties.get(NUMBER_PROPERTY, "0")) for r in records]
+                else:
+                    self._ledger.check_queue(*queue, records, first=first)
+        elif not self.is_deleting:
+            self._ledger.check_absent(self.topic)
+        if self.is_deleting:
+            self._ledger.settle_delete(self.topic, present)
+            self.is_deleting = False
+
+
+def unique_key(number: int) -> str:
+    """Return the unique key that the message of this number carries."""
+    return f"{number:032X}"
