@@ -173,12 +173,12 @@ class IndexFile:
             for slot, number in self._newest_entries(astray, keep).items():
                 _write_slot(self._map, HEADER_BYTES + slot * SLOT_BYTES, number)
                 numbers[slot] = number
-        self.next_entry = keep
         self._used_slots = self._slot_count - numbers.count(0)
         self._synced_entry = 0
-        if keep > 1:
+        if keep not in (1, self.next_entry):
             _, self.end_position, seconds, _ = self._entry(keep - 1)
             self.end_ms = self.begin_ms + (seconds * 1000 + 999 if keep > 2 else 0)
+        self.next_entry = keep
         self._store_header()
 
     def _newest_entries(self, slots: set[int], keep: int) -> dict[int, int]:

@@ -23,7 +23,7 @@ import logging
 import posixpath
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from struct import Struct
 from typing import Final
@@ -73,6 +73,7 @@ class KeyIndex:
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._directory_unsynced = False
+        self._is_sync_lost = False
         self._completed_ms = 0
         self.is_whole = False
         """Whether load found all that was ever flushed; else dispatch from ``end_position`` on."""
@@ -205,8 +206,10 @@ class KeyIndex:
         else:
             numbers = {posixpath.basename(file.path): file.next_entry for file in found}
             self.is_whole = numbers.get(synced[0], 0) >= synced[1]
-        if safe_until_ms is not None:
-            found = self._cut(found, safe_until_ms, synced if self.is_whole else None)
+        if synced is not None and self.is_whole:
+            found = self._cut_to(found, *synced, is_clean=is_clean)
+        elif safe_until_ms is not None:
+            found = self._keep(found, lambda file: file.end_ms <= safe_until_ms)
         self._files = tuple(found)
         self._end = _newest_position(found)
         self._completed_ms = max((file.end_ms for file in found[:-1]), default=0)
@@ -214,8 +217,9 @@ class KeyIndex:
     def flush_blocking(self) -> None:
         """Return once everything put before the call is on disk.
 
-        Also makes the next file ahead when the last is nearly full. After an ``OSError`` pages may
-        be lost that a second sync would not report: only a restart mends that.
+        Also makes the next file ahead when the last is nearly full. After a failed sync pages may
+        be lost that a later one would not report. Then the progress on disk stays where it is, so
+        that the next start makes the rest again.
         """
         with self._sync_lock:
             with self._lock:
@@ -223,14 +227,20 @@ class KeyIndex:
                 directory_unsynced, self._directory_unsynced = self._directory_unsynced, False
             try:
                 synced = [(file, file.sync_blocking()) for file in files]
+            except OSError:
+                self._is_sync_lost = True
+                self._directory_unsynced |= directory_unsynced
+                raise
+            try:
                 if directory_unsynced:
                     self._fs.fsync_dir(self._directory)
-                if synced:
+                if synced and not self._is_sync_lost:
                     self._write_progress(*synced[-1])
             except OSError:
                 self._directory_unsynced |= directory_unsynced
                 raise
-            self._completed_ms = max((file.end_ms for file in files[:-1]), default=0)
+            if not self._is_sync_lost:
+                self._completed_ms = max((file.end_ms for file in files[:-1]), default=0)
             self._prepare()
 
     def expire_blocking(self, below: Position) -> int:
@@ -288,19 +298,25 @@ class KeyIndex:
             self._fs.unlink(path)
         return size == wanted
 
-    def _cut(
-        self, found: list[IndexFile], safe_until_ms: int, synced: tuple[str, int] | None
+    def _cut_to(
+        self, found: list[IndexFile], name: str, number: int, *, is_clean: bool
+    ) -> list[IndexFile]:
+        """Cut off what progress does not vouch for.
+
+        Also after a clean stop: a sync may have failed before it, or another program have written.
+        """
+        for file in found:
+            is_exact = is_clean and file.next_entry == number
+            if posixpath.basename(file.path) == name and not is_exact:
+                file.cut_back(number)
+        return self._keep(found, lambda file: posixpath.basename(file.path) <= name)
+
+    def _keep(
+        self, found: list[IndexFile], is_trusted: Callable[[IndexFile], bool]
     ) -> list[IndexFile]:
         kept: list[IndexFile] = []
         for file in found:
-            name = posixpath.basename(file.path)
-            if synced is None:
-                trusted = file.end_ms <= safe_until_ms
-            else:
-                trusted = name <= synced[0]
-                if name == synced[0]:
-                    file.cut_back(synced[1])
-            if trusted and not file.is_empty:
+            if is_trusted(file) and not file.is_empty:
                 kept.append(file)
             else:
                 logger.warning("key index file dropped, to be made again path=%s", file.path)

@@ -81,7 +81,9 @@ class TableFile(Generic[T]):
         except (ValueError, RocketpostError) as error:
             raise StoreError(f"refusing to save {self._path}: {error}") from error
         directory = posixpath.dirname(self._path)
-        self._files.mkdir(directory)
+        if self._files.stat(directory) is None:
+            self._files.mkdir(directory)
+            self._files.fsync_dir(posixpath.dirname(directory))
         self._write(self._path + ".tmp", data)
         if self._files.stat(self._path) is not None:
             self._files.rename(self._path, self._path + ".bak")

@@ -430,6 +430,36 @@ def test_a_failed_sync_is_told(tmp_path: Path) -> None:
     index.close_blocking()
 
 
+def test_what_a_failed_sync_may_have_lost_is_made_again(tmp_path: Path) -> None:
+    """A sync that succeeds later says nothing about the pages that an earlier one dropped."""
+
+    class Failing(RealFiles):
+        fails = False
+
+        def fdatasync(self, fd: int) -> None:
+            if self.fails:
+                raise OSError(errno.EIO, "planted")
+            super().fdatasync(fd)
+
+    files = Failing()
+    index = opened(tmp_path, files=files)
+    put(index, 0, "k")
+    index.flush_blocking()
+    put(index, 1, "k")
+    files.fails = True
+    with pytest.raises(OSError, match="planted"):
+        index.flush_blocking()
+    files.fails = False
+    put(index, 2, "k")
+    index.flush_blocking()
+    index.close_blocking()
+    again = opened(tmp_path)
+    assert again.is_whole
+    assert again.end_position == 0
+    assert find(again, "k") == [0]
+    again.close_blocking()
+
+
 def test_sizes_must_be_those_of_the_settings(tmp_path: Path) -> None:
     index = opened(tmp_path)
     put(index, 0, "k")
