@@ -79,6 +79,10 @@ def test_a_store_goes_back_and_forth(
     first, second = makers
     cluster = Cluster(tmp_path, first, settings=SHAPES[shape])
 
+    # After a crash Apache's broker drops index files younger than the checkpoint, and dispatches
+    # again only from the file it recovers from: keys of earlier files cannot be found any more.
+    keys_survive = (ending, shape) != ("killed", "tiny")
+
     def end() -> None:
         cluster.stop_broker() if ending == "stopped" else cluster.kill_broker()
 
@@ -94,8 +98,9 @@ def test_a_store_goes_back_and_forth(
         cluster.start_broker(second)
         assert read_all(reader, cluster.namesrv) == written
         assert committed(reader, cluster.namesrv) == offsets
-        assert find(reader, cluster.namesrv, "one") == 20
-        assert find(reader, cluster.namesrv, "one-batch") == 4
+        if keys_survive:
+            assert find(reader, cluster.namesrv, "one") == 20
+            assert find(reader, cluster.namesrv, "one-batch") == 4
         write(reader, cluster.namesrv, "two")
         more = read_all(reader, cluster.namesrv)
         assert len(more["Orders"]) == 2 * len(written["Orders"])
@@ -107,7 +112,7 @@ def test_a_store_goes_back_and_forth(
         cluster.start_broker(first)
         assert read_all(reader, cluster.namesrv) == more
         assert committed(reader, cluster.namesrv) == offsets
-        for name in ("one", "two"):
+        for name in ("one", "two") if keys_survive else ():
             assert find(reader, cluster.namesrv, name) == 20
         write(reader, cluster.namesrv, "three")
         assert len(read(reader, cluster.namesrv, "Orders")) == 3 * len(written["Orders"])
