@@ -5,6 +5,9 @@ rebuilt from the log would show them again, mixed with those of a topic made lat
 name. ``config/droppedTopics.json`` holds ``{topic: {"position": P, "next": {queue id: offset}}}``:
 records of the topic before P are dead, and its queues, if they are made again, go on counting at
 ``next``, so that no offset ever means two messages.
+
+A deletion first moves the queues aside in one rename, then writes this file, then unlinks. After a
+crash in between, the directory that was moved says as much as the file would have.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ class DroppedTopics:
         self._files = files
         self._path = path
         self._by_topic: dict[str, DroppedTopic] = {}
+        self.is_changed = False
+        """Whether the file does not say yet what this does."""
 
     def load_blocking(self) -> None:
         """Read the file, if there is one.
@@ -55,7 +60,7 @@ class DroppedTopics:
             raise StoreError(f"{self._path} is damaged: {error}") from error
 
     def encode(self) -> bytes:
-        """Return the file's contents as they should be now."""
+        """Return the file's contents as they should be now. Any thread: it is one step."""
         return msgspec.json.format(msgspec.json.encode(self._by_topic), indent=1)
 
     def save_blocking(self, data: bytes) -> None:
@@ -72,12 +77,23 @@ class DroppedTopics:
             self._files.close(fd)
         self._files.rename(temporary, self._path)
         self._files.fsync_dir(directory)
+        self.is_changed = False
 
     def add(self, topic: str, position: int, next_offsets: dict[int, int]) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""
-        before = self._by_topic.pop(topic, None)
-        merged = before.next | next_offsets if before is not None else next_offsets
-        self._by_topic[topic] = DroppedTopic(position, merged)
+        dropped = self._by_topic.pop(topic, None) or DroppedTopic(0, {})
+        dropped.position = max(dropped.position, position)
+        self._by_topic[topic] = dropped
+        self.is_changed = True
+        for queue_id, offset in next_offsets.items():
+            self.raise_next(topic, queue_id, offset)
+
+    def raise_next(self, topic: str, queue_id: int, offset: int) -> None:
+        """Note that offsets below ``offset`` of a deleted queue were given away."""
+        dropped = self._by_topic[topic]
+        if offset > dropped.next.get(queue_id, 0):
+            dropped.next[queue_id] = offset
+            self.is_changed = True
 
     def position(self, topic: str) -> int:
         """Return the position before which the topic's records are dead; 0 if it never was."""
@@ -89,8 +105,8 @@ class DroppedTopics:
         dropped = self._by_topic.get(topic)
         return dropped.next.get(queue_id, 0) if dropped is not None else 0
 
-    def settle(self, first: int, end: int) -> bool:
-        """Fit the deletions to a recovered log [``first``, ``end``); True if any changed.
+    def settle(self, first: int, end: int) -> None:
+        """Fit the deletions to a recovered log [``first``, ``end``).
 
         A deletion past the end happened after records that were lost; new ones will take their
         positions and must not count as dead. One before the start has nothing left to hide, but
@@ -99,9 +115,8 @@ class DroppedTopics:
         old = [topic for topic, dropped in self._by_topic.items() if dropped.position <= first]
         for topic in old[: max(0, len(old) - COUNTED_MAX)]:
             del self._by_topic[topic]
-        changed = len(old) > COUNTED_MAX
+            self.is_changed = True
         for dropped in self._by_topic.values():
             if dropped.position > end:
                 dropped.position = end
-                changed = True
-        return changed
+                self.is_changed = True

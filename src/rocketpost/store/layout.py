@@ -56,6 +56,12 @@ class Layout:
         return posixpath.join(self.dropped, f"{position}-{topic}")
 
 
+def parse_dropped_topic(name: str) -> tuple[str, int] | None:
+    """Return topic and position that a directory under ``dropped`` means, or None."""
+    position, _, topic = name.partition("-")
+    return (topic, int(position)) if topic and position.isdecimal() else None
+
+
 def file_name(start: int) -> str:
     """Return the name of a file by the offset of its first byte."""
     return f"{start:0{NAME_DIGITS}d}"

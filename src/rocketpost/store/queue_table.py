@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from rocketpost.errors import StoreError
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.drops import DroppedTopics
-from rocketpost.store.layout import Layout, parse_queue_id
+from rocketpost.store.layout import Layout, parse_dropped_topic, parse_queue_id
 from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE, QueueFiles
 
 log = logging.getLogger(__name__)
@@ -113,6 +113,23 @@ class QueueTable:
                 if queue_id is not None:
                     self._load(topic, queue_id, before, clean)
 
+    def load_dropped_blocking(self, *, before: int | None) -> None:
+        """Learn of deletions whose files were moved aside but not unlinked yet."""
+        files = self._files.files
+        for name in files.listdir(self._layout.dropped):
+            parsed = parse_dropped_topic(name)
+            if parsed is None:
+                continue
+            topic, position = parsed
+            ends = {}
+            for child in files.listdir(f"{self._layout.dropped}/{name}"):
+                queue_id = parse_queue_id(child)
+                directory = f"{self._layout.dropped}/{name}/{child}"
+                starts = self._check_files(directory, False) if queue_id is not None else []
+                if queue_id is not None and starts:
+                    ends[queue_id] = self._find_end(directory, starts, before)
+            self._drops.add(topic, position, ends)
+
     def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
         return ConsumeQueue(
             topic,
@@ -134,10 +151,7 @@ class QueueTable:
             log.error("queue has a file missing, it is built again directory=%s", directory)
             queue.remove_files()
             return
-        if before is not None:
-            end = self._trusted_end(directory, starts, before)
-        else:
-            end = self._valid_end(directory, starts)
+        end = self._find_end(directory, starts, before)
         if not clean:
             self._files.truncate(directory, end)
         last = self._entry(directory, end - 1) if end > starts[0] else None
@@ -169,6 +183,11 @@ class QueueTable:
 
     def _entry(self, directory: str, offset: int) -> tuple[int, int, int]:
         return ENTRY.unpack(self._files.read(directory, offset, 1))
+
+    def _find_end(self, directory: str, starts: list[int], before: int | None) -> int:
+        if before is None:
+            return self._valid_end(directory, starts)
+        return self._trusted_end(directory, starts, before)
 
     def _trusted_end(self, directory: str, starts: list[int], before: int) -> int:
         """Return the offset after the last entry of a record before ``before``."""

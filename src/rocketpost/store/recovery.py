@@ -100,6 +100,7 @@ class Recovery:
 
     def _load_queues(self) -> None:
         progress = self._progress
+        self._queues.load_dropped_blocking(before=progress.position if progress else None)
         if progress is None:
             self._queues.load_blocking(before=None, clean=False)
             return
@@ -181,11 +182,10 @@ class Recovery:
         position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_code, keys = entry
         self._replayed += 1
         self._store_ms = store_ms
-        if (
-            position >= self._queue_from
-            and not sys_flag & _NOT_IN_QUEUE
-            and position >= self._drops.position(topic)
-        ):
+        if position < self._drops.position(topic):
+            if not sys_flag & _NOT_IN_QUEUE:
+                self._drops.raise_next(topic, queue_id, queue_offset + 1)
+        elif position >= self._queue_from and not sys_flag & _NOT_IN_QUEUE:
             if topic == SCHEDULE_TOPIC:
                 tags_code = self._schedule_code(position, size, store_ms, tags_code)
             queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
@@ -255,7 +255,8 @@ class Recovery:
                 position_min = max(first.start, self._drops.position(queue.topic))
                 for path in queue.raise_first(position_min):
                     self._files.unlink(path)
-        if self._drops.settle(first.start if first is not None else 0, end):
+        self._drops.settle(first.start if first is not None else 0, end)
+        if self._drops.is_changed:
             self._drops.save_blocking(self._drops.encode())
 
 

@@ -70,13 +70,29 @@ def test_a_topic_not_made_again_stays_gone_after_a_crash(opener: Opener) -> None
     assert store.append(draft(b"new")).queue_offset == 1
 
 
-def test_a_deletion_that_was_not_finished_may_be_undone_by_a_crash(opener: Opener) -> None:
+def test_a_deletion_that_moved_nothing_yet_is_undone_by_a_crash(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
-    store.save_blocking()
     store.drop_queues("TopicA")
     opener.crash(store)
     assert bodies(opener()) == [b"old"]
+
+
+@pytest.mark.parametrize("saved", [1, 2])
+def test_a_deletion_that_moved_the_files_is_finished_after_a_crash(
+    opener: Opener, saved: int
+) -> None:
+    store = opener()
+    for number in (1, 2):
+        write(opener, store, b"old")
+        if number == saved:
+            store.save_blocking()
+    store.drop_queues("TopicA")
+    opener.crash(store)
+    (opener.root / "dropped" / "not a deletion").mkdir()
+    store = opener()
+    assert bodies(store) == []
+    assert store.append(draft(b"new")).queue_offset == 2
 
 
 def test_a_topic_dropped_twice_goes_on_counting(opener: Opener) -> None:
@@ -149,13 +165,16 @@ def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
     for number in range(4):
         drops.add(f"topic{number}", 100 + number, {0: number})
     drops.add("topic0", 104, {1: 9})
-    assert not drops.settle(101, 1000)
-    assert drops.settle(103, 1000)
+    drops.settle(101, 1000)
+    assert drops.next_offset("topic1", 0) == 1
+    drops.settle(103, 1000)
     assert [drops.next_offset(f"topic{number}", 0) for number in range(4)] == [0, 0, 2, 3]
     assert drops.next_offset("topic0", 1) == 9
-    assert drops.settle(0, 102)
+    drops.settle(0, 102)
+    assert drops.is_changed
     assert drops.position("topic3") == drops.position("topic0") == 102
     drops.save_blocking(drops.encode())
+    assert not drops.is_changed
     again = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
     again.load_blocking()
     assert again.encode() == drops.encode()
