@@ -1,0 +1,36 @@
+"""The worked examples of ``docs/formats`` are true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketpost.codec.record import decode_record, encode_record
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
+from rocketpost.store.queue_files import ENTRY
+
+FORMATS = Path(__file__).parents[3] / "docs" / "formats"
+
+
+def example(name: str) -> str:
+    return (FORMATS / name).read_text().rpartition("## Example")[2].split("```")[1]
+
+
+def test_the_record() -> None:
+    data = bytes.fromhex(example("commit-log.md"))
+    assert b"".join(encode_record(decode_record(data))) == data
+
+
+def test_the_queue_entry() -> None:
+    data = bytes.fromhex(example("consume-queue.md"))
+    assert data == ENTRY.pack(123456, 112, string_hash("TagA"))
+
+
+def test_the_checkpoint() -> None:
+    data = encode_checkpoint(
+        Times(1700000000001, 1700000000001, 0, 0, 0), Progress(123568, 123568, 123456, 2, 9)
+    )
+    for line in example("checkpoint.md").strip().splitlines():
+        at, _, text = line.strip().partition("  ")
+        part = bytes.fromhex(text)
+        assert data[int(at) : int(at) + len(part)] == part
