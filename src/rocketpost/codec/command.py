@@ -7,7 +7,7 @@ flag bit 1  this request wants no response at all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -30,39 +30,34 @@ BINARY: Final = 1
 RESPONSE: Final = 1
 ONEWAY: Final = 2
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+_WIRE_NAMES: Final = {
+    "sender_language": "language",
+    "raw_fields": "extFields",
+    "text_fields": "#text",
+    "body": "#body",
+    "encoding": "#encoding",
+}
 _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 
 
-class Command:
-    """One decoded command. Read its fields with :meth:`read` or :attr:`fields`."""
+class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
+    """One decoded command. Read its fields with :meth:`read` or :attr:`fields`.
 
-    __slots__ = ("_fields", "_language", "_raw", "body", "code", "encoding", "flag", "opaque",
-                 "remark", "version")  # fmt: skip
+    A JSON header is decoded straight into one of these; the last three do not come from it.
+    """
 
-    def __init__(
-        self,
-        code: int,
-        *,
-        opaque: int = 0,
-        flag: int = 0,
-        version: int = 0,
-        language: object = "JAVA",
-        remark: str | None = None,
-        fields: dict[str, str] | None = None,
-        raw_fields: msgspec.Raw | None = None,
-        body: bytes = b"",
-        encoding: int = JSON,
-    ) -> None:
-        self.code = code
-        self.opaque = opaque
-        self.flag = flag
-        self.version = version
-        self._language = language
-        self.remark = remark
-        self._fields = fields
-        self._raw = raw_fields
-        self.body = body
-        self.encoding = encoding
+    code: Int32 = 0
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    version: Int32 = 0
+    sender_language: Any = "JAVA"
+    remark: str | None = None
+    raw_fields: msgspec.Raw = msgspec.Raw(b"")
+    text_fields: dict[str, str] | None = None
+    body: bytes = b""
+    encoding: int = JSON
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -81,14 +76,14 @@ class Command:
     @property
     def language(self) -> str:
         """The sender's language, one of ``codes.LANGUAGES``."""
-        return language_name(self._language)
+        return language_name(self.sender_language)
 
     @property
     def fields(self) -> dict[str, str]:
         """The header fields as text, exactly as spelt on the wire."""
-        if self._fields is None:
-            self._fields = field_texts(self._raw) if self._raw is not None else {}
-        return self._fields
+        if self.text_fields is None:
+            self.text_fields = field_texts(self.raw_fields)
+        return self.text_fields
 
     def read(self, cls: type[T]) -> T:
         """Decode the header fields into ``cls``, a ``msgspec.Struct`` of the wire's names.
@@ -96,7 +91,7 @@ class Command:
         Raises:
             InvalidParameter: A required field is missing, or one has a value of the wrong kind.
         """
-        raw = self._raw
+        raw = self.raw_fields
         if raw:
             decoder = _decoders.get(cls)
             if decoder is None:
@@ -118,6 +113,9 @@ class Command:
             raise fault_for(self.code, self.remark)
 
 
+_decode_json = msgspec.json.Decoder(Command).decode
+
+
 def decode_command(frame: Frame) -> Command:
     """Decode a frame.
 
@@ -126,17 +124,12 @@ def decode_command(frame: Frame) -> Command:
     """
     encoding, header, body = frame
     if encoding == JSON:
-        head = decode_json_header(header)
-        return Command(
-            head.code,
-            opaque=head.opaque,
-            flag=head.flag,
-            version=head.version,
-            language=head.language,
-            remark=head.remark,
-            raw_fields=head.extFields,
-            body=body,
-        )
+        command = decode_json_header(header, _decode_json)
+        # Whatever a header may claim, these do not come from it.
+        command.body = body
+        command.encoding = JSON
+        command.text_fields = None
+        return command
     if encoding == BINARY:
         plain = decode_binary_header(header)
         return Command(
@@ -144,9 +137,9 @@ def decode_command(frame: Frame) -> Command:
             opaque=plain.opaque,
             flag=plain.flag,
             version=plain.version,
-            language=plain.language,
+            sender_language=plain.language,
             remark=plain.remark,
-            fields=plain.fields,
+            text_fields=plain.fields,
             body=body,
             encoding=BINARY,
         )

@@ -9,27 +9,15 @@ Some clients write numbers where strings belong: :func:`field_texts` keeps their
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from rocketpost.codec.codes import LANGUAGE, LANGUAGES, VERSION
 from rocketpost.errors import RemoteProtocolError
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-
-
-class JsonHeader(msgspec.Struct, gc=False):
-    """A decoded header, its ``extFields`` still text."""
-
-    code: _Int32 = 0
-    flag: _Int32 = 0
-    opaque: _Int32 = 0
-    version: _Int32 = 0
-    language: Any = "JAVA"
-    remark: str | None = None
-    extFields: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815 - the wire's name
+T = TypeVar("T")
 
 
 class _Outgoing(msgspec.Struct, gc=False, omit_defaults=True):
@@ -44,22 +32,25 @@ class _Outgoing(msgspec.Struct, gc=False, omit_defaults=True):
     version: int = -1
 
 
-_decode = msgspec.json.Decoder(JsonHeader).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode_json_header(data: bytes) -> JsonHeader:
+def decode_json_header(data: bytes, decode: Callable[[bytes | str], T]) -> T:
     """Decode header bytes; ill-formed UTF-8 inside strings is replaced, as Java does.
+
+    Args:
+        data: The header.
+        decode: Decodes JSON into the header's type.
 
     Raises:
         RemoteProtocolError: It is not a JSON object of the right shape.
     """
     try:
-        return _decode(data)
+        return decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         try:
-            return _decode(data.decode("utf-8", "replace"))
+            return decode(data.decode("utf-8", "replace"))
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise RemoteProtocolError(f"bad JSON header: {error}") from None
 

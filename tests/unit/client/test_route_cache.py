@@ -20,7 +20,7 @@ def cache(routes: dict[str, TopicRoute]) -> RouteCache:
     serve = name_server(routes)
 
     async def ask(code: int, fields: dict[str, str]) -> Command:
-        answer = serve(Command(code, fields=fields))
+        answer = serve(Command(code, text_fields=fields))
         assert answer is not None
         return Command(answer.code, body=answer.body, remark=answer.remark)
 
@@ -76,6 +76,9 @@ async def test_a_topic_that_does_not_exist_gets_the_templates_queues() -> None:
     routes = cache({"TBW102": route_of({"a": A}, queues=8, perm=7)})
     assert len((await routes.publish("New")).queues) == 4
     assert routes.master("a") == A
+    assert routes.topics == ["New"]
+    with pytest.raises(RouteNotFound):  # there is nothing to read yet
+        await routes.subscribe("New")
 
 
 async def test_without_a_template_the_topic_is_not_found() -> None:

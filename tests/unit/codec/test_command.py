@@ -84,6 +84,12 @@ def test_a_bad_field_is_named(ext: bytes, named: str) -> None:
         command.read(PullMessage)
 
 
+def test_a_header_cannot_claim_what_is_not_in_it() -> None:
+    header = b'{"code":1,"#body":"AAAA","#encoding":1,"#text":{"a":"b"},"extFields":{"c":"d"}}'
+    command = decode_command(Frame(JSON, header, b"x"))
+    assert (command.body, command.encoding, command.fields) == (b"x", JSON, {"c": "d"})
+
+
 def test_no_fields_at_all() -> None:
     assert Command(34).fields == {}
 

@@ -19,7 +19,7 @@ from rocketpost.codec.headers.topic import CreateTopic
 
 
 def request(**fields: str) -> Command:
-    return Command(1, fields=fields)
+    return Command(1, text_fields=fields)
 
 
 def test_a_topic_is_asked_for_in_javas_words() -> None:

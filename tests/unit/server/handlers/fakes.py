@@ -72,7 +72,7 @@ class Caller:
     ) -> Command:
         connection = connection or FakeConnection()
         command = Command(
-            code, opaque=7, version=version, flag=flag, fields=dict(fields or {}), body=body
+            code, opaque=7, version=version, flag=flag, text_fields=dict(fields or {}), body=body
         )
         before = len(connection.responses)
         self.dispatcher.handle(connection, command)  # type: ignore[arg-type]

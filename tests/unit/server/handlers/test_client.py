@@ -232,7 +232,7 @@ async def test_locks_are_for_queues_that_exist(world: World) -> None:
 async def test_questions_are_passed_on_to_a_client(world: World) -> None:
     client = FakeConnection()
     await join(world, client, heartbeat("id-1"))
-    client.client_answer = Command(0, fields={"a": "b"}, body=b"{{}:1}", remark="fine")
+    client.client_answer = Command(0, text_fields={"a": "b"}, body=b"{{}:1}", remark="fine")
     fields = {"consumerGroup": "G", "clientId": "id-1", "jstackEnable": "true"}
     response = await world.call(Code.GET_CONSUMER_RUNNING_INFO, fields)
     assert (response.code, response.fields, response.body) == (0, {"a": "b"}, b"{{}:1}")

@@ -89,7 +89,9 @@ class Server:
     ) -> Command:
         """Return the answer, which must come at once."""
         connection = FakeConnection()
-        command = Command(code, opaque=5, version=version, fields=dict(fields or {}), body=body)
+        command = Command(
+            code, opaque=5, version=version, text_fields=dict(fields or {}), body=body
+        )
         self.dispatcher.handle(connection, command)  # type: ignore[arg-type]
         (frame,) = FrameDecoder().feed(connection.sent)
         return decode_command(frame)
@@ -97,7 +99,7 @@ class Server:
     async def ask_slowly(self, code: int, fields: Mapping[str, str]) -> Command:
         """Return an answer that waits for the disk."""
         connection = FakeConnection()
-        command = Command(code, opaque=5, fields=dict(fields))
+        command = Command(code, opaque=5, text_fields=dict(fields))
         self.dispatcher.handle(connection, command)  # type: ignore[arg-type]
         while not connection.sent:
             await asyncio.sleep(0)
