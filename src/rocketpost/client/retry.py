@@ -83,6 +83,8 @@ class SendBack:
 
     async def _as_new_message(self, message: ReceivedMessage, delay_level: int) -> None:
         topic = retry_topic(self._group)
+        # Brokers make this topic for a heartbeat; no template may stand in for it.
+        await self._session.routes.route(topic)
         route = await self._session.routes.publish(topic)
         out = self._copy(message, topic, delay_level)
         future = await self._sender.send(

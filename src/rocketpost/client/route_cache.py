@@ -14,7 +14,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import fault_for
 from rocketpost.errors import RocketpostError, RouteNotFound
 from rocketpost.model.names import AUTO_CREATE_TOPIC
-from rocketpost.model.route import MASTER_ID, BrokerData, MessageQueue, QueueData, TopicRoute
+from rocketpost.model.route import MASTER_ID, MessageQueue, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)
@@ -103,14 +103,15 @@ class RouteCache:
         self._auto_create_queues = auto_create_queues
         self._routes: dict[str, TopicRoute] = {}
         self._publish: dict[str, PublishRoute] = {}
+        self._templated: set[str] = set()
         self._addresses: dict[str, dict[int, str]] = {}
         self._fetching: dict[tuple[str, bool], asyncio.Task[TopicRoute]] = {}
         self._refreshed: dict[str, float] = {}
 
     @property
     def topics(self) -> list[str]:
-        """Every topic whose route is known."""
-        return list(self._routes)
+        """Every topic that is in use."""
+        return [*self._routes, *self._templated]
 
     def peek(self, topic: str) -> TopicRoute | None:
         """Return the known route of ``topic``."""
@@ -129,7 +130,7 @@ class RouteCache:
         """
         found = self._publish.get(topic)
         if found is None:
-            await self.fetch(topic, auto_create=True)
+            await self._fetch_once(topic, auto_create=True)
             found = self._publish.get(topic)
         if found is None:
             raise RouteNotFound(f"no broker takes messages of the topic {topic}")
@@ -153,13 +154,16 @@ class RouteCache:
         """
         return subscribe_queues(topic, await self.route(topic))
 
-    async def fetch(self, topic: str, *, auto_create: bool = False) -> TopicRoute:
+    async def fetch(self, topic: str) -> TopicRoute:
         """Ask for the route of ``topic``, once for all who want it now.
 
         Raises:
             RouteNotFound: The topic is unknown.
             NoNameServer: No name server answers.
         """
+        return await self._fetch_once(topic, auto_create=False)
+
+    async def _fetch_once(self, topic: str, *, auto_create: bool) -> TopicRoute:
         key = topic, auto_create
         task = self._fetching.get(key)
         if task is None:
@@ -241,9 +245,12 @@ class RouteCache:
             raise RouteNotFound(f"the topic {topic} does not exist and no broker creates topics")
         template = decode_route(response.body)
         queues = [self._as_template(data) for data in template.queue_datas]
-        return self._store(
-            topic, TopicRoute(broker_datas=template.broker_datas, queue_datas=queues)
-        )
+        route = TopicRoute(broker_datas=template.broker_datas, queue_datas=queues)
+        self._learn_addresses(route)
+        # Good for sending only: nobody may read queues of a topic that does not exist.
+        self._templated.add(topic)
+        self._store_publish(topic, route)
+        return route
 
     def _as_template(self, data: QueueData) -> QueueData:
         count = min(self._auto_create_queues, data.read_queue_nums)
@@ -256,27 +263,33 @@ class RouteCache:
         )
 
     def _store(self, topic: str, route: TopicRoute) -> TopicRoute:
-        for broker in route.broker_datas:
-            self._addresses[broker.broker_name] = broker.broker_addrs
+        self._learn_addresses(route)
+        self._templated.discard(topic)
         if _sorted(route) == _sorted(self._routes.get(topic)):
             return route
         self._routes[topic] = route
+        self._store_publish(topic, route)
+        return route
+
+    def _store_publish(self, topic: str, route: TopicRoute) -> None:
         queues = publish_queues(topic, route)
         if queues:
             self._publish[topic] = PublishRoute(queues)
         else:
             self._publish.pop(topic, None)
         logger.info("route changed: topic=%s writable_queues=%s", topic, len(queues))
-        return route
+
+    def _learn_addresses(self, route: TopicRoute) -> None:
+        for broker in route.broker_datas:
+            self._addresses[broker.broker_name] = broker.broker_addrs
 
     def drop_offline(self) -> None:
         """Forget brokers that no route names any more."""
-        brokers: dict[str, BrokerData] = {}
+        named = {queue.broker_name for route in self._publish.values() for queue in route.queues}
         for route in self._routes.values():
-            brokers.update((broker.broker_name, broker) for broker in route.broker_datas)
-        for name in list(self._addresses):
-            if name not in brokers:
-                del self._addresses[name]
+            named.update(broker.broker_name for broker in route.broker_datas)
+        for name in self._addresses.keys() - named:
+            del self._addresses[name]
 
 
 def _sorted(route: TopicRoute | None) -> object:

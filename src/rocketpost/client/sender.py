@@ -59,23 +59,33 @@ class Outgoing:
         self.body = body
 
     def fields_for(self, queue: MessageQueue) -> dict[str, str]:
-        """Return the header fields of a send to ``queue``."""
-        return {**self.fields, "e": str(queue.queue_id), "n": queue.broker_name}
+        """Return the header fields of a send to ``queue``; the same dictionary each time."""
+        fields = self.fields
+        fields["e"] = str(queue.queue_id)
+        fields["n"] = queue.broker_name
+        return fields
 
 
 class _Flight:
     """One send under way."""
 
-    __slots__ = ("address", "attempts_left", "brokers", "deadline", "fixed", "future", "out",
-                 "outcome", "queue", "sent_at")  # fmt: skip
+    __slots__ = ("address", "attempts_left", "brokers", "deadline", "future", "out", "outcome",
+                 "queue", "sent_at")  # fmt: skip
 
-    def __init__(self, out: Outgoing, queue: MessageQueue, *, fixed: bool, deadline: float) -> None:
+    def __init__(
+        self,
+        out: Outgoing,
+        queue: MessageQueue,
+        future: asyncio.Future[SendResult],
+        *,
+        attempts: int,
+        deadline: float,
+    ) -> None:
         self.out = out
         self.queue = queue
-        self.fixed = fixed
+        self.future = future
+        self.attempts_left = attempts
         self.deadline = deadline
-        self.future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.attempts_left = 0
         self.brokers: list[str] = []
         self.outcome: SendResult | None = None
         self.address = ""
@@ -124,8 +134,13 @@ class Sender:
         size = len(out.body)
         if not self.in_flight.try_enter(size):
             await self.in_flight.enter(size)
-        flight = _Flight(out, queue, fixed=fixed, deadline=self._loop.time() + timeout)
-        flight.attempts_left = 1 if fixed else 1 + self._config.retries
+        flight = _Flight(
+            out,
+            queue,
+            self._loop.create_future(),
+            attempts=1 if fixed else 1 + self._config.retries,
+            deadline=self._loop.time() + timeout,
+        )
         try:
             address = self._session.routes.master(queue.broker_name)
             connection = self._session.connector.peek(address)
@@ -258,7 +273,7 @@ class Sender:
         if isinstance(error, GoAway):
             self._session.connector.drop(flight.address)
         final = isinstance(error, Fault) and int(error.code) not in self._config.retry_codes
-        if not final and not flight.fixed:
+        if not final:
             self._refresh_route(flight.out.topic)
         late = self._loop.time() >= flight.deadline
         if final or late or flight.attempts_left <= _NO_ATTEMPT_LEFT:

@@ -48,10 +48,14 @@ class BrokerAdmin:
         response = await self._session.call(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
         return decode_body(response.body, StatsBody)
 
-    async def consume_stats(self, address: str, *, orderly: bool = False) -> BrokerConsumeState:
-        """Return the progress of every group of a broker."""
+    async def consume_stats(
+        self, address: str, *, orderly: bool = False, timeout: float | None = None
+    ) -> BrokerConsumeState:
+        """Return the progress of every group of a broker, which may take it a while."""
         header = BrokerConsumeStats(is_order=orderly)
-        response = await self._session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        response = await self._session.call(
+            address, RequestCode.GET_BROKER_CONSUME_STATS, header, timeout=timeout
+        )
         return decode_broker_consume_state(response.body)
 
     async def replication(self, address: str) -> ReplicationState:

@@ -139,9 +139,11 @@ class GroupAdmin:
         response = await self._session.call(address, RequestCode.GET_ALL_PRODUCER_INFO)
         return decode_body(response.body, ProducerTable).data
 
-    async def running_info(self, address: str, group: str, client_id: str) -> bytes:
-        """Return what a consumer tells of itself, the JSON text as it came."""
-        header = RunningInfo(consumer_group=group, client_id=client_id)
+    async def running_info(
+        self, address: str, group: str, client_id: str, *, stacks: bool = False
+    ) -> bytes:
+        """Return what a consumer tells of itself, the JSON text as it came; its stacks if asked."""
+        header = RunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
         response = await self._session.call(
             address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout=_RELAY_SECONDS
         )
