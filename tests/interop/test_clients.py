@@ -219,6 +219,7 @@ def test_push_filters_by_tag_and_commits(peer: Peer, cluster: Cluster, topic: st
     assert sorted(message["body"] for message in again) == ["more-0", "more-1", "more-2"]
 
 
+@pytest.mark.later("SQL92 filters")
 def test_push_by_sql_expression(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
     peer.run("send", **common, count=2, properties="size:3,kind:a", body="small")
