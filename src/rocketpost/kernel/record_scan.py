@@ -115,9 +115,9 @@ def parse_record(
         return None
     try:
         topic = name.decode()
-        tags_hash, keys = index_words(properties)
     except UnicodeDecodeError:
         return None
+    tags_hash, keys = index_words(properties)
     (store_ms,) = _LONG.unpack_from(data, store_at)
     return position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_hash, keys
 
@@ -148,4 +148,5 @@ def _property(padded: bytes, mark: bytes) -> str:
         return ""
     at += len(mark)
     end = padded.find(b"\x02", at)
-    return padded[at : end if end >= 0 else len(padded)].decode()
+    # Senders may have put in anything; that must not make the record, and all after it, untrue.
+    return padded[at : end if end >= 0 else len(padded)].decode("utf-8", "replace")

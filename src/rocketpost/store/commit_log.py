@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX
 from rocketpost.codec.record import (
     CRC_MASK,
     HEAD_V4,
@@ -24,6 +25,7 @@ from rocketpost.codec.record import (
     topic_field,
 )
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
+from rocketpost.kernel.record_scan import is_torn
 from rocketpost.model import sysflag
 from rocketpost.store.allocator import Allocator
 from rocketpost.store.draft import Draft
@@ -39,13 +41,15 @@ JOIN_BYTES_MAX: Final = 1024 * 1024
 """Up to here one copy into one buffer costs less than many small pieces in one call."""
 TOPIC_CACHE_COUNT_MAX: Final = 16384
 
-_SHORT: Final = Struct(">H")
+_SHORT: Final = Struct(">h")
 _LONG: Final = Struct(">q")
 _INT: Final = Struct(">i")
 _pack_head = HEAD_V4.pack
 _pack_short = _SHORT.pack
 _HEAD_BYTES: Final = HEAD_V4.size
 _IPV4_HOST_BYTES: Final = 8
+_NUL: Final = b"\0"
+_SEPARATOR: Final = b"\x02"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -91,10 +95,13 @@ class CommitLog:
 
         Raises:
             StoreFull: The next segment cannot be allocated; nothing was changed.
+            StoreError: The properties could not be told from a torn record's.
         """
         topic = draft.topic
         body = draft.body
         properties = draft.properties
+        if _NUL in properties:
+            properties = _sound(properties)
         born_host = draft.born_host
         store_host = draft.store_host
         try:
@@ -143,7 +150,8 @@ class CommitLog:
         """Return how many bytes the record of ``draft`` takes."""
         head = HEADS[len(draft.born_host), len(draft.store_host)]
         topic_bytes = self._topic(draft.topic)[1]
-        return head.size + len(draft.body) + len(topic_bytes) + 2 + len(draft.properties)
+        properties = _sound(draft.properties)
+        return head.size + len(draft.body) + len(topic_bytes) + 2 + len(properties)
 
     def reserve(self, size: int) -> None:
         """Make sure that ``size`` bytes of records fit in the current file, rolling if they do not.
@@ -262,3 +270,17 @@ class CommitLog:
             log.error("could not erase a half-written tail reason=%s", error.strerror)
             return False
         return True
+
+
+def _sound(properties: bytes) -> bytes:
+    """Return properties that recovery cannot take for a record cut by a crash.
+
+    No CRC covers them, so zeros where text should be are what tells a torn record
+    (``kernel.record_scan.is_torn``). One at the very end is made harmless by a separator, which
+    changes no property; many in a row are refused.
+    """
+    if properties.endswith(_NUL):
+        properties += _SEPARATOR
+    if is_torn(b"", properties) or len(properties) > PROPERTIES_BYTES_MAX:
+        raise StoreError("the properties hold too many zero bytes to be told from a torn record")
+    return properties

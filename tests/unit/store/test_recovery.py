@@ -233,3 +233,72 @@ def test_a_log_that_is_gone_leaves_empty_queues_that_go_on_counting(opener: Open
     again.append(draft(b"new"))
     again.commit()
     assert bodies(again) == [b"new"]
+
+
+@pytest.mark.parametrize(
+    "properties", [b"KEYS\x01\xff\x02TAGS\x01\xfe\x02UNIQ_KEY\x01\xfd", b"\x02\x02\x01", b"TAGS"]
+)
+def test_properties_that_are_no_text_do_not_end_the_log(opener: Opener, properties: bytes) -> None:
+    store = opener()
+    store.append(draft(b"odd", properties=properties))
+    store.append(draft(b"next"))
+    store.commit()
+    opener.crash(store)
+    assert bodies(opener()) == [b"odd", b"next"]
+
+
+def test_long_topics_come_back(opener: Opener) -> None:
+    store = opener()
+    topic = "%RETRY%" + "g" * 200
+    store.append(draft(b"one", topic=topic))
+    store.commit()
+    opener.crash(store)
+    assert bodies(opener(), topic) == [b"one"]
+
+
+def test_what_a_kill_left_in_the_page_cache_is_synced_before_it_shows(opener: Opener) -> None:
+    from rocketpost.store.files import RealFiles
+
+    class Noting(RealFiles):
+        synced: list[str] = []  # noqa: RUF012
+        opened: dict[int, str] = {}  # noqa: RUF012
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            fd = super().open(path, write=write, create=create)
+            self.opened[fd] = path
+            return fd
+
+        def fdatasync(self, fd: int) -> None:
+            self.synced.append(self.opened[fd].rpartition("/")[2])
+            super().fdatasync(fd)
+
+    store = opener()
+    store.append(draft(b"x" * 8000))
+    store.append(draft(b"y" * 8000))
+    store.append(draft(b"z"))
+    store.commit()
+    opener.crash(store)
+    store = opener(files=Noting())
+    assert {f"{0:020d}", f"{16384:020d}"} <= set(Noting.synced)
+    assert store.durable_position == store.confirmed_position == store.end_position
+
+
+def test_a_delayed_message_is_due_when_it_was(opener: Opener) -> None:
+    store = opener()
+    properties = [
+        b"DELAY\x013\x02TAGS\x01t\x02",
+        b"DELAY\x0199\x02",
+        b"TAGS\x01t\x02",
+        b"DELAY\x010\x02",
+    ]
+    for text in properties:
+        store.append(draft(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text))
+    store.commit()
+    opener.crash(store)
+    (opener.root / "checkpoint").unlink()
+    shutil.rmtree(opener.root / "consumequeue")
+    queue = opener().queue("SCHEDULE_TOPIC_XXXX", 2)
+    assert queue is not None
+    codes = [(queue.entry(offset) or (0, 0, 0))[2] for offset in range(4)]
+    now = opener.clock.ms
+    assert codes == [now + 10_000, now + 7_200_000, 116, 0]
