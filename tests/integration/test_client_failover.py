@@ -1,0 +1,118 @@
+"""The SDK while servers come and go: real processes, killed without warning."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketpost.client import (
+    Message,
+    Producer,
+    ProducerConfig,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    RocketpostError,
+    SendStatus,
+    StartFrom,
+)
+from rocketpost.testing.cluster import Cluster
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "Failover"
+
+
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def send_until_all_brokers_serve(producer: Producer, count: int) -> None:
+    """Send until ``count`` brokers have made the topic and producers are routed to all of them."""
+    seen: set[str] = set()
+    async with asyncio.timeout(30):
+        while len(seen) < count:
+            seen.add((await producer.send(Message(TOPIC, b"first"))).queue.broker_name)
+
+
+async def test_one_of_two_name_servers_is_enough(tmp_path: Path) -> None:
+    with Cluster(tmp_path, name_servers=2) as cluster:
+        async with Producer("failover", name_servers=cluster.addresses) as producer:
+            assert (await producer.send(Message("One", b"x"))).status is SendStatus.SEND_OK
+            cluster.name_servers[0].kill()
+            for n in range(4):
+                result = await producer.send(Message(f"More{n}", b"x"))
+                assert result.status is SendStatus.SEND_OK
+
+
+async def test_a_killed_broker_costs_no_acknowledged_message(tmp_path: Path) -> None:
+    with Cluster(tmp_path, brokers=2) as cluster:
+        config = ProducerConfig(name_servers=cluster.addresses, send_timeout=10.0, retries=5)
+        consumer_config = PushConsumerConfig(
+            name_servers=cluster.addresses, start_from=StartFrom.FIRST, rebalance_seconds=2
+        )
+        got: set[bytes] = set()
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.add(message.body)
+
+        async with Producer("failover", config=config) as producer:
+            await send_until_all_brokers_serve(producer, 2)
+            consumer = PushConsumer("failover-readers", config=consumer_config)
+            consumer.subscribe(TOPIC, handle)
+            async with consumer:
+                stored: set[bytes] = set()
+                for n in range(300):
+                    if n == 100:
+                        cluster.brokers[0].kill()
+                    if n == 200:
+                        cluster.brokers[0].start()
+                    body = b"%d" % n
+                    await producer.send(Message(TOPIC, body))
+                    stored.add(body)
+                await until(lambda: stored <= got)
+
+
+async def test_a_consumer_outlives_the_restart_of_its_only_broker(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        consumer_config = PushConsumerConfig(
+            name_servers=cluster.addresses, start_from=StartFrom.FIRST, rebalance_seconds=2
+        )
+        got: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message.body)
+
+        async with Producer("failover", name_servers=cluster.addresses) as producer:
+            await producer.send(Message(TOPIC, b"before"))
+            consumer = PushConsumer("failover-readers", config=consumer_config)
+            consumer.subscribe(TOPIC, handle)
+            async with consumer:
+                await until(lambda: b"before" in got)
+                cluster.brokers[0].kill()
+                with pytest.raises(RocketpostError):
+                    await producer.send(Message(TOPIC, b"lost"))
+                cluster.brokers[0].start()
+                await producer.send(Message(TOPIC, b"after"))
+                await until(lambda: b"after" in got)
+
+
+async def test_a_broker_that_falls_silent_is_left_for_another(tmp_path: Path) -> None:
+    with Cluster(tmp_path, brokers=2) as cluster:
+        config = ProducerConfig(
+            name_servers=cluster.addresses, send_timeout=10.0, attempt_timeout=0.5
+        )
+        async with Producer("failover", config=config) as producer:
+            await send_until_all_brokers_serve(producer, 2)
+            cluster.brokers[0].pause()
+            try:
+                results = [await producer.send(Message(TOPIC, b"x")) for _ in range(6)]
+            finally:
+                cluster.brokers[0].resume()
+            assert {result.queue.broker_name for result in results} == {"broker-1"}
+            await send_until_all_brokers_serve(producer, 2)
