@@ -64,6 +64,13 @@ def test_offset_tables_have_bare_keys() -> None:
         assert body.data_version == version
 
 
+def test_an_offset_table_may_hold_nulls() -> None:
+    assert decode_offset_table(b'{"offsetTable":null}').offset_table == {}
+    assert decode_offset_table(b'{"offsetTable":{"T@G":{0:null,1:2}}}').offset_table == {
+        "T@G": {1: 2}
+    }
+
+
 def test_progress_has_object_keys() -> None:
     assert encode_consume_state(STATE) == STATE_TEXT
     assert decode_consume_state(STATE_TEXT) == STATE
