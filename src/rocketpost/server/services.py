@@ -19,6 +19,7 @@ from rocketpost.broker.topic import TopicRules, TopicTable
 from rocketpost.client.message_id import unique_id
 from rocketpost.codec.record import pack_host
 from rocketpost.model.clock import Clock
+from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
@@ -140,6 +141,7 @@ class Services:
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self.persistence.changed
         self.topics.add_builtin()
+        self._adopt_topics()
         self.groups.add_builtin()
 
         self.stats = BrokerStats(clock=clock)
@@ -270,6 +272,16 @@ class Services:
         )
         if before.permission != broker.permission:
             self.topics.touch()
+
+    def _adopt_topics(self) -> None:
+        """Take back topics that were made by a send just before a crash."""
+        counts: dict[str, int] = {}
+        for queue in self.store.queues:
+            counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
+        for topic, count in counts.items():
+            # Clients may know of more queues than those that got a message.
+            least = 1 if is_retry_or_dlq(topic) else self._broker.default_topic_queue_nums
+            self.topics.adopt(topic, queue_nums=max(count, least))
 
     def _topics_changed(self, _: str) -> None:
         self.persistence.changed()
