@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import SendResponse
+from rocketpost.codec.record import Record
 from rocketpost.errors import ClientError, ConnectionLost, Fault
 from rocketpost.testing.ledger import NUMBER_PROPERTY, Ledger
 from rocketpost.testing.link import BrokerLink, Part
@@ -229,21 +230,25 @@ class Churn:
 
     async def check(self, link: BrokerLink) -> None:
         """See what is there after a restart."""
-        present: list[int] = []
+        found = []
         if await link.has_topic(self.topic):
             for queue in self._queues:
                 first = await link.min_offset(*queue)
                 end = await link.max_offset(*queue)
-                records = await link.read(*queue, first, end)
-                if self.is_deleting:
-                    present += [int(r.properties.get(NUMBER_PROPERTY, "0")) for r in records]
-                else:
-                    self._ledger.check_queue(*queue, records, first=first)
-        elif not self.is_deleting:
-            self._ledger.check_absent(self.topic)
+                found.append((queue, first, await link.read(*queue, first, end)))
         if self.is_deleting:
-            self._ledger.settle_delete(self.topic, present)
+            records = [record for _, _, records in found for record in records]
+            self._ledger.settle_delete(self.topic, [_number_of(record) for record in records])
             self.is_deleting = False
+        for queue, first, records in found:
+            self._ledger.check_queue(*queue, records, first=first)
+        if not found:
+            self._ledger.check_absent(self.topic)
+
+
+def _number_of(record: Record) -> int:
+    text = record.properties.get(NUMBER_PROPERTY, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def unique_key(number: int) -> str:

@@ -1,0 +1,188 @@
+"""A broker with a flaw or a bad disk: ``python odd_broker.py OPTIONS -- mqbroker -c FILE``.
+
+    --bug NAME            plant a bug (the functions below that are named in ``BUGS``)
+    --mirror STORE MIRROR run on a disk that forgets (``volatile_disk``)
+    --full-every N        let each N-th write to the commit log find the disk full
+
+The process is otherwise the real one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import volatile_disk
+
+from rocketpost.server.__main__ import servers
+from rocketpost.server.handlers.send import SendHandler
+from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.files import RealFiles
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.recovery import Recovery
+from rocketpost.store.tables import TableFile
+from rocketpost.store.upkeep import Upkeep
+
+LATE_SECONDS = 0.05
+
+
+def ack_before_commit() -> None:
+    """Acknowledge what is only in the memory of the process."""
+
+    def commit(self: Any) -> None:
+        self._scheduled = False
+        tickets, self._pending = self._pending, []
+        self._acknowledge(tickets)
+        self._loop.call_later(LATE_SECONDS, self._store.commit)
+
+    SendHandler._commit = commit  # type: ignore[method-assign]
+
+
+def ack_before_fsync() -> None:
+    """Acknowledge what is only in the page cache, although SYNC_FLUSH promises the disk."""
+
+    def commit(self: Any) -> None:
+        self._scheduled = False
+        tickets, self._pending = self._pending, []
+        self._store.commit()
+        self._acknowledge(tickets)
+        self._loop.call_later(LATE_SECONDS, self._store.request_flush)
+
+    SendHandler._commit = commit  # type: ignore[method-assign]
+
+
+def visible_before_durable() -> None:
+    """Show readers what a power cut can take back, although SYNC_FLUSH says otherwise."""
+    true_commit = MessageStore.commit
+
+    def commit(self: MessageStore) -> Any:
+        end = true_commit(self)
+        self.confirm(end)
+        return end
+
+    MessageStore.commit = commit  # type: ignore[method-assign]
+    true_request = MessageStore.request_flush
+
+    def request_flush(self: MessageStore) -> None:
+        import threading
+
+        threading.Timer(LATE_SECONDS, true_request, [self]).start()
+
+    MessageStore.request_flush = request_flush  # type: ignore[method-assign]
+
+
+def no_crc_check() -> None:
+    """Believe in recovery every record whose lengths add up."""
+    true_init = Recovery.__init__
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        true_init(self, *args, **kwargs)
+        self._verify_crc = False
+
+    Recovery.__init__ = init  # type: ignore[method-assign]
+
+
+def counters_stay() -> None:
+    """Do not give back the queue offsets of messages that could not be written."""
+
+    def forget_from(self: Any, position: int) -> None:
+        self.pending = [entry for entry in self.pending if entry.position < position]
+
+    Dispatcher.forget_from = forget_from  # type: ignore[method-assign]
+
+
+def tables_not_synced() -> None:
+    """Save tables without making their bytes durable before the rename."""
+
+    def write(self: Any, path: str, data: bytes) -> None:
+        fd = self._files.open(path, create=True)
+        self._files.ftruncate(fd, 0)
+        self._files.pwrite(fd, data, 0)
+        self._files.close(fd)
+
+    TableFile._write = write  # type: ignore[method-assign]
+
+
+def deletion_not_saved() -> None:
+    """Acknowledge the deletion of a topic without writing it down."""
+    DroppedTopics.save_blocking = lambda self, data: None  # type: ignore[method-assign]
+
+
+def offsets_start_over() -> None:
+    """Count a topic that is made again from 0."""
+    DroppedTopics.next_offset = lambda self, topic, queue_id: 0  # type: ignore[method-assign]
+
+
+def checkpoint_runs_ahead() -> None:
+    """Say that queues are saved without saving them."""
+    true_save = Upkeep.save_blocking
+
+    def save_blocking(self: Any) -> None:
+        queues, self._queues = self._queues, ()
+        try:
+            true_save(self)
+        finally:
+            self._queues = queues
+
+    Upkeep.save_blocking = save_blocking  # type: ignore[method-assign]
+    Upkeep._is_due = lambda self: True  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    bug.__name__: bug
+    for bug in (
+        ack_before_commit,
+        ack_before_fsync,
+        visible_before_durable,
+        no_crc_check,
+        counters_stay,
+        tables_not_synced,
+        deletion_not_saved,
+        offsets_start_over,
+        checkpoint_runs_ahead,
+    )
+}
+
+
+def fill_disk_every(count: int) -> None:
+    """Let every ``count``-th write to the commit log fail for want of room, half done."""
+    writes = 0
+
+    def pwrite(fd: int, data: Any, offset: int) -> int:
+        nonlocal writes
+        if "/commitlog/" in os.readlink(f"/proc/self/fd/{fd}"):
+            writes += 1
+            if writes % count == 0:
+                os.pwrite(fd, memoryview(data)[: len(data) // 2], offset)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.pwrite(fd, data, offset)
+
+    RealFiles.pwrite = staticmethod(pwrite)  # type: ignore[assignment]
+
+
+def main() -> None:
+    at = sys.argv.index("--")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bug", choices=sorted(BUGS))
+    parser.add_argument("--mirror", nargs=2)
+    parser.add_argument("--full-every", type=int)
+    options = parser.parse_args(sys.argv[1:at])
+    if options.mirror:
+        volatile_disk.install(*options.mirror)
+    if options.full_every:
+        fill_disk_every(options.full_every)
+    if options.bug:
+        BUGS[options.bug]()
+    servers(sys.argv[at + 1 :])
+
+
+if __name__ == "__main__":
+    main()
