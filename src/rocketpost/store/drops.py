@@ -2,12 +2,14 @@
 
 The records of a deleted topic stay in the log until they expire. Were nothing written down, a queue
 rebuilt from the log would show them again, mixed with those of a topic made later under the same
-name. ``config/droppedTopics.json`` holds ``{topic: {"position": P, "next": {queue id: offset}}}``:
-records of the topic before P are dead, and its queues, if they are made again, go on counting at
-``next``, so that no offset ever means two messages.
+name. ``config/droppedTopics.json`` holds ``{"serial": n, "topics": {topic: {"position": P, "next":
+{queue id: offset}}}}``: records of the topic before P are dead, and its queues, if they are made
+again, go on counting at ``next``, so that no offset ever means two messages.
 
 A deletion first moves the queues aside in one rename, then writes this file, then unlinks. After a
-crash in between, the directory that was moved says as much as the file would have.
+crash in between, the directory that was moved says as much as the file would have. Deletions have
+serial numbers; one that the file knows of already is not learnt again from a directory that a
+crash brought back.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ class DroppedTopic(msgspec.Struct):
     next: dict[int, int]
 
 
+class _File(msgspec.Struct):
+    serial: int = 0
+    topics: dict[str, DroppedTopic] = {}
+
+
 class DroppedTopics:
     """The deletions that still matter. Changed by the loop thread; saved by any."""
 
@@ -37,6 +44,8 @@ class DroppedTopics:
         self._files = files
         self._path = path
         self._by_topic: dict[str, DroppedTopic] = {}
+        self.serial = 0
+        """Number of the latest deletion."""
         self.is_changed = False
         """Whether the file does not say yet what this does."""
 
@@ -55,13 +64,16 @@ class DroppedTopics:
         finally:
             self._files.close(fd)
         try:
-            self._by_topic = msgspec.json.decode(data, type=dict[str, DroppedTopic])
+            stored = msgspec.json.decode(data, type=_File)
         except msgspec.DecodeError as error:
             raise StoreError(f"{self._path} is damaged: {error}") from error
+        self.serial, self._by_topic = stored.serial, stored.topics
 
     def encode(self) -> bytes:
         """Return the file's contents as they should be now. Any thread: it is one step."""
-        return msgspec.json.format(msgspec.json.encode(self._by_topic), indent=1)
+        return msgspec.json.format(
+            msgspec.json.encode(_File(self.serial, self._by_topic)), indent=1
+        )
 
     def save_blocking(self, data: bytes) -> None:
         """Replace the file with ``data``, durably."""
@@ -79,8 +91,9 @@ class DroppedTopics:
         self._files.fsync_dir(directory)
         self.is_changed = False
 
-    def add(self, topic: str, position: int, next_offsets: dict[int, int]) -> None:
+    def add(self, topic: str, position: int, next_offsets: dict[int, int], *, serial: int) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""
+        self.serial = max(self.serial, serial)
         dropped = self._by_topic.pop(topic, None) or DroppedTopic(0, {})
         dropped.position = max(dropped.position, position)
         self._by_topic[topic] = dropped

@@ -3,7 +3,7 @@
     commitlog/00000000000000000000        segments, named by the position of their first byte
     commitlog/allocating/                 a segment until it has its full size (Java skips it)
     consumequeue/{topic}/{queue}/0000...  named by the byte position of their first entry
-    dropped/{position}-{topic}/           queues of a deleted topic until they are unlinked
+    dropped/{serial}-{position}-{topic}/  queues of a deleted topic until they are unlinked
     index/yyyyMMddHHmmssSSS               key index
     config/*.json                         tables
     checkpoint  abort  lock
@@ -51,15 +51,18 @@ class Layout:
         """Return the directory of one queue."""
         return posixpath.join(self.consume_queues, topic, str(queue_id))
 
-    def dropped_topic(self, topic: str, position: int) -> str:
+    def dropped_topic(self, topic: str, position: int, serial: int) -> str:
         """Return where the queues of a topic go when it is deleted at ``position``."""
-        return posixpath.join(self.dropped, f"{position}-{topic}")
+        return posixpath.join(self.dropped, f"{serial}-{position}-{topic}")
 
 
-def parse_dropped_topic(name: str) -> tuple[str, int] | None:
-    """Return topic and position that a directory under ``dropped`` means, or None."""
-    position, _, topic = name.partition("-")
-    return (topic, int(position)) if topic and position.isdecimal() else None
+def parse_dropped_topic(name: str) -> tuple[str, int, int] | None:
+    """Return topic, position and serial that a directory under ``dropped`` means, or None."""
+    serial, _, rest = name.partition("-")
+    position, _, topic = rest.partition("-")
+    if not topic or not serial.isdecimal() or not position.isdecimal():
+        return None
+    return topic, int(position), int(serial)
 
 
 def file_name(start: int) -> str:

@@ -280,15 +280,10 @@ class MessageStore:
             StoreError: What was appended before cannot be committed; nothing was dropped.
         """
         position = self.commit()
-        next_offsets = {
-            queue.queue_id: int(queue.next_offset) for queue in self.queues.of_topic(topic)
-        }
         try:
             self.queues.drop(topic, position)
         except OSError as error:
             raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
-        if next_offsets:
-            self._drops.add(topic, position, next_offsets)
         self._dispatcher.refresh_mark()
         return DroppedQueues(self._save_drops, self.unlink_dropped_blocking)
 

@@ -57,23 +57,27 @@ class QueueTable:
         self._empty.append((queue, start))
         return queue
 
-    def drop(self, topic: str, position: int) -> bool:
-        """Forget the queues of a topic and move their files aside; False if there are none.
+    def drop(self, topic: str, position: int) -> None:
+        """Forget the queues of a topic deleted at ``position``, and move their files aside.
 
         The move is one rename, so that a topic made again at once starts with an empty directory.
         """
         queues = self.of_topic(topic)
         directory = self._layout.topic_queues(topic)
+        serial = self._drops.serial + 1
         with self._files.writing:
             self._files.forget_directory(directory)
             if self._files.files.stat(directory) is not None:
                 self._files.files.mkdir(self._layout.dropped)
-                self._files.files.rename(directory, self._layout.dropped_topic(topic, position))
+                target = self._layout.dropped_topic(topic, position, serial)
+                self._files.files.rename(directory, target)
             for queue in queues:
                 queue.dropped = True
                 del self._queues[topic, queue.queue_id]
+        if queues:
+            next_offsets = {queue.queue_id: int(queue.next_offset) for queue in queues}
+            self._drops.add(topic, position, next_offsets, serial=serial)
         self.count()
-        return bool(queues)
 
     def count(self) -> tuple[int, int]:
         """Return how many queues have entries and the sum of their ends.
@@ -116,11 +120,14 @@ class QueueTable:
     def load_dropped_blocking(self, *, before: int | None) -> None:
         """Learn of deletions whose files were moved aside but not unlinked yet."""
         files = self._files.files
+        known = self._drops.serial
         for name in files.listdir(self._layout.dropped):
             parsed = parse_dropped_topic(name)
             if parsed is None:
                 continue
-            topic, position = parsed
+            topic, position, serial = parsed
+            if serial <= known:
+                continue
             ends = {}
             for child in files.listdir(f"{self._layout.dropped}/{name}"):
                 queue_id = parse_queue_id(child)
@@ -128,7 +135,7 @@ class QueueTable:
                 starts = self._check_files(directory, False) if queue_id is not None else []
                 if queue_id is not None and starts:
                     ends[queue_id] = self._find_end(directory, starts, before)
-            self._drops.add(topic, position, ends)
+            self._drops.add(topic, position, ends, serial=serial)
 
     def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
         return ConsumeQueue(

@@ -90,9 +90,14 @@ def test_a_deletion_that_moved_the_files_is_finished_after_a_crash(
     store.drop_queues("TopicA")
     opener.crash(store)
     (opener.root / "dropped" / "not a deletion").mkdir()
+    shutil.copytree(opener.root / "dropped", opener.root / "kept")
     store = opener()
     assert bodies(store) == []
     assert store.append(draft(b"new")).queue_offset == 2
+    store.commit()
+    opener.crash(store)
+    (opener.root / "kept").rename(opener.root / "dropped")
+    assert bodies(opener()) == [b"new"]
 
 
 def test_a_topic_dropped_twice_goes_on_counting(opener: Opener) -> None:
@@ -163,8 +168,8 @@ def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
     monkeypatch.setattr("rocketpost.store.drops.COUNTED_MAX", 2)
     drops = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
     for number in range(4):
-        drops.add(f"topic{number}", 100 + number, {0: number})
-    drops.add("topic0", 104, {1: 9})
+        drops.add(f"topic{number}", 100 + number, {0: number}, serial=number)
+    drops.add("topic0", 104, {1: 9}, serial=5)
     drops.settle(101, 1000)
     assert drops.next_offset("topic1", 0) == 1
     drops.settle(103, 1000)
@@ -178,6 +183,7 @@ def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
     again = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
     again.load_blocking()
     assert again.encode() == drops.encode()
+    assert again.serial == 5
 
 
 def test_queue_files_that_a_crash_brings_back_do_not_turn_the_count_back(opener: Opener) -> None:
