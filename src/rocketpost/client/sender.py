@@ -70,7 +70,7 @@ class _Flight:
     """One send under way."""
 
     __slots__ = ("address", "attempts_left", "brokers", "deadline", "future", "out", "outcome",
-                 "queue", "sent_at")  # fmt: skip
+                 "queue", "request", "sent_at")  # fmt: skip
 
     def __init__(
         self,
@@ -90,6 +90,8 @@ class _Flight:
         self.outcome: SendResult | None = None
         self.address = ""
         self.sent_at = 0.0
+        self.request: asyncio.Future[Command] | None = None
+        """The attempt that is under way; what older ones come to counts for nothing."""
 
 
 class Sender:
@@ -181,6 +183,7 @@ class Sender:
             self._timer.cancel()
             self._timer = None
         for flight in list(self._flights):
+            self._abandon(flight)
             self._land(flight, ConnectionLost("the client was closed before the broker answered"))
 
     # First attempts.
@@ -193,6 +196,7 @@ class Sender:
         request = connection.start_request(
             out.code, fields=out.fields_for(flight.queue), body=out.body
         )
+        flight.request = request
         self._flights[flight] = None
         request.add_done_callback(self._answer_to(flight))
         if self._timer is None:
@@ -203,15 +207,13 @@ class Sender:
 
     def _answer_to(self, flight: _Flight) -> Callable[[asyncio.Future[Command]], None]:
         def answered(request: asyncio.Future[Command]) -> None:
-            if flight not in self._flights:
-                if not request.cancelled():
-                    request.exception()  # mark as seen: the flight gave up before
-                return
-            del self._flights[flight]
             if request.cancelled():
-                self._failed(flight, ConnectionLost("the request was given up"))
                 return
             error = request.exception()
+            if flight.request is not request:
+                return
+            flight.request = None
+            del self._flights[flight]
             if error is None:
                 self._answered(flight, request.result())
             elif isinstance(error, RocketpostError):
@@ -252,12 +254,18 @@ class Sender:
         now = self._loop.time()
         due = [flight for flight in self._flights if self._attempt_deadline(flight) <= now]
         for flight in due:
-            del self._flights[flight]
+            self._abandon(flight)
             self._session.no_answer(flight.address, flight.sent_at)
             self._failed(flight, self._timeout_of(flight))
         if self._flights:
             first = min(map(self._attempt_deadline, self._flights))
             self._timer = self._loop.call_at(first, self._sweep)
+
+    def _abandon(self, flight: _Flight) -> None:
+        del self._flights[flight]
+        request, flight.request = flight.request, None
+        if request is not None:
+            request.cancel()
 
     def _attempt_deadline(self, flight: _Flight) -> float:
         bound = self._config.attempt_timeout
@@ -328,7 +336,6 @@ class Sender:
         )
 
     def _land(self, flight: _Flight, error: BaseException) -> None:
-        self._flights.pop(flight, None)
         self.in_flight.leave(len(flight.out.body))
         if not flight.future.done():
             flight.future.set_exception(error)

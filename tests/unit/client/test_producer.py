@@ -143,6 +143,17 @@ async def test_a_bound_per_attempt_leaves_time_for_another_broker(use_network: U
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
+async def test_what_an_old_attempt_comes_to_counts_for_nothing(use_network: Use) -> None:
+    silent = broker(lambda command: None)  # its connection is dropped when an attempt times out
+    network = use_network(network_of(BOTH, {A: silent, B: broker()}))
+    async with producer(attempt_timeout=0.01, retries=5) as sender:
+        results = [await sender.send(Message("T", b"x")) for _ in range(6)]
+        ids = [decode_properties(command.fields["i"].encode())["UNIQ_KEY"]
+               for command in network.sent(SEND, B)]  # fmt: skip
+    assert {result.queue.broker_name for result in results} == {"b"}
+    assert sorted(ids) == sorted(result.message_id for result in results)
+
+
 async def test_a_queue_of_the_users_choice_gets_one_attempt(use_network: Use) -> None:
     network = use_network(network_of(BOTH, {
         A: broker(refusing(ResponseCode.SYSTEM_BUSY)),

@@ -106,8 +106,12 @@ class GroupAdmin:
         tps = sum(state.consume_tps for state in states)
         return ConsumeState(queues=merged, consume_tps=tps)
 
-    async def connections(self, group: str) -> ConsumerConnections:
+    async def connections(self, group: str, address: str | None = None) -> ConsumerConnections:
         """Return the connected members of a group and what they subscribe to.
+
+        Args:
+            group: The group.
+            address: The broker to ask; those that know the group in turn if None.
 
         Raises:
             ConsumerNotOnline: Nobody is connected.
@@ -115,10 +119,10 @@ class GroupAdmin:
         """
         header = ConsumerGroupRequest(consumer_group=group)
         failure: ConsumerNotOnline | None = None
-        for address in await self._masters(retry_topic(group)):
+        for broker in [address] if address else await self._masters(retry_topic(group)):
             try:
                 response = await self._session.call(
-                    address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header
+                    broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, header
                 )
                 return decode_body(response.body, ConsumerConnections)
             except ConsumerNotOnline as error:
@@ -178,6 +182,26 @@ class GroupAdmin:
             )
             offsets |= decode_queue_offsets(response.body)
         return offsets
+
+    async def reset_queue(
+        self, address: str, group: str, queue: MessageQueue, offset: int
+    ) -> dict[MessageQueue, int]:
+        """Set a group to an offset in one queue, whatever its members do. Returns the new offset.
+
+        Raises:
+            Fault: The broker refuses; the offset may lie outside the queue.
+        """
+        header = ResetOffset(
+            group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            is_force=True,
+        )
+        response = await self._session.call(
+            address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, timeout=_RELAY_SECONDS
+        )
+        return decode_queue_offsets(response.body)
 
     async def set_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         """Store an offset of a group on a broker, whatever its members do."""
