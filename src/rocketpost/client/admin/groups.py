@@ -210,9 +210,14 @@ class GroupAdmin:
         )
         await self._session.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
-    async def clone_offset(self, address: str, source: str, target: str, topic: str) -> None:
-        """Let a group stand where another one stands, on one broker."""
-        header = CloneOffset(src_group=source, dest_group=target, topic=topic)
+    async def clone_offset(
+        self, address: str, source: str, target: str, topic: str, *, offline: bool = False
+    ) -> None:
+        """Let a group stand where another one stands, on one broker.
+
+        ``offline`` copies a topic too that connected consumers of ``source`` read no more.
+        """
+        header = CloneOffset(src_group=source, dest_group=target, topic=topic, offline=offline)
         await self._session.call(address, RequestCode.CLONE_GROUP_OFFSET, header)
 
     async def _masters(self, topic: str) -> list[str]:
