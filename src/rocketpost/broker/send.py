@@ -36,6 +36,21 @@ from rocketpost.store.draft import Draft
 
 _VERSION_MAX_RECONSUME = 121  # 3.4.9: from here on clients say how often they retry.
 _HOST_V4_BYTES = 8
+_CLIENT_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK)
+
+_NOT_IN_BATCH = frozenset(
+    {
+        names.TRANSACTION_PREPARED,
+        names.DELAY_LEVEL,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+    }
+)
+_SPECIAL = _NOT_IN_BATCH | {names.MSG_REGION, names.TRACE_ON, names.CLUSTER, names.POP_CK}
+"""Properties that make a message more than a plain one."""
+
+_TIMER = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 _tags_code = lru_cache(maxsize=8192)(string_hash)
 
@@ -107,6 +122,7 @@ class SendService:
         holds_locks: Callable[[str], bool],
     ) -> None:
         self._topics = topics
+        self._find = topics.find
         self._groups = groups
         self._clock = clock
         self._store_host = store_host
@@ -138,16 +154,24 @@ class SendService:
             Fault: The message is refused; nothing was changed, except that a topic may have been
                 created for it.
         """
-        config = self._topic_for(header)
-        queue_id = self._queue_for(config, header.queue_id)
+        topic = header.topic
+        config = self._find(topic)
+        if config is None or self._accept_from_ms or topic in NO_SEND_TOPICS:
+            config = self._topic_for(header)
+        queue_id = header.queue_id
+        if not 0 <= queue_id < config.write_queue_nums:
+            queue_id = self._queue_for(config, queue_id)
         properties, encoded = self._properties(header.properties)
-        if header.topic.startswith(RETRY_PREFIX):
+        if topic.startswith(RETRY_PREFIX):
             config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
-        if names.TRANSACTION_PREPARED in properties or names.DELAY_LEVEL in properties:
-            _refuse_unsupported(properties)
-        self._check_size(len(body), len(encoded))
+            topic = config.topic_name
+        if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
+            self._check_size(len(body), len(encoded))
+        tags = properties.get(names.TAGS)
+        keys = properties.get(names.KEYS)
+        unique_key = properties[names.UNIQUE_KEY]
         return Draft(
-            config.topic_name,
+            topic,
             queue_id,
             header.flag,
             self._sys_flag(header.sys_flag, config, born_host),
@@ -158,8 +182,8 @@ class SendService:
             0,
             body,
             encoded,
-            _tags_code(properties.get(names.TAGS, "")),
-            _keys(properties),
+            _tags_code(tags) if tags else 0,
+            (unique_key,) if keys is None else _keys(unique_key, keys),
         )
 
     def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
@@ -183,7 +207,7 @@ class SendService:
         drafts = []
         for item in items:
             properties = decode_properties(item.properties)
-            if names.TRANSACTION_PREPARED in properties or names.DELAY_LEVEL in properties:
+            if not _NOT_IN_BATCH.isdisjoint(properties):
                 raise MessageIllegal("a batch takes no delayed and no transactional messages")
             properties.pop(names.POP_CK, None)
             properties.setdefault(names.UNIQUE_KEY, self._new_unique_id())
@@ -204,7 +228,7 @@ class SendService:
                     item.body,
                     encoded,
                     _tags_code(properties.get(names.TAGS, "")),
-                    _keys(properties),
+                    _keys(properties[names.UNIQUE_KEY], properties.get(names.KEYS, "")),
                 )
             )
         return drafts
@@ -258,20 +282,17 @@ class SendService:
             properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
         except ValueError:
             properties = decode_properties(text.encode("utf-8", "replace"))
-            text = "\x02"  # A piece without a name or a value: write the whole string anew.
+            text = ""  # A piece without a name or a value: write the whole string anew.
         if (
-            names.UNIQUE_KEY in properties
-            and names.MSG_REGION not in properties
-            and names.TRACE_ON not in properties
-            and names.CLUSTER not in properties
-            and names.POP_CK not in properties
-            and text[-1] == "\x02"
-            and len(text) > 1
+            text[-1:] == "\x02"
+            and names.UNIQUE_KEY in properties
+            and _SPECIAL.isdisjoint(properties)
         ):
             return properties, text.encode() + self._added_bytes
         properties.pop(names.POP_CK, None)
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
+        _refuse_unsupported(properties)
         properties.update(self._added)
         return properties, _encoded(properties)
 
@@ -290,7 +311,7 @@ class SendService:
             )
 
     def _sys_flag(self, sys_flag: int, config: TopicConfig, born_host: bytes) -> int:
-        flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK) | self._store_flag
+        flag = sys_flag & _CLIENT_FLAGS | self._store_flag
         if config.topic_filter_type == "MULTI_TAG":
             flag |= MULTI_TAGS
         return flag | BORN_HOST_V6 if len(born_host) > _HOST_V4_BYTES else flag
@@ -311,11 +332,7 @@ class SendService:
         return config, queue_id
 
 
-def _keys(properties: dict[str, str]) -> tuple[str, ...]:
-    words = properties.get(names.KEYS)
-    unique_key = properties[names.UNIQUE_KEY]
-    if words is None:
-        return (unique_key,)
+def _keys(unique_key: str, words: str) -> tuple[str, ...]:
     return (unique_key, *[word for word in words.split(names.KEY_SEPARATOR) if word])
 
 
@@ -333,3 +350,5 @@ def _refuse_unsupported(properties: dict[str, str]) -> None:
     level = properties.get(names.DELAY_LEVEL, "0")
     if level.lstrip("-").isdigit() and int(level) > 0:
         raise MessageIllegal("delayed messages are not supported by this broker")
+    if any(name in properties for name in _TIMER):
+        raise MessageIllegal("timed messages are not supported by this broker")

@@ -139,8 +139,10 @@ class BrokerServer:
         await self._listener.stop()
         await self._vip.stop()
         await self._dispatcher.stop()
-        await services.persistence.save()
-        await asyncio.to_thread(services.store.close_blocking)
+        try:
+            await services.persistence.close()
+        finally:
+            await asyncio.to_thread(services.store.close_blocking)
         self._services = None
 
     async def failed(self) -> str:

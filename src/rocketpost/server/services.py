@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.group import GroupTable
@@ -144,7 +145,7 @@ class Services:
         self._adopt_topics()
         self.groups.add_builtin()
 
-        self.stats = BrokerStats(clock=clock)
+        self.stats = BrokerStats(clock=clock, day_of=_local_day)
         self._membership = Membership(clock=clock, expiry_ms=self._broker.member_expiry_ms)
         self._locks = QueueLocks(clock=clock)
         store_host = pack_host(identity.ip, identity.port)
@@ -191,7 +192,7 @@ class Services:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request that a broker serves."""
-        saved = self.persistence.save_urgent
+        saved = self.persistence.save
         queries = ProgressQueries(
             clock=self._clock,
             broker_name=self._identity.name,
@@ -246,7 +247,7 @@ class Services:
             store=self.store,
             commit_log_path=self.store.layout.commit_log,
             clean=self._clean,
-            saved=saved,
+            saved=self.persistence.save_urgent,
             extra=self._runtime_values,
         ).register(dispatcher)
 
@@ -335,6 +336,11 @@ def _pull_limits(config: BrokerConfig) -> PullLimits:
         scan_bytes=config.scan_bytes_max,
         batch_max=config.pull_count_max,
     )
+
+
+def _local_day(ms: int) -> int:
+    """Return the number of the day where the broker runs."""
+    return datetime.fromtimestamp(ms / 1000).toordinal()
 
 
 def _index_state(store: MessageStore) -> tuple[int, int]:

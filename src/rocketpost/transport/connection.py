@@ -182,6 +182,16 @@ class Connection(asyncio.Protocol):
         if self._paused:
             self._regulate()
 
+    def answer_all(self, responses: list[bytes]) -> None:
+        """Send whole responses to as many requests of the peer."""
+        self._unanswered -= len(responses)
+        self._out.append(b"".join(responses))
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._paused:
+            self._regulate()
+
     def no_answer(self) -> None:
         """Count a request of the peer as answered that will get no response."""
         self._unanswered -= 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple
 
 import msgspec
 
@@ -35,13 +34,8 @@ logger = logging.getLogger(__name__)
 _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
 
 
-class Ticket(NamedTuple):
-    """A send that is in the log and not answered yet."""
-
-    connection: Connection
-    command: Command
-    stored: list[Appended]
-    waits: bool
+Ticket = tuple[Connection, Command, list[Appended]]
+"""A send that is in the log and not answered yet."""
 
 
 class SendHandler:
@@ -69,6 +63,7 @@ class SendHandler:
         self._sync_flush = sync_flush
         self._loop = asyncio.get_running_loop()
         self._pending: list[Ticket] = []
+        self._impatient: set[int] = set()
         self._scheduled = False
         self._region = region
         self.trace_on = True
@@ -78,14 +73,18 @@ class SendHandler:
             on_position=self._became_durable,
             timeout_ms=flush_timeout_ms,
         )
-        region_json = msgspec.json.encode(region).replace(b"%", b"%%")
         # What a stored message is answered with, by far the commonest response of a broker.
-        self._ok = (
-            b'{"code":0,"extFields":{"msgId":"%b%016X","queueId":"%d","queueOffset":"%d",'
-            b'"transactionId":"%b","MSG_REGION":' + region_json + b',"TRACE_ON":"%b"},'
-            b'"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,'
+        region_json = msgspec.json.encode(region).replace(b"%", b"%%")
+        before = (
+            b'{"code":0,"extFields":{"msgId":"' + self._id_prefix + b'%016X","queueId":"%d",'
+            b'"queueOffset":"%d","transactionId":"%b","MSG_REGION":' + region_json
+        )
+        after = (
+            b'"},"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
         )
+        self._ok_traced = before + b',"TRACE_ON":"true' + after
+        self._ok_untraced = before + b',"TRACE_ON":"false' + after
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the three kinds of send."""
@@ -134,8 +133,9 @@ class SendHandler:
         except StoreError as error:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
-        waits = self._sync_flush and _NO_WAIT not in header.properties
-        self._pending.append(Ticket(connection, command, stored, waits))
+        self._pending.append((connection, command, stored))
+        if self._sync_flush and _NO_WAIT in header.properties:
+            self._impatient.add(id(command))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._commit)
@@ -143,6 +143,7 @@ class SendHandler:
     def _commit(self) -> None:
         self._scheduled = False
         tickets, self._pending = self._pending, []
+        impatient, self._impatient = self._impatient, set()
         if not tickets:
             return
         try:
@@ -154,12 +155,12 @@ class SendHandler:
                 self._refuse(ticket, str(error))
             return
         if self._sync_flush:
-            parked = [ticket for ticket in tickets if ticket.waits]
-            for ticket in parked:
-                self.gate.park(ticket.stored[-1].end, ticket)
+            for ticket in tickets:
+                if id(ticket[1]) not in impatient:
+                    self.gate.park(ticket[2][-1].end, ticket)
             self._store.request_flush()
-            if len(parked) < len(tickets):
-                self._acknowledge([ticket for ticket in tickets if not ticket.waits])
+            if impatient:
+                self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
         else:
             self._acknowledge(tickets)
 
@@ -168,8 +169,10 @@ class SendHandler:
             self._store.confirm(position)
 
     def _acknowledge(self, tickets: list[Ticket]) -> None:
-        trace = b"true" if self.trace_on else b"false"
-        for connection, command, stored, _ in tickets:
+        template = self._ok_traced if self.trace_on else self._ok_untraced
+        frames: list[bytes] = []
+        answering: Connection | None = None
+        for connection, command, stored in tickets:
             if command.flag & ONEWAY:
                 continue
             first = stored[0]
@@ -177,21 +180,24 @@ class SendHandler:
             if len(stored) > 1 or command.encoding != JSON or not unique_key.isalnum():
                 answer(connection, command, self._reply(stored, ResponseCode.SUCCESS))
                 continue
-            header = self._ok % (
-                self._id_prefix,
+            header = template % (
                 first.position,
                 first.queue_id,
                 first.queue_offset,
                 unique_key.encode(),
-                trace,
                 command.opaque,
             )
-            connection.answer(encode_frame(JSON, header, 0))
+            if connection is not answering:
+                if answering is not None:
+                    answering.answer_all(frames)
+                frames, answering = [], connection
+            frames.append(encode_frame(JSON, header, 0))
+        if answering is not None:
+            answering.answer_all(frames)
 
     def _answer_timed_out(self, tickets: list[Ticket]) -> None:
-        for ticket in tickets:
-            reply = self._reply(ticket.stored, ResponseCode.FLUSH_DISK_TIMEOUT)
-            answer(ticket.connection, ticket.command, reply)
+        for connection, command, stored in tickets:
+            answer(connection, command, self._reply(stored, ResponseCode.FLUSH_DISK_TIMEOUT))
 
     def _reply(self, stored: list[Appended], code: int) -> Reply:
         prefix = self._id_prefix.decode()
@@ -207,4 +213,4 @@ class SendHandler:
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
         reply = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=reason)
-        answer(ticket.connection, ticket.command, reply)
+        answer(ticket[0], ticket[1], reply)
