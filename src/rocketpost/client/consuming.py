@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import Retry, SendBack
+from rocketpost.client.tally import Tally
 from rocketpost.client.tasks import Tasks
 from rocketpost.client.workers import AsyncWorkers, ThreadWorkers, Workers
 from rocketpost.model.names import RETRY_PREFIX
@@ -69,7 +71,31 @@ class Consuming:
         self._timers: set[asyncio.TimerHandle] = set()
         self._async: Workers = AsyncWorkers(config.concurrency)
         self._threads: Workers = ThreadWorkers(config.concurrency)
+        self._tallies: dict[str, tuple[Tally, Tally]] = {}
+        self.concurrency = config.concurrency
         self.stopped = False
+
+    def tallies(self, topic: str) -> tuple[Tally, Tally]:
+        """Return how many messages of ``topic`` were handled well, and how many failed."""
+        found = self._tallies.get(topic)
+        if found is None:
+            found = self._tallies[topic] = Tally(), Tally()
+        return found
+
+    async def handle_once(self, message: ReceivedMessage) -> None:
+        """Have one message handled now, without any effect on offsets.
+
+        Raises:
+            Exception: What the handler raises.
+        """
+        listener = self._listener(message.topic)
+        if listener is None:
+            raise LookupError(f"no handler for {message.topic}")
+        argument = [message] if listener.batches else message
+        if listener.is_async:
+            await listener.handler(argument)  # type: ignore[arg-type, misc]
+        else:
+            await asyncio.to_thread(listener.handler, argument)  # type: ignore[arg-type]
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Have messages of one queue handled."""
@@ -104,26 +130,25 @@ class Consuming:
             self._failed(owned, messages, LookupError(f"no handler for {messages[0].topic}"))
             return
         workers = self._async if listener.is_async else self._threads
-        if listener.batches:
-            size = self._config.batch_max
-            for start in range(0, len(messages), size):
-                part = messages[start : start + size]
-                workers.submit(_Call(owned, listener.handler, part), self._report(owned, part))
-        else:
-            for message in messages:
-                one = (message,)
-                call = _Call(owned, listener.handler, message)
-                workers.submit(call, self._report(owned, one))
+        size = self._config.batch_max if listener.batches else 1
+        for start in range(0, len(messages), size):
+            part = messages[start : start + size]
+            call = _Call(owned, listener.handler, part if listener.batches else part[0])
+            workers.submit(call, self._report(owned, part, call))
 
     def _report(
-        self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]
+        self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], call: _Call
     ) -> Callable[[BaseException | None], None]:
         def report(error: BaseException | None) -> None:
             if owned.dropped:
                 return
+            now = time.monotonic()
+            done, failed = self.tallies(owned.queue.topic)
             if error is None:
+                done.count(len(messages), now - call.began, now=now)
                 owned.finish(messages)
             else:
+                failed.count(len(messages), now - call.began, now=now)
                 self._failed(owned, messages, error)
 
         return report
@@ -159,7 +184,7 @@ class Consuming:
 class _Call:
     """One call of a handler, skipped if the queue was lost meanwhile."""
 
-    __slots__ = ("_argument", "_handler", "_owned")
+    __slots__ = ("_argument", "_handler", "_owned", "began")
 
     def __init__(
         self,
@@ -170,8 +195,11 @@ class _Call:
         self._owned = owned
         self._handler = handler
         self._argument = argument
+        self.began = 0.0
+        """When the handler was called, on the monotonic clock."""
 
     def __call__(self) -> object:
         if self._owned.dropped:
             return None
+        self.began = time.monotonic()
         return self._handler(self._argument)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.session import Session
+from rocketpost.client.tally import Tally
 from rocketpost.client.tasks import Tasks
 from rocketpost.codec.faults import FlowControl, SubscriptionNotExist, SubscriptionNotLatest
 from rocketpost.errors import RocketpostError
@@ -64,12 +65,17 @@ class Feeding:
         self._offsets = OffsetCalls(session)
         self._tasks = Tasks()
         self._owned: dict[MessageQueue, tuple[OwnedQueue, asyncio.Task[None]]] = {}
+        self._tallies: dict[str, Tally] = {}
         self._started_ms = time.time_ns() // 1_000_000
 
     @property
     def owned(self) -> list[OwnedQueue]:
         """The queues that are ours now."""
         return [owned for owned, _ in self._owned.values()]
+
+    def tally(self, topic: str) -> Tally:
+        """Return how many messages of ``topic`` were fetched, and how long that took."""
+        return self._tallies.setdefault(topic, Tally())
 
     async def apply(self, topic: str, share: list[MessageQueue], alone: bool) -> None:
         """Let ``share`` be the queues of ``topic`` that are ours."""
@@ -195,6 +201,8 @@ class Feeding:
             commit_offset=committable if committable else None,
             tell_subscription=False,
         )
+        began = time.monotonic()
+        owned.pulled_ms = time.time_ns() // 1_000_000
         try:
             result = await self._fetcher.pull(wish, timeout=config.pull_timeout)
         except FlowControl:
@@ -203,6 +211,9 @@ class Feeding:
         except RocketpostError as error:
             await self._pull_failed(owned, error)
             return None
+        if result.messages:
+            now = time.monotonic()
+            self.tally(owned.queue.topic).count(len(result.messages), now - began, now=now)
         return result
 
     async def _pull_failed(self, owned: OwnedQueue, error: RocketpostError) -> None:

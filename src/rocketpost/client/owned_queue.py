@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from rocketpost.client.config import PushConsumerConfig
@@ -22,6 +23,10 @@ class OwnedQueue:
         """None until the start offset is known."""
         self.persisted: int | None = None
         """The offset that the broker knows of."""
+        self.pulled_ms = 0
+        """When it was last pulled from."""
+        self.finished_ms = 0
+        """When a message of it was last done with."""
         self._config = config
         self._room = asyncio.Event()
         self._room.set()
@@ -48,6 +53,7 @@ class OwnedQueue:
         assert self.tracker is not None
         for message in messages:
             self.tracker.finish(message.record.queue_offset)
+        self.finished_ms = time.time_ns() // 1_000_000
         if not self._room.is_set() and not self._is_full():
             self._room.set()
 

@@ -13,6 +13,7 @@ from rocketpost.client.allocation import AllocationStrategy, Average
 from rocketpost.client.config import ProducerConfig, PushConsumerConfig
 from rocketpost.client.consuming import BatchHandler, Consuming, Handler, Listener, listener_for
 from rocketpost.client.feeding import Feeding
+from rocketpost.client.inspection import Inspection
 from rocketpost.client.producer import check_group
 from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.retry import SendBack
@@ -223,6 +224,13 @@ class PushConsumer:
             topics=self._topics,
             apply=self._feeding.apply,
             every=config.rebalance_seconds,
+        )
+        Inspection(
+            session,
+            self.group,
+            describe=self._describe,
+            consuming=self._consuming,
+            feeding=self._feeding,
         )
         session.on_reconnect(self._rebalancer.wake)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from client.brokers import NAMESRV, QueueBroker, network_of, route_of
+from client.brokers import NAMESRV, QueueBroker, network_of, record, route_of
 from client.network import FakeNetwork
 from rocketpost.client import (
     ConfigError,
@@ -21,6 +21,7 @@ from rocketpost.client import rebalance as rebalance_module
 from rocketpost.codec.bodies.offset import encode_queue_offsets
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, encode_command
+from rocketpost.codec.lenient_json import decode_any
 from rocketpost.codec.properties import decode_properties
 
 A = "a:1"
@@ -370,6 +371,68 @@ async def test_unknown_requests_get_code_3(use_network: Use) -> None:
         await until(lambda: network.links.get(A))
         response = await network.links[A][0].request(4711, timeout=1)
     assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_operators_are_told_how_it_is_doing(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    broker.put(b"x")
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got, tags="*")
+    async with reader:
+        await until(lambda: got)
+        fields = {"consumerGroup": "G", "clientId": reader.client_id, "jstackEnable": "true"}
+        ask = network.links[A][0].request
+        told = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields=fields, timeout=1)
+        info = decode_any(told.body)
+        stranger = {**fields, "consumerGroup": "Other"}
+        refused = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields=stranger, timeout=1)
+        asked = {"topic": "T", "group": "G"}
+        offsets = await ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=asked, timeout=1)
+    assert info["properties"]["PROP_NAMESERVER_ADDR"] == "ns:1;"
+    assert info["statusTable"]["T"]["consumeOKTPS"] > 0
+    assert {each["topic"] for each in info["subscriptionSet"]} == {"T", RETRY_TOPIC}
+    queue = '{"brokerName":"a","queueId":0,"topic":"T"}'
+    assert info["mqTable"][queue]["commitOffset"] == 1
+    assert "test_push_consumer" in info["jstack"] or "run_until_complete" in info["jstack"]
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert decode_any(offsets.body)["messageQueueTable"][queue] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [(None, "CR_SUCCESS"), (Retry(2), "CR_LATER"), (ValueError("x"), "CR_THROW_EXCEPTION")],
+)
+@pytest.mark.parametrize("plain", [True, False])
+async def test_operators_can_have_a_message_handled(
+    use_network: Use, error: Exception | None, result: str, plain: bool
+) -> None:
+    network, broker = setup(use_network)
+    bodies: list[bytes] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        bodies.append(message.body)
+        if error is not None:
+            raise error
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
+    reader = consumer()
+    reader.subscribe("T", handle if plain else handle_async)
+    async with reader:
+        await until(lambda: network.links.get(A))
+        fields = {"consumerGroup": "G", "clientId": reader.client_id, "brokerName": "a"}
+        told = await network.links[A][0].request(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            fields=fields,
+            body=record(body=b"now", queue_offset=3),
+            timeout=1,
+        )
+    outcome = decode_any(told.body)
+    assert (outcome["consumeResult"], bodies) == (result, [b"now"])
+    assert ("ValueError" in outcome["remark"]) == (result == "CR_THROW_EXCEPTION")
+    assert broker.offsets.get(("T", 0)) in (None, 0)
 
 
 async def test_stopping_waits_for_handlers_but_not_forever(use_network: Use) -> None:
