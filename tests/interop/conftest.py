@@ -10,7 +10,6 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -31,7 +30,7 @@ def target() -> Maker:
     """Whose servers are under test."""
     chosen = os.environ.get("INTEROP_TARGET", "rocketpost")
     assert chosen in MAKERS, f"INTEROP_TARGET is one of {MAKERS}"
-    return cast(Maker, chosen)
+    return chosen
 
 
 def pytest_configure(config: pytest.Config) -> None:

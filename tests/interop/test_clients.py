@@ -327,6 +327,7 @@ def test_committed_offsets_are_kept(peer: Peer, cluster: Cluster, topic: str) ->
     assert after[1] == 3
 
 
+@pytest.mark.later("delayed messages")
 def test_a_delayed_message_shows_up_later(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
     peer.run("send", **common, delayLevel=2, tags="A", keys="late")
@@ -339,6 +340,7 @@ def test_a_delayed_message_shows_up_later(peer: Peer, cluster: Cluster, topic: s
     assert found["body"] == "body-0"
 
 
+@pytest.mark.later("transactions")
 @pytest.mark.parametrize(
     ("decision", "checked", "visible"),
     [
