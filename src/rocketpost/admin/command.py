@@ -1,0 +1,321 @@
+"""What every command has: name servers, a time-out, a running client, failures in one line.
+
+A command is an async function that is handed an :class:`~rocketpost.client.admin.AdminClient` and
+its options. It prints with :func:`say` and raises; nothing here or there prints a stack trace.
+Exit status: 0 done, 1 failed, 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from rocketpost.admin.render import Table, json_text, parse_time
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.config import ClientConfig
+from rocketpost.codec.faults import (
+    ConsumerNotOnline,
+    GroupNotExist,
+    RequestCodeNotSupported,
+    TopicNotExist,
+)
+from rocketpost.errors import (
+    ConnectionLost,
+    Fault,
+    NoNameServer,
+    RequestTimeout,
+    RocketpostError,
+    RouteNotFound,
+)
+from rocketpost.model.route import BrokerData
+
+ENVIRONMENT: Final = "NAMESRV_ADDR"
+CALL_SECONDS: Final = 5.0
+_AT_ONCE: Final = 16
+
+Work = Callable[..., Awaitable[None]]
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Failure(click.ClickException):
+    """The command could not do its work; the text says why and what to do."""
+
+    def show(self, file: Any = None) -> None:
+        """Print one line on stderr."""
+        click.echo(f"mqadmin: {self.message}", err=True, file=file)
+
+
+def say(text: str = "", *, nl: bool = True) -> None:
+    """Print a line of the result."""
+    click.echo(text, nl=nl)
+
+
+def say_json(value: object) -> None:
+    """Print a result for programs: standard JSON, indented."""
+    say(json_text(value))
+
+
+def show_rows(table: Table, rows: Sequence[Sequence[object]], *, as_json: bool) -> None:
+    """Print a table, or its rows for programs."""
+    if as_json:
+        say_json(table.objects(rows))
+    else:
+        say(table.text(rows))
+
+
+def admin_command(name: str) -> Callable[[Work], click.Command]:
+    """Make a command of an async function; its docstring becomes the help."""
+
+    def decorate(work: Work) -> click.Command:
+        @functools.wraps(work)
+        def run(*, name_servers: str | None, call_seconds: float, **options: Any) -> None:
+            run_work(work, options, name_servers=name_servers, call_seconds=call_seconds)
+
+        run = click.option(
+            "--timeout",
+            "call_seconds",
+            type=click.FloatRange(0.1, 600.0),
+            default=CALL_SECONDS,
+            show_default=True,
+            help="Seconds until a server that does not answer is given up.",
+        )(run)
+        run = click.option(
+            "-n",
+            "--namesrvAddr",
+            "name_servers",
+            metavar="ADDRS",
+            envvar=ENVIRONMENT,
+            help=f"Name servers, host:port;host:port. {ENVIRONMENT} if not given.",
+        )(run)
+        context = {"help_option_names": ["-h", "--help"]}
+        return click.command(name, context_settings=context)(run)
+
+    return decorate
+
+
+def run_work(
+    work: Work, options: dict[str, Any], *, name_servers: str | None, call_seconds: float
+) -> None:
+    """Run a command's function with a client.
+
+    Raises:
+        Failure: It failed.
+    """
+    if not (name_servers or "").strip(" ;"):
+        raise Failure(f"no name server is known: pass -n host:port or set {ENVIRONMENT}")
+    config = ClientConfig(name_servers=name_servers, call_timeout=call_seconds)
+    with _notes_on_stderr():
+        try:
+            asyncio.run(_with_client(work, options, config))
+        except RocketpostError as error:
+            raise Failure(explain(error)) from error
+
+
+async def _with_client(work: Work, options: dict[str, Any], config: ClientConfig) -> None:
+    async with AdminClient(config=config) as admin:
+        await work(admin, **options)
+
+
+def explain(error: RocketpostError) -> str:
+    """Return one line: what is wrong and what to do about it."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    match error:
+        case NoNameServer():
+            return f"{text}; check -n (or {ENVIRONMENT}) and that mqnamesrv runs there"
+        case ConnectionLost():
+            return f"{text}; check that it runs, `mqadmin clusterList` shows the brokers"
+        case RequestTimeout():
+            return f"{text}; it may or may not have taken effect, --timeout waits longer"
+        case RouteNotFound() | TopicNotExist():
+            return f"{text}; `mqadmin topicList` shows the topics, clusterList the brokers"
+        case ConsumerNotOnline():
+            return f"{text}; nobody of the group is connected, start a consumer first"
+        case GroupNotExist():
+            return f"{text}; `mqadmin consumerProgress` shows the groups"
+        case RequestCodeNotSupported():
+            return f"the server does not support this: {text}"
+        case Fault():
+            return f"refused with code {int(error.code)}: {text}"
+    return text
+
+
+@contextlib.contextmanager
+def asking(address: str) -> Iterator[None]:
+    """Name the server in what goes wrong inside.
+
+    Raises:
+        Failure: Something did.
+    """
+    try:
+        yield
+    except Fault as error:
+        raise Failure(f"{address}: {explain(error)}") from error
+
+
+async def few_at_once(items: Iterable[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
+    """Return what ``work`` makes of each item, in order, a few under way at a time."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: T) -> U:
+        async with gate:
+            return await work(item)
+
+    return list(await asyncio.gather(*(one(item) for item in items)))
+
+
+# Options that many commands share.
+
+
+def topic_option(function: F) -> F:
+    """Add ``-t TOPIC``, required."""
+    return click.option("-t", "--topic", "topic", metavar="TOPIC", required=True, help="Topic.")(
+        function
+    )
+
+
+def json_option(function: F) -> F:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(
+        function
+    )
+
+
+def time_value(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Read the time that an option holds, as a callback of that option.
+
+    Raises:
+        BadParameter: It is no time.
+    """
+    if value is None:
+        return None
+    try:
+        return parse_time(value, now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def broker_or_cluster(function: F) -> F:
+    """Add ``-b ADDRESS`` and ``-c CLUSTER``; see :func:`masters_of`."""
+    function = click.option(
+        "-c",
+        "--clusterName",
+        "--cluster",
+        "cluster",
+        metavar="NAME",
+        help="All masters of a cluster.",
+    )(function)
+    return click.option(
+        "-b", "--brokerAddr", "broker", metavar="HOST:PORT", help="One broker, by its address."
+    )(function)
+
+
+def cluster_hint(function: F) -> F:
+    """Add RocketMQ's ``-c``, which only matters for topics that are not in this version."""
+    return click.option(
+        "-c",
+        "--cluster",
+        "cluster",
+        metavar="NAME",
+        help="Cluster of a light topic; not in this version.",
+        callback=_refuse_light_topics,
+        expose_value=False,
+    )(function)
+
+
+def _refuse_light_topics(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> None:
+    if value is not None:
+        raise click.UsageError("-c is for light topics, which are not in this version", context)
+
+
+def require_one(broker: str | None, cluster: str | None) -> None:
+    """Check that exactly one of ``-b`` and ``-c`` was given.
+
+    Raises:
+        UsageError: None or both were.
+    """
+    if (broker is None) == (cluster is None):
+        raise click.UsageError("give exactly one of -b HOST:PORT and -c CLUSTER")
+
+
+async def masters_of(admin: AdminClient, broker: str | None, cluster: str | None) -> list[str]:
+    """Return the addresses that ``-b`` or ``-c`` mean.
+
+    Raises:
+        UsageError: None or both were given.
+        Failure: The cluster has no master.
+        RouteNotFound: There is no such cluster.
+    """
+    require_one(broker, cluster)
+    if broker is not None:
+        return [broker]
+    assert cluster is not None
+    masters = await admin.cluster.masters(cluster)
+    if not masters:
+        raise Failure(f"the cluster {cluster} has no master; `mqadmin clusterList` shows it")
+    return masters
+
+
+async def brokers_in(admin: AdminClient, cluster: str | None) -> list[tuple[str, BrokerData]]:
+    """Return every broker of a cluster, or of all clusters, with the cluster's name.
+
+    Raises:
+        RouteNotFound: There is no such cluster.
+    """
+    info = await admin.cluster.info()
+    clusters = info.cluster_addr_table
+    if cluster is not None and cluster not in clusters:
+        known = ", ".join(sorted(clusters)) or "none"
+        raise RouteNotFound(f"there is no cluster {cluster}; known are: {known}")
+    return [
+        (name, info.broker_addr_table[broker])
+        for name in sorted(clusters)
+        if cluster in (None, name)
+        for broker in sorted(clusters[name])
+        if broker in info.broker_addr_table
+    ]
+
+
+def read_json_file(path: str, kind: type[Any]) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        Failure: It cannot be read, or holds something else.
+    """
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise Failure(f"{path} is not the JSON it should be: {error}") from error
+
+
+# What the client logs.
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"note: {record.getMessage()}", err=True)
+
+
+@contextlib.contextmanager
+def _notes_on_stderr() -> Iterator[None]:
+    logger = logging.getLogger("rocketpost")
+    handler = _Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,400 @@
+"""Connected clients and how far they have come: consumers, their groups, producers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rocketpost.admin.command import (
+    Failure,
+    admin_command,
+    asking,
+    cluster_hint,
+    few_at_once,
+    json_option,
+    say,
+    say_json,
+    show_rows,
+)
+from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or, version_text
+from rocketpost.admin.running_info import (
+    RunningInfo,
+    decode_running_info,
+    rebalance_problems,
+    running_info_text,
+    same_subscriptions,
+    topics_read,
+)
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.route_cache import subscribe_queues
+from rocketpost.codec.bodies.client import ConsumerConnections
+from rocketpost.codec.bodies.offset import ConsumeState
+from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.errors import ClientError, Fault, RouteNotFound
+from rocketpost.model.names import RETRY_PREFIX, retry_topic
+from rocketpost.model.route import MessageQueue
+
+_TYPES: Final = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH", "CONSUME_POP": "POP"}
+
+_group = click.option(
+    "-g", "--consumerGroup", "group", metavar="GROUP", required=True, help="Consumer group."
+)
+_broker = click.option(
+    "-b", "--brokerAddr", "broker", metavar="HOST:PORT", help="Ask this broker and no other."
+)
+
+
+# Progress.
+
+_PLACES: Final = [
+    Column("#Topic", "topic"),
+    Column("#Broker Name", "brokerName"),
+    Column("#QID", "queueId"),
+    Column("#Broker Offset", "brokerOffset"),
+    Column("#Consumer Offset", "consumerOffset"),
+]
+_LAGS: Final = [
+    Column("#Diff", "diff"),
+    Column("#Inflight", "inflight"),
+    Column("#LastTime", "lastTimestamp", lambda ms: time_or(ms, NOT_AVAILABLE)),
+]
+_PROGRESS: Final = Table("%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %s", [*_PLACES, *_LAGS])
+_PROGRESS_CLIENTS: Final = Table(
+    "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %-20s %s",
+    [*_PLACES, Column("#Client IP", "clientIp", lambda ip: ip or NOT_AVAILABLE), *_LAGS],
+)
+_GROUPS: Final = Table(
+    "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s",
+    [
+        Column("#Group", "group"),
+        Column("#Count", "count"),
+        Column("#Version", "version", lambda version: version or "OFFLINE"),
+        Column("#Type", "type"),
+        Column("#Model", "model"),
+        Column("#TPS", "tps", lambda tps: str(int(tps))),
+        Column("#Diff Total", "diffTotal"),
+    ],
+)
+
+
+@admin_command("consumerProgress")
+@click.option("-g", "--groupName", "group", metavar="GROUP", help="One group; all if not given.")
+@click.option("-t", "--topicName", "topic", metavar="TOPIC", help="With -g: only this topic.")
+@click.option("-s", "--showClientIP", "clients", type=bool, default=False, help="Who has which.")
+@cluster_hint
+@json_option
+async def consumer_progress(
+    admin: AdminClient, *, group: str | None, topic: str | None, clients: bool, as_json: bool
+) -> None:
+    """Show how far groups have come."""
+    if group is None:
+        if topic or clients:
+            raise click.UsageError("-t and -s need -g")
+        await _all_groups(admin, as_json=as_json)
+        return
+    state = await _progress(admin, group, topic)
+    owners = await _owners(admin, group) if clients else None
+    rows = progress_rows(state, owners)
+    table = _PROGRESS if owners is None else _PROGRESS_CLIENTS
+    diff, in_flight = _total_diff(state), _total_in_flight(state)
+    if as_json:
+        totals = {"diffTotal": diff, "inflightTotal": in_flight, "consumeTps": state.consume_tps}
+        say_json({"queues": table.objects(rows), **totals})
+        return
+    say(table.text(rows))
+    say()
+    say(f"Consume TPS: {state.consume_tps:.2f}")
+    say(f"Consume Diff Total: {diff}")
+    say(f"Consume Inflight Total: {in_flight}")
+
+
+def progress_rows(
+    state: ConsumeState, owners: dict[MessageQueue, str] | None = None
+) -> list[tuple[object, ...]]:
+    """Return a row per queue; with ``owners``, who has it."""
+    rows: list[tuple[object, ...]] = []
+    for queue in sorted(state.queues, key=lambda queue: queue.sort_key):
+        at = state.queues[queue]
+        rows.append(
+            (
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                at.broker_offset,
+                at.consumer_offset,
+                *([] if owners is None else [owners.get(queue)]),
+                at.broker_offset - at.consumer_offset,
+                at.pull_offset - at.consumer_offset,
+                at.last_timestamp,
+            )
+        )
+    return rows
+
+
+def _total_diff(state: ConsumeState) -> int:
+    return sum(at.broker_offset - at.consumer_offset for at in state.queues.values())
+
+
+def _total_in_flight(state: ConsumeState) -> int:
+    return sum(at.pull_offset - at.consumer_offset for at in state.queues.values())
+
+
+async def _progress(admin: AdminClient, group: str, topic: str | None) -> ConsumeState:
+    try:
+        return await admin.groups.progress(group, topic)
+    except RouteNotFound as error:
+        if topic is not None:
+            raise
+        raise Failure(
+            f"no broker knows the group {group}: none of its consumers ever subscribed; "
+            "for a group that only pulls, give -t TOPIC"
+        ) from error
+
+
+async def _owners(admin: AdminClient, group: str) -> dict[MessageQueue, str]:
+    try:
+        connections = await admin.groups.connections(group)
+    except ConsumerNotOnline:
+        return {}
+    infos = await _running_infos(admin, group, _client_ids(connections), broker=None, stacks=False)
+    return {
+        queue: client.partition("@")[0] for client, info in infos.items() for queue in info.queues
+    }
+
+
+async def _all_groups(admin: AdminClient, *, as_json: bool) -> None:
+    topics = sorted(await admin.cluster.topics())
+    groups = [
+        topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)
+    ]
+    rows = await few_at_once(groups, lambda group: _group_row(admin, group))
+    show_rows(_GROUPS, rows, as_json=as_json)
+
+
+async def _group_row(admin: AdminClient, group: str) -> tuple[object, ...]:
+    state = await admin.groups.progress(group)
+    try:
+        connected = await admin.groups.connections(group)
+    except ConsumerNotOnline:
+        return group, 0, None, "", "", state.consume_tps, _total_diff(state)
+    oldest = min(each.version for each in connected.connection_set)
+    return (
+        group,
+        len(connected.connection_set),
+        version_text(oldest),
+        _TYPES.get(connected.consume_type, connected.consume_type),
+        connected.message_model,
+        state.consume_tps,
+        _total_diff(state),
+    )
+
+
+# Connections.
+
+_CONNECTIONS: Final = Table(
+    "%-36s %-22s %-10s %s",
+    [
+        Column("#ClientId", "clientId"),
+        Column("#ClientAddr", "clientAddr"),
+        Column("#Language", "language"),
+        Column("#Version", "version"),
+    ],
+)
+_SUBSCRIPTIONS: Final = Table(
+    "%-20s %s",
+    [Column("#Topic", "topic"), Column("#SubExpression", "subString")],
+)
+
+
+@admin_command("consumerConnection")
+@_group
+@_broker
+@json_option
+async def consumer_connection(
+    admin: AdminClient, *, group: str, broker: str | None, as_json: bool
+) -> None:
+    """Show the connected consumers of a group and what they subscribe to."""
+    connections = await _connections(admin, group, broker)
+    if as_json:
+        say_json(connections)
+    else:
+        say(connections_text(connections))
+
+
+def connections_text(connections: ConsumerConnections) -> str:
+    """Return the consumers of a group and their subscriptions."""
+    clients = [
+        (each.client_id, each.client_addr, each.language, version_text(each.version))
+        for each in sorted(connections.connection_set, key=lambda each: each.client_id)
+    ]
+    table = connections.subscription_table
+    wanted = [(topic, table[topic].sub_string) for topic in sorted(table)]
+    return "\n".join(
+        [
+            _CONNECTIONS.text(clients),
+            "",
+            "Below is subscription:",
+            _SUBSCRIPTIONS.text(wanted),
+            "",
+            f"ConsumeType: {connections.consume_type}",
+            f"MessageModel: {connections.message_model}",
+            f"ConsumeFromWhere: {connections.consume_from_where}",
+        ]
+    )
+
+
+async def _connections(admin: AdminClient, group: str, broker: str | None) -> ConsumerConnections:
+    try:
+        return await admin.groups.connections(group, address=broker)
+    except RouteNotFound as error:
+        raise Failure(
+            f"no broker knows the group {group}: none of its consumers ever subscribed"
+        ) from error
+
+
+@admin_command("producerConnection")
+@click.option("-g", "--producerGroup", "group", metavar="GROUP", required=True, help="Group.")
+@click.option("-t", "--topic", metavar="TOPIC", required=True, help="A topic that it sends to.")
+@json_option
+async def producer_connection(admin: AdminClient, *, group: str, topic: str, as_json: bool) -> None:
+    """Show the connected producers of a group."""
+    connections = (await admin.groups.producer_connections(group, topic)).connection_set
+    if as_json:
+        say_json(connections)
+        return
+    for index, each in enumerate(sorted(connections, key=lambda each: each.client_id), 1):
+        say(
+            f"{index:04d}  {each.client_id:<32} {each.client_addr:<22} {each.language:<8} "
+            f"{version_text(each.version)}"
+        )
+
+
+@admin_command("producer")
+@click.option("-b", "--broker", metavar="HOST:PORT", required=True, help="The broker.")
+@json_option
+async def producer(admin: AdminClient, *, broker: str, as_json: bool) -> None:
+    """Show every producer that is connected to a broker."""
+    with asking(broker):
+        producers = await admin.groups.producers(broker)
+    if as_json:
+        say_json(producers)
+        return
+    for group in sorted(producers):
+        for each in sorted(producers[group], key=lambda each: each.client_id):
+            say(
+                f"producer group ({group}) instance : clientId={each.client_id},"
+                f"remoteIP={each.remote_ip}, language={each.language}, version={each.version}, "
+                f"lastUpdateTimestamp={each.last_update_timestamp}"
+            )
+
+
+# What consumers tell of themselves.
+
+_STATUS: Final = Table(
+    "%-10s %-40s %-20s %s",
+    [
+        Column("#Index", "index"),
+        Column("#ClientId", "clientId"),
+        Column("#Version", "version"),
+        Column("#ConsumerRunningInfoFile", "file", lambda path: path or NOT_AVAILABLE),
+    ],
+)
+
+
+@admin_command("consumerStatus")
+@_group
+@click.option("-i", "--clientId", "client", help="Print what this consumer tells.")
+@_broker
+@click.option("-s", "--jstack", "stacks", is_flag=True, help="With its threads' stacks.")
+async def consumer_status(
+    admin: AdminClient, *, group: str, client: str | None, broker: str | None, stacks: bool
+) -> None:
+    """Ask the consumers of a group how they are; files of it go to the working directory."""
+    if client is not None:
+        body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
+        say(running_info_text(decode_running_info(body)), nl=False)
+        return
+    connections = await _connections(admin, group, broker)
+    clients = _client_ids(connections)
+    infos = await _running_infos(admin, group, clients, broker=broker, stacks=stacks)
+    files = _save_blocking(infos, Path(str(time.time_ns() // 1_000_000)))
+    versions = {each.client_id: each.version for each in connections.connection_set}
+    rows = [
+        (index, name, version_text(versions[name]), files.get(name))
+        for index, name in enumerate(clients, 1)
+    ]
+    say(_STATUS.text(rows))
+    if len(infos) < len(clients):
+        raise Failure(
+            f"{len(clients) - len(infos)} of {len(clients)} consumers did not tell their state, "
+            "so that subscriptions and the sharing of queues cannot be compared"
+        )
+    await _judge(admin, infos)
+
+
+async def _judge(admin: AdminClient, infos: dict[str, RunningInfo]) -> None:
+    told = list(infos.values())
+    say()
+    if same_subscriptions(told):
+        say("\nSame subscription in the same group of consumer")
+    else:
+        say("\nWARN: Different subscription in the same group of consumer!!!")
+    queues = {
+        topic: subscribe_queues(topic, await admin.cluster.route(topic))
+        for topic in topics_read(told)
+    }
+    problems = rebalance_problems(infos, queues)
+    say("\nRebalance Failed" if problems else "\nRebalance OK")
+    for problem in problems:
+        say(problem)
+
+
+def _save_blocking(infos: dict[str, RunningInfo], folder: Path) -> dict[str, str]:
+    files = {}
+    for client, info in infos.items():
+        folder.mkdir(exist_ok=True)
+        path = folder / client.replace("/", "_")
+        path.write_text(running_info_text(info), encoding="utf-8")
+        files[client] = str(path)
+    return files
+
+
+def _client_ids(connections: ConsumerConnections) -> list[str]:
+    return sorted({each.client_id for each in connections.connection_set})
+
+
+async def _running_infos(
+    admin: AdminClient, group: str, clients: Sequence[str], *, broker: str | None, stacks: bool
+) -> dict[str, RunningInfo]:
+    infos = {}
+    for client in clients:
+        try:
+            body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
+            infos[client] = decode_running_info(body)
+        except (Fault, ClientError) as error:
+            click.echo(f"note: {client} does not tell its state: {error}", err=True)
+    return infos
+
+
+async def _ask_client(
+    admin: AdminClient, group: str, client: str, *, broker: str | None, stacks: bool
+) -> bytes:
+    if broker is None:
+        route = await admin.cluster.route(retry_topic(group))
+        broker = next((each.master for each in route.broker_datas if each.master), None)
+    if broker is None:
+        raise Failure(f"no master serves the group {group}; give a broker with -b")
+    return await admin.groups.running_info(broker, group, client, stacks=stacks)
+
+
+COMMANDS: Final = [
+    consumer_progress,
+    consumer_connection,
+    consumer_status,
+    producer_connection,
+    producer,
+]

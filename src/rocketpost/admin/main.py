@@ -1,0 +1,162 @@
+"""``mqadmin``: RocketMQ's administration command.
+
+Command names are RocketMQ's and ignore case. What RocketMQ has and this version has not says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from rocketpost import VERSION
+from rocketpost.admin import (
+    broker,
+    consumer,
+    group,
+    message,
+    namesrv,
+    offset,
+    reading,
+    sending,
+    stats,
+    topic,
+)
+from rocketpost.admin.command import Failure, say
+
+_LISTED: Final = "   {name:<35} {text}"
+
+ABSENT: Final[Mapping[str, str]] = {
+    name.lower(): name
+    for names in (
+        # Static topics, request modes, monitoring, traces, compaction.
+        "updateStaticTopic remappingStaticTopic setConsumeMode startMonitoring",
+        "queryMsgTraceById dumpCompactionLog clusterRT",
+        # Controllers, epochs, broker containers.
+        "resetMasterFlushOffset getBrokerEpoch getSyncStateSet getControllerMetaData",
+        "getControllerConfig updateControllerConfig electMaster cleanBrokerMetadata",
+        "addBroker removeBroker",
+        # Cold data, exports, RocksDB.
+        "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig",
+        "removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode exportConfigs exportMetrics",
+        "exportMetadata exportMetadataInRocksDB rocksDBConfigToJson exportPopRecord",
+        "checkRocksdbCqWriteProgress",
+        # Users and access rules, new and old.
+        "createUser updateUser deleteUser getUser listUser copyUser",
+        "createAcl updateAcl deleteAcl getAcl listAcl copyAcl",
+        "updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr",
+        "getAclConfig",
+    )
+    for name in names.split()
+}
+"""Commands of RocketMQ that are not in this version, by their names in lower case."""
+
+
+class WrongCommandLine(Failure):
+    """The command line is wrong."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """Commands whose names ignore case, and whose failures are one line."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name in any case."""
+        lower = cmd_name.lower()
+        return next((self.commands[name] for name in self.commands if name.lower() == lower), None)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the command line names.
+
+        Raises:
+            WrongCommandLine: There is none.
+        """
+        command = self.get_command(ctx, args[0])
+        if command is None:
+            raise WrongCommandLine(self.unknown(args[0]))
+        return command.name, command, args[1:]
+
+    def unknown(self, name: str) -> str:
+        """Return what to say about a command that is not there."""
+        if name.lower() in ABSENT:
+            return f"the command {ABSENT[name.lower()]} is not in this version of Rocketpost"
+        known = {each.lower(): each for each in self.commands}
+        near = difflib.get_close_matches(name.lower(), known, n=3)
+        hint = f"did you mean {', '.join(known[each] for each in near)}?" if near else ""
+        hint = hint or "`mqadmin` without arguments lists all commands"
+        return f"there is no command {name}; {hint}"
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a wrong command line becomes one line.
+
+        Raises:
+            WrongCommandLine: The command line is wrong.
+        """
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            where = error.ctx.command.name if error.ctx else None
+            see = f"`mqadmin help {where}`" if where != self.name else "`mqadmin -h`"
+            text = error.format_message().rstrip(".")
+            raise WrongCommandLine(f"{text[:1].lower()}{text[1:]}; see {see}") from error
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        formatter.write(self.listing() + "\n")
+
+    def listing(self) -> str:
+        """Return the list of commands as RocketMQ lays it out."""
+        lines = [
+            _LISTED.format(name=name, text=command.get_short_help_str(80))
+            for name, command in self.commands.items()
+        ]
+        return "\n".join(
+            [
+                "The most commonly used mqadmin commands are:",
+                "",
+                *lines,
+                "",
+                "See 'mqadmin help <command>' for more information on a specific command.",
+            ]
+        )
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(VERSION, "-V", "--version", prog_name="mqadmin of Rocketpost")
+@click.pass_context
+def mqadmin(context: click.Context) -> None:
+    """Administer name servers, brokers, topics, groups and messages."""
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+
+
+@mqadmin.command("help")
+@click.argument("name", metavar="COMMAND", required=False)
+@click.pass_context
+def show_help(context: click.Context, name: str | None) -> None:
+    """Show the options of a command."""
+    parent = context.parent
+    assert parent is not None
+    assert isinstance(parent.command, Commands)
+    if name is None:
+        say(parent.get_help())
+        return
+    command = parent.command.get_command(parent, name)
+    if command is None:
+        raise WrongCommandLine(parent.command.unknown(name))
+    with click.Context(command, info_name=command.name, parent=parent) as inner:
+        say(command.get_help(inner))
+
+
+for _noun in (topic, group, consumer, offset, stats, message, reading, sending, broker, namesrv):
+    for _command in _noun.COMMANDS:
+        mqadmin.add_command(_command)

@@ -1,0 +1,85 @@
+"""Name servers: write permission of brokers, key-value settings, their own settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from rocketpost.admin.command import admin_command, json_option, say, say_json
+from rocketpost.admin.render import settings_text
+from rocketpost.client.admin import AdminClient
+
+_broker_name = click.option("-b", "--brokerName", "broker", required=True, help="Broker name.")
+_namespace = click.option("-s", "--namespace", required=True, help="Namespace of the key.")
+_key = click.option("-k", "--key", required=True, help="The key.")
+_value = click.option("-v", "--value", required=True, help="The value.")
+
+
+@admin_command("wipeWritePerm")
+@_broker_name
+async def wipe_write_perm(admin: AdminClient, *, broker: str) -> None:
+    """Keep producers off a broker, in the routes of every name server."""
+    await admin.cluster.broker_addresses(broker)
+    for where, count in (await admin.cluster.wipe_write_perm(broker)).items():
+        say(f"wipe write perm of broker[{broker}] in name server[{where}] OK, {count}")
+
+
+@admin_command("addWritePerm")
+@_broker_name
+async def add_write_perm(admin: AdminClient, *, broker: str) -> None:
+    """Let producers use a broker again, in the routes of every name server."""
+    await admin.cluster.broker_addresses(broker)
+    for where, count in (await admin.cluster.add_write_perm(broker)).items():
+        say(f"add write perm of broker[{broker}] in name server[{where}] OK, {count}")
+
+
+@admin_command("updateKvConfig")
+@_namespace
+@_key
+@_value
+async def update_kv_config(admin: AdminClient, *, namespace: str, key: str, value: str) -> None:
+    """Set a key-value setting with every name server."""
+    await admin.cluster.put_kv(namespace, key, value)
+    say("create or update kv config to namespace success.")
+
+
+@admin_command("deleteKvConfig")
+@_namespace
+@_key
+async def delete_kv_config(admin: AdminClient, *, namespace: str, key: str) -> None:
+    """Delete a key-value setting with every name server."""
+    await admin.cluster.delete_kv(namespace, key)
+    say("delete kv config from namespace success.")
+
+
+@admin_command("getNamesrvConfig")
+@json_option
+async def get_namesrv_config(admin: AdminClient, *, as_json: bool) -> None:
+    """Show the settings of every name server."""
+    settings = await admin.cluster.config()
+    if as_json:
+        say_json(settings)
+        return
+    for where, values in settings.items():
+        say(settings_text(where, values))
+
+
+@admin_command("updateNamesrvConfig")
+@_key
+@_value
+async def update_namesrv_config(admin: AdminClient, *, key: str, value: str) -> None:
+    """Change a setting of every name server while it runs."""
+    await admin.cluster.update_config({key: value})
+    say("update name server config success!")
+    say(f"{key} : {value}")
+
+
+COMMANDS: Final = [
+    wipe_write_perm,
+    add_write_perm,
+    update_kv_config,
+    delete_kv_config,
+    get_namesrv_config,
+    update_namesrv_config,
+]

@@ -1,0 +1,323 @@
+"""Reading queues: all their messages, some of them, or their bare entries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+import click
+import msgspec
+
+from rocketpost.admin.command import (
+    Failure,
+    admin_command,
+    asking,
+    json_option,
+    say,
+    say_json,
+    time_value,
+    topic_option,
+)
+from rocketpost.admin.message import host_text
+from rocketpost.admin.render import fastjson_text, flag_text, map_text, queue_text
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.admin.messages import TOOLS_GROUP
+from rocketpost.client.fetch import Fetcher, PullResult, PullStatus, PullWish
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.client.route_cache import subscribe_queues
+from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
+from rocketpost.model.group import Subscription, parse_tags
+from rocketpost.model.route import MessageQueue
+
+_PULL_SECONDS: Final = 10.0
+_PULL_COUNT: Final = 32
+_LINE: Final = "-" * 56
+_DOUBLE_LINE: Final = "=" * 38
+
+_charset = click.option("-c", "--charsetName", "charset", default="UTF-8", show_default=True)
+_expression = click.option("-s", "--subExpression", "tags", default="*", help="TagA || TagB")
+_begin = click.option(
+    "-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since."
+)
+_end = click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help="Stored until.")
+
+
+class Span(NamedTuple):
+    """Which messages of a queue are wanted."""
+
+    subscription: Subscription
+    begin: int
+    end: int
+
+
+async def _span(
+    admin: AdminClient, queue: MessageQueue, tags: str, begin_ms: int | None, end_ms: int | None
+) -> Span:
+    calls = OffsetCalls(admin.session)
+    begin, end = await calls.min_offset(queue), await calls.max_offset(queue)
+    if begin_ms is not None:
+        begin = max(begin, await calls.search_offset(queue, begin_ms))
+    if end_ms is not None:
+        # The first message after that time, so that those at that very time are included.
+        end = min(end, await calls.search_offset(queue, end_ms + 1))
+    return Span(parse_tags(queue.topic, tags, version=0), begin, end)
+
+
+async def _read(
+    admin: AdminClient, group: str, queue: MessageQueue, span: Span
+) -> AsyncIterator[PullResult]:
+    fetcher = Fetcher(admin.session, group)
+    offset = span.begin
+    while offset < span.end:
+        count = min(_PULL_COUNT, span.end - offset)
+        wish = PullWish(queue, offset, span.subscription, count_max=count)
+        result = await fetcher.pull(wish, timeout=_PULL_SECONDS)
+        yield result._replace(
+            messages=[each for each in result.messages if each.queue_offset < span.end]
+        )
+        if result.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG):
+            return
+        offset = max(result.next_offset, offset + 1)
+
+
+def message_line(message: ReceivedMessage, *, charset: str, with_body: bool) -> str:
+    """Return a message on one line as RocketMQ's tools print it."""
+    body = message.body.decode(charset, "replace") if with_body else "NOT PRINT BODY"
+    return f"MSGID: {message.message_id} {stored_text(message)} BODY: {body}"
+
+
+def stored_text(message: ReceivedMessage) -> str:
+    """Return everything that is stored of a message as Java prints it."""
+    record = message.record
+    signed = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in message.body)
+    return (
+        f"MessageExt [brokerName={message.queue.broker_name}, queueId={record.queue_id}, "
+        f"storeSize={record.size}, queueOffset={record.queue_offset}, sysFlag={record.sys_flag}, "
+        f"bornTimestamp={record.born_ms}, bornHost=/{host_text(message.born_host)}, "
+        f"storeTimestamp={record.store_ms}, storeHost=/{host_text(message.store_host)}, "
+        f"msgId={message.offset_id}, commitLogOffset={record.position}, "
+        f"bodyCRC={record.body_crc}, reconsumeTimes={record.reconsume_times}, "
+        f"preparedTransactionOffset={record.prepared_position}, "
+        f"toString()=Message{{topic='{record.topic}', flag={record.flag}, "
+        f"properties={map_text(message.properties)}, body=[{signed}], transactionId='null'}}]"
+    )
+
+
+def _check_charset(charset: str) -> None:
+    try:
+        b"".decode(charset)
+    except LookupError as error:
+        raise click.UsageError(f"-c: {error}") from error
+
+
+@admin_command("printMsg")
+@topic_option
+@_charset
+@_expression
+@_begin
+@_end
+@click.option("-d", "--printBody", "with_body", type=bool, default=True, show_default=True)
+async def print_msg(
+    admin: AdminClient,
+    *,
+    topic: str,
+    charset: str,
+    tags: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    with_body: bool,
+) -> None:
+    """Print all messages of a topic, queue by queue."""
+    _check_charset(charset)
+    for queue in subscribe_queues(topic, await admin.cluster.route(topic)):
+        span = await _span(admin, queue, tags, begin_ms, end_ms)
+        say(f"minOffset={span.begin}, maxOffset={span.end}, {queue_text(queue)}")
+        async for result in _read(admin, TOOLS_GROUP, queue, span):
+            for message in result.messages:
+                say(message_line(message, charset=charset, with_body=with_body))
+            if result.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG):
+                say(_finished(queue, result))
+        say(_LINE)
+
+
+def _finished(queue: MessageQueue, result: PullResult) -> str:
+    return (
+        f"{queue_text(queue)} print msg finished. status={result.status.name}, "
+        f"offset={result.next_offset}"
+    )
+
+
+@admin_command("printMsgByQueue")
+@topic_option
+@click.option("-a", "--brokerName", "broker", required=True, help="Name of the broker.")
+@click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), required=True)
+@_charset
+@_expression
+@_begin
+@_end
+@click.option("-p", "--printMsg", "show", type=bool, default=False, help="Print the messages.")
+@click.option("-d", "--printBody", "with_body", type=bool, default=False, help="With bodies.")
+@click.option("-f", "--calculate", "count", type=bool, default=False, help="Count by tag.")
+async def print_msg_by_queue(
+    admin: AdminClient,
+    *,
+    topic: str,
+    broker: str,
+    queue_id: int,
+    charset: str,
+    tags: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    show: bool,
+    with_body: bool,
+    count: bool,
+) -> None:
+    """Print the messages of a queue, or count them by tag."""
+    _check_charset(charset)
+    if not show and not count:
+        raise click.UsageError("say what to do: -p true prints the messages, -f true counts tags")
+    queue = await _readable(admin, topic, broker, queue_id)
+    span = await _span(admin, queue, tags, begin_ms, end_ms)
+    counts: Counter[str] = Counter()
+    async for result in _read(admin, TOOLS_GROUP, queue, span):
+        for message in result.messages:
+            counts[message.tags or "null"] += 1
+            if show:
+                say(message_line(message, charset=charset, with_body=with_body))
+    if count:
+        for tag, number in counts.most_common():
+            say(f"Tag: {tag:<30} Count: {number}")
+
+
+async def _readable(admin: AdminClient, topic: str, broker: str, queue_id: int) -> MessageQueue:
+    queue = MessageQueue(broker, queue_id, topic)
+    queues = subscribe_queues(topic, await admin.cluster.route(topic))
+    if queue not in queues:
+        places = ", ".join(f"{each.broker_name}/{each.queue_id}" for each in queues)
+        raise Failure(f"{topic} has no queue {broker}/{queue_id} to read; there are: {places}")
+    return queue
+
+
+@admin_command("consumeMessage")
+@topic_option
+@click.option("-b", "--brokerName", "broker", help="With -i: name of the broker.")
+@click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), help="With -b: the queue.")
+@click.option("-o", "--offset", type=click.IntRange(0), help="With -b and -i: start here.")
+@click.option("-g", "--consumerGroup", "group", default=TOOLS_GROUP, help="Pull for this group.")
+@click.option("-s", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since.")
+@_end
+@click.option(
+    "-c", "--MessageNumber", "count", type=click.IntRange(1), default=128, show_default=True
+)
+async def consume_message(
+    admin: AdminClient,
+    *,
+    topic: str,
+    broker: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    group: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    count: int,
+) -> None:
+    """Pull messages and print them; the group's offsets stay as they are."""
+    if (broker is None) != (queue_id is None) or (offset is not None and broker is None):
+        raise click.UsageError("-b and -i go together, and -o needs both")
+    if broker is not None and queue_id is not None:
+        queues = [await _readable(admin, topic, broker, queue_id)]
+    else:
+        queues = subscribe_queues(topic, await admin.cluster.route(topic))
+    left = count
+    for queue in queues:
+        span = await _span(admin, queue, "*", begin_ms, end_ms)
+        begin = span.begin if offset is None else max(offset, span.begin)
+        span = span._replace(begin=begin, end=min(span.end, begin + left))
+        left -= await _consume(admin, group, queue, span)
+        if not left:
+            break
+
+
+async def _consume(admin: AdminClient, group: str, queue: MessageQueue, span: Span) -> int:
+    printed, status, at = 0, PullStatus.NO_NEW_MSG, span.begin
+    async for result in _read(admin, group, queue, span):
+        if result.messages:
+            say("Consume ok")
+        for message in result.messages:
+            say(message_line(message, charset="utf-8", with_body=True))
+        printed += len(result.messages)
+        at = result.next_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            status = result.status
+    say(f"{queue_text(queue)} print msg finished. status={status.name}, offset={at}")
+    return printed
+
+
+# Bare entries.
+
+
+@admin_command("queryCq")
+@topic_option
+@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), required=True)
+@click.option("-i", "--index", type=int, required=True, help="First entry; -3: the last three.")
+@click.option("-c", "--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
+@click.option("-b", "--broker", metavar="HOST:PORT", help="The broker; any if not given.")
+@click.option("-g", "--consumer", "group", default="", help="Show what this group's filter says.")
+@json_option
+async def query_cq(
+    admin: AdminClient,
+    *,
+    topic: str,
+    queue_id: int,
+    index: int,
+    count: int,
+    broker: str | None,
+    group: str,
+    as_json: bool,
+) -> None:
+    """Show entries of a consume queue."""
+    route = await admin.cluster.route(topic)
+    address = broker or next((each.master for each in route.broker_datas if each.master), None)
+    if address is None:
+        raise Failure(f"{topic} has no master; give a broker with -b")
+    with asking(address):
+        entries = await admin.brokers.queue_entries(
+            address, topic, queue_id, index=index, count=count, group=group
+        )
+    if as_json:
+        say_json(entries)
+    else:
+        first = index if index >= 0 else max(0, entries.max_queue_index + index)
+        first = max(first, entries.min_queue_index)
+        say(entries_text(entries, first=first, whose=f"{group}@{topic}" if group else None))
+
+
+def entries_text(entries: QueueEntries, *, first: int, whose: str | None) -> str:
+    """Return entries of a consume queue, and the subscription of the group that was asked for."""
+    lines: list[str] = []
+    if entries.subscription_data is not None:
+        subscription = msgspec.to_builtins(entries.subscription_data)
+        lines += ["Subscription data: ", fastjson_text(subscription), _DOUBLE_LINE]
+    if whose is not None:
+        online = entries.subscription_data is not None
+        filter_data = entries.filter_data or "null" if online else f"{whose} is not online!"
+        lines += ["Filter data: ", filter_data, _DOUBLE_LINE]
+    span = f"max: {entries.max_queue_index}, min: {entries.min_queue_index}"
+    lines += ["Queue data: ", span, _DOUBLE_LINE]
+    for index, entry in enumerate(entries.queue_data, first):
+        lines += [f"idx: {index}", _entry_text(entry), _DOUBLE_LINE]
+    return "\n".join(lines)
+
+
+def _entry_text(entry: QueueEntry) -> str:
+    return (
+        f"ConsumeQueueData{{physicOffset={entry.physic_offset}, physicSize={entry.physic_size}, "
+        f"tagsCode={entry.tags_code}, extendDataJson='{entry.extend_data_json or 'null'}', "
+        f"bitMap='{entry.bit_map or 'null'}', eval={flag_text(entry.eval)}, "
+        f"msg='{entry.msg or 'null'}'}}"
+    )
+
+
+COMMANDS: Final = [print_msg, print_msg_by_queue, consume_message, query_cq]

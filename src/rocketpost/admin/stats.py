@@ -1,0 +1,160 @@
+"""Traffic and backlog: of topics with their groups, and of all groups of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from rocketpost.admin.command import (
+    admin_command,
+    asking,
+    few_at_once,
+    json_option,
+    say,
+    say_json,
+    show_rows,
+)
+from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.offset import BrokerConsumeState
+from rocketpost.codec.bodies.stats import StatsBody
+from rocketpost.codec.faults import SystemError_
+from rocketpost.model.names import is_retry_or_dlq
+
+_STATS: Final = Table(
+    "%-64s  %-64s %12s %11s %11s %14s %14s",
+    [
+        Column("#Topic", "topic"),
+        Column("#Consumer Group", "group"),
+        Column("#Accumulation", "accumulation"),
+        Column("#InTPS", "inTps", lambda tps: f"{tps:.2f}"),
+        Column("#OutTPS", "outTps", lambda tps: "" if tps is None else f"{tps:.2f}"),
+        Column("#InMsg24Hour", "inCount24Hours"),
+        Column(
+            "#OutMsg24Hour", "outCount24Hours", lambda n: "NO_CONSUMER" if n is None else str(n)
+        ),
+    ],
+)
+
+
+@admin_command("statsAll")
+@click.option("-a", "--activeTopic", "active", is_flag=True, help="Only topics with messages.")
+@click.option("-t", "--topic", "only", metavar="TOPIC", help="Only this topic.")
+@json_option
+async def stats_all(admin: AdminClient, *, active: bool, only: str | None, as_json: bool) -> None:
+    """Show traffic and backlog of topics and groups."""
+    topics = [only] if only else sorted(await admin.cluster.topics())
+    shown = [topic for topic in topics if not is_retry_or_dlq(topic)]
+    found = await few_at_once(shown, lambda topic: _topic_stats(admin, topic))
+    rows = [row for rows in found for row in rows if not active or row[5] or row[6]]
+    show_rows(_STATS, rows, as_json=as_json)
+
+
+StatsRow = tuple[str, str, int, float, float | None, int, int | None]
+
+
+async def _topic_stats(admin: AdminClient, topic: str) -> list[StatsRow]:
+    route = await admin.cluster.route(topic)
+    masters = [each.master for each in route.broker_datas if each.master]
+    in_tps, in_count = await _traffic(admin, masters, "TOPIC_PUT_NUMS", topic)
+    groups = sorted(await admin.topics.groups_of(topic))
+    if not groups:
+        return [(topic, "", 0, in_tps, None, in_count, None)]
+    rows: list[StatsRow] = []
+    for group in groups:
+        state = await admin.groups.progress(group, topic)
+        backlog = sum(max(0, q.broker_offset - q.consumer_offset) for q in state.queues.values())
+        out_tps, out_count = await _traffic(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+        rows.append((topic, group, backlog, in_tps, out_tps, in_count, out_count))
+    return rows
+
+
+async def _traffic(
+    admin: AdminClient, masters: Iterable[str], name: str, key: str
+) -> tuple[float, int]:
+    tps, count = 0.0, 0
+    for address in masters:
+        try:
+            stats = await admin.brokers.stats(address, name, key)
+        except SystemError_:
+            continue  # brokers refuse what they have never counted
+        tps += stats.stats_minute.tps
+        count += day_count(stats)
+    return tps, count
+
+
+def day_count(stats: StatsBody) -> int:
+    """Return the count of a day; of a shorter span while the broker has not counted for one."""
+    return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
+
+
+_PROGRESS: Final = Table(
+    "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s",
+    [
+        Column("#Topic", "topic"),
+        Column("#Group", "group"),
+        Column("#Broker Name", "brokerName"),
+        Column("#QID", "queueId"),
+        Column("#Broker Offset", "brokerOffset"),
+        Column("#Consumer Offset", "consumerOffset"),
+        Column("#Diff", "diff"),
+        Column("#LastTime", "lastTimestamp", lambda ms: time_or(ms, NOT_AVAILABLE)),
+    ],
+)
+
+
+@admin_command("brokerConsumeStats")
+@click.option(
+    "-b", "--brokerAddr", "broker", metavar="HOST:PORT", required=True, help="The broker."
+)
+@click.option("-o", "--order", "orderly", type=bool, default=False, help="Only ordered topics.")
+@click.option("-l", "--level", type=int, default=0, help="Only queues at least so far behind.")
+@click.option(
+    "-t",
+    "--timeoutMillis",
+    "broker_ms",
+    type=click.IntRange(100, 600_000),
+    default=50_000,
+    show_default=True,
+    help="Milliseconds until the broker is given up.",
+)
+@json_option
+async def broker_consume_stats(
+    admin: AdminClient, *, broker: str, orderly: bool, level: int, broker_ms: int, as_json: bool
+) -> None:
+    """Show how far every group of a broker has come."""
+    with asking(broker):
+        state = await admin.brokers.consume_stats(broker, orderly=orderly, timeout=broker_ms / 1000)
+    rows = progress_rows(state, level=level)
+    if as_json:
+        say_json({"queues": _PROGRESS.objects(rows), "diffTotal": state.total_diff})
+        return
+    say(_PROGRESS.text(rows))
+    say()
+    say(f"Diff Total: {state.total_diff}")
+
+
+def progress_rows(state: BrokerConsumeState, *, level: int) -> list[tuple[object, ...]]:
+    """Return a row for each queue in which a group is ``level`` messages behind or more."""
+    rows = [
+        (
+            queue.topic,
+            group,
+            queue.broker_name,
+            queue.queue_id,
+            progress.broker_offset,
+            progress.consumer_offset,
+            progress.broker_offset - progress.consumer_offset,
+            progress.last_timestamp,
+        )
+        for group, states in state.groups
+        for each in states
+        for queue, progress in each.queues.items()
+        if progress.broker_offset - progress.consumer_offset >= level
+    ]
+    return sorted(rows, key=lambda row: row[:4])
+
+
+COMMANDS: Final = [stats_all, broker_consume_stats]

@@ -1,0 +1,83 @@
+"""What became of a message in each group that reads its topic."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.codec.bodies.client import ConsumerConnections
+from rocketpost.codec.bodies.offset import ConsumeState
+from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.errors import RouteNotFound
+
+
+class TrackType(enum.Enum):
+    """What became of it, by RocketMQ's names."""
+
+    CONSUMED = "CONSUMED"
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
+    PULL = "PULL"
+    NOT_CONSUME_YET = "NOT_CONSUME_YET"
+    NOT_ONLINE = "NOT_ONLINE"
+    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
+    UNKNOWN = "UNKNOWN"
+
+
+class Track(NamedTuple):
+    """One group and what became of the message there."""
+
+    group: str
+    kind: TrackType
+    reason: str | None = None
+
+
+async def message_tracks(admin: AdminClient, message: ReceivedMessage) -> list[Track]:
+    """Return what became of a message in every group that reads its topic."""
+    groups = sorted(await admin.topics.groups_of(message.record.topic))
+    return [await _track(admin, message, group) for group in groups]
+
+
+async def _track(admin: AdminClient, message: ReceivedMessage, group: str) -> Track:
+    try:
+        connections = await admin.groups.connections(group)
+    except ConsumerNotOnline as error:
+        return Track(group, TrackType.NOT_ONLINE, f"CODE:{int(error.code)} DESC:{error}")
+    except RouteNotFound as error:
+        return Track(group, TrackType.UNKNOWN, str(error))
+    state = await admin.groups.progress(group, message.record.topic)
+    return Track(group, judge(message, connections, state))
+
+
+def judge(
+    message: ReceivedMessage, connections: ConsumerConnections, state: ConsumeState
+) -> TrackType:
+    """Return what became of a message in a group that is online."""
+    if connections.consume_type == "CONSUME_ACTIVELY":
+        return TrackType.PULL
+    if connections.message_model == "BROADCASTING":
+        return TrackType.CONSUME_BROADCASTING
+    place = message.record.topic, message.record.queue_id
+    offsets = [
+        at.consumer_offset
+        for queue, at in state.queues.items()
+        if (queue.topic, queue.queue_id) == place
+        and message.queue.broker_name in ("", queue.broker_name)
+    ]
+    if not offsets or max(offsets) <= message.queue_offset:
+        return TrackType.NOT_CONSUME_YET
+    wanted = connections.subscription_table.get(message.record.topic)
+    if wanted is None or wanted.takes_all or not wanted.is_tag:
+        return TrackType.CONSUMED
+    if message.tags in (wanted.tags_set or ()):
+        return TrackType.CONSUMED
+    return TrackType.CONSUMED_BUT_FILTERED
+
+
+def track_text(track: Track) -> str:
+    """Return a track as Java prints it."""
+    return (
+        f"MessageTrack [consumerGroup={track.group}, trackType={track.kind.value}, "
+        f"exceptionDesc={track.reason or 'null'}]"
+    )
