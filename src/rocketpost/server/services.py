@@ -292,6 +292,7 @@ class Services:
         return {
             "heldPulls": str(self.pulls.held),
             "sendsAwaitingFlush": str(len(self.sends.gate)),
+            "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",
             "storeNotWritableReason": self.store.why_not_writable or "",
         }

@@ -41,6 +41,8 @@ class Flusher:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
         self.durable = Position(0)
+        self.sync_count = 0
+        """How often the log was made durable."""
         self.why_broken: str | None = None
 
     def start(self, durable: int) -> None:
@@ -90,4 +92,5 @@ class Flusher:
             self._on_broken(self.why_broken)
             return
         self.durable = Position(target)
+        self.sync_count += 1
         self._on_durable(self.durable)

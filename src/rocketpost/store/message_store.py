@@ -345,6 +345,11 @@ class MessageStore:
         return self._flusher.durable
 
     @property
+    def sync_count(self) -> int:
+        """How often the log was made durable since it was opened."""
+        return self._flusher.sync_count
+
+    @property
     def confirmed_position(self) -> Position:
         """Everything before is visible."""
         return self._dispatcher.position

@@ -1,0 +1,275 @@
+"""What a message costs: CPU of the server's own process, as a ratio to a bare echo server.
+
+Wall clock says little on a shared machine; CPU per message moves less, and the ratio to an echo
+server on the same event loop, with the same frame sizes, in the same run, moves least. Prints a
+table, writes ``benchmarks/results/latest.json``, and exits with 1 if a figure misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import uvloop
+from load import Run, pipeline, pull_frame, send_frame, send_frames
+from rich.console import Console
+from rich.table import Table
+
+from rocketpost.client.admin import AdminClient
+from rocketpost.kernel import hashing
+from rocketpost.model.topic import TopicConfig
+from rocketpost.testing import Cluster, ServerProcess
+
+BODY = b"x" * 1024
+TOPIC = "BenchmarkTest"
+HERE = Path(__file__).parent
+
+
+@dataclass(slots=True)
+class Figure:
+    """One measured figure and its target."""
+
+    name: str
+    value: float
+    unit: str
+    target: str
+    met: bool | None
+    note: str = ""
+
+
+class Bench:
+    """Collects figures; ``scale`` shrinks or grows every run."""
+
+    def __init__(self, scale: float, rounds: int) -> None:
+        self.scale = scale
+        self.rounds = rounds
+        self.figures: list[Figure] = []
+        self.console = Console()
+
+    def count(self, messages: int) -> int:
+        """Return a number of messages to scale."""
+        return max(2000, int(messages * self.scale))
+
+    def add(
+        self, name: str, value: float, unit: str, *, most: float | None = None,
+        least: float | None = None, note: str = "",
+    ) -> None:  # fmt: skip
+        """Note a figure and whether it meets its target."""
+        met = None
+        target = ""
+        if most is not None:
+            target, met = f"<= {most:g}", value <= most
+        if least is not None:
+            target, met = f">= {least:g}", value >= least
+        self.figures.append(Figure(name, round(value, 3), unit, target, met, note))
+        self.console.print(f"  {name}: {value:.2f} {unit} {note}")
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process with all its threads, in nanosecond steps."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+@contextlib.contextmanager
+def echo_server() -> Iterator[tuple[int, int]]:
+    """Run the echo server; yields its pid and port."""
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "echo_server.py")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.pid, int(process.stdout.readline().split()[1])
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+async def cost(
+    pid: int, port: int, frames: Callable[[int], bytes], *, count: int, **more: int
+) -> tuple[float, Run]:
+    """Return the server's CPU microseconds per request, and the run."""
+    before = cpu_of(pid)
+    run = await pipeline(port, frames, count=count, **more)
+    if run.failures:
+        raise SystemExit(f"{run.failures} of {run.messages} requests failed")
+    return (cpu_of(pid) - before) / run.messages * 1e6, run
+
+
+def port_of(cluster: Cluster) -> int:
+    """Return the broker's port."""
+    return int(cluster.broker_addresses[0].rpartition(":")[2])
+
+
+async def create_topic(cluster: Cluster, topic: str, queues: int) -> None:
+    """Create a topic on the broker."""
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+        await admin.topics.create(cluster.broker_addresses[0], config)
+
+
+async def sends(bench: Bench, directory: Path) -> None:
+    """Single sends against the echo server, over 1, 100 and 10,000 queues."""
+    layouts = {1: "one queue", 100: "100 queues", 10_000: "10,000 queues"}
+    costs: dict[int, list[float]] = {queues: [] for queues in layouts}
+    echoes: list[float] = []
+    rates: list[float] = []
+    with Cluster(directory, settings=LARGE_FILES) as cluster, echo_server() as (echo, echo_port):
+        for queues in layouts:
+            await create_topic(cluster, f"Bench{queues}", queues)
+        broker, port = cluster.brokers[0].pid, port_of(cluster)
+        warm = bench.count(20_000)
+        for queues in layouts:
+            await cost(broker, port, frames_for(queues), count=max(warm, queues))
+        for _ in range(bench.rounds):
+            spent, _ = await cost(
+                echo, echo_port, send_frame(TOPIC, 0, BODY), count=bench.count(200_000)
+            )
+            echoes.append(spent)
+            for queues in layouts:
+                spent, run = await cost(broker, port, frames_for(queues), count=bench.count(50_000))
+                costs[queues].append(spent)
+                rates.append(run.messages / run.wall_seconds)
+        echo_cost = statistics.median(echoes)
+        bench.add("echo, 1 KB", echo_cost, "us/message")
+        for queues, name in layouts.items():
+            spent = statistics.median(costs[queues])
+            ratio = statistics.median(
+                mine / theirs for mine, theirs in zip(costs[queues], echoes, strict=True)
+            )
+            bench.add(f"send 1 KB, {name}", spent, "us/message")
+            bench.add(f"send 1 KB, {name}, to echo", ratio, "x", most=20 if queues == 1 else None)
+        medians = [statistics.median(each) for each in costs.values()]
+        bench.add("send, dearest to cheapest layout", max(medians) / min(medians), "x", most=1.3)
+        bench.add("send rate (wall clock)", statistics.median(rates), "messages/s")
+        await pulls(bench, cluster, echo_cost)
+
+
+def frames_for(queues: int) -> Callable[[int], bytes]:
+    """Return frames that go round the queues of the topic of that size."""
+    return send_frames(f"Bench{queues}", lambda number: number % queues, BODY)
+
+
+async def pulls(bench: Bench, cluster: Cluster, echo_cost: float) -> None:
+    """Pull what was sent, 32 messages a request."""
+    broker, port = cluster.brokers[0].pid, port_of(cluster)
+    frames = [pull_frame("Bench1", 0, offset) for offset in range(0, 20_000, 32)]
+    costs = []
+    for _ in range(bench.rounds):
+        spent, _ = await cost(
+            broker, port, lambda n: frames[n % len(frames)], count=bench.count(5000), window=8
+        )
+        costs.append(spent / 32)
+    spent = statistics.median(costs)
+    bench.add("pull 1 KB, 32 a pull", spent, "us/message")
+    bench.add("pull 1 KB, to echo", spent / echo_cost, "x", most=4)
+
+
+async def group_commit(bench: Bench, directory: Path) -> None:
+    """SYNC_FLUSH with 64 senders, each with one message under way."""
+    settings = {**LARGE_FILES, "flushDiskType": "SYNC_FLUSH"}
+    with Cluster(directory, settings=settings) as cluster:
+        await create_topic(cluster, "Bench1", 1)
+        port = port_of(cluster)
+        frames = frames_for(1)
+        await pipeline(port, frames, count=6400, window=1, connections=64)
+        before = await sync_count(cluster)
+        run = await pipeline(port, frames, count=bench.count(40_000), window=1, connections=64)
+        synced = await sync_count(cluster) - before
+        bench.add("SYNC_FLUSH, 64 senders", run.messages / synced, "messages/fsync", least=20)
+        bench.add("SYNC_FLUSH rate (wall clock)", run.messages / run.wall_seconds, "messages/s")
+
+
+async def sync_count(cluster: Cluster) -> int:
+    """Return how often the broker has synced its log."""
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        info = await admin.brokers.runtime(cluster.broker_addresses[0])
+    return int(info["commitLogSyncCount"])
+
+
+async def start_and_memory(bench: Bench, directory: Path) -> None:
+    """CPU from nothing to ready, and memory after a million messages."""
+    with Cluster(directory, settings=LARGE_FILES) as cluster:
+        servers: list[ServerProcess] = [*cluster.name_servers, *cluster.brokers]
+        started = max(cpu_of(server.pid) for server in servers)
+        bench.add("cold start to ready, CPU", started, "s", most=1)
+        await create_topic(cluster, "Bench100", 100)
+        port = port_of(cluster)
+        count = bench.count(1_000_000)
+        await pipeline(port, frames_for(100), count=count)
+        memory = sum(server.memory_bytes("RssAnon") for server in servers) / 2**20
+        bench.add(
+            "anonymous memory, both servers", memory, "MB", most=100,
+            note=f"after {count:,} messages",
+        )  # fmt: skip
+        started = time.perf_counter()
+        cluster.brokers[0].kill()
+        cluster.brokers[0].start()
+        bench.add("back after kill -9 (wall clock)", time.perf_counter() - started, "s")
+
+
+LARGE_FILES = {
+    "mappedFileSizeCommitLog": str(1024**3),
+    "mappedFileSizeConsumeQueue": "6000000",
+    "maxHashSlotNum": "5000000",
+    "maxIndexNum": "20000000",
+}
+
+
+def report(bench: Bench, path: Path) -> bool:
+    """Print the table, write the JSON file; return whether every target is met."""
+    compiled = not hashing.__file__.endswith(".py")
+    table = Table(title=f"Rocketpost benchmarks ({'compiled' if compiled else 'plain'} kernel)")
+    for column in ("figure", "value", "unit", "target", ""):
+        table.add_column(column, justify="right" if column in ("value", "target") else "left")
+    for figure in bench.figures:
+        mark = "" if figure.met is None else "[green]met" if figure.met else "[red]missed"
+        table.add_row(figure.name, f"{figure.value:,.2f}", figure.unit, figure.target, mark)
+    bench.console.print(table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "compiled_kernel": compiled,
+        "figures": [asdict(figure) for figure in bench.figures],
+    }
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    bench.console.print(f"Written to {path}")
+    return all(figure.met is not False for figure in bench.figures)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="size of every run")
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions of what is compared")
+    parser.add_argument("--only", choices=("sends", "flush", "memory"))
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "latest.json")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.scale, arguments.rounds)
+    parts = {"sends": sends, "flush": group_commit, "memory": start_and_memory}
+    for name, part in parts.items():
+        if arguments.only in (None, name):
+            bench.console.print(f"[bold]{name}")
+            with tempfile.TemporaryDirectory(prefix="rocketpost-bench-") as directory:
+                uvloop.run(part(bench, Path(directory)))
+    return 0 if report(bench, arguments.output) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
