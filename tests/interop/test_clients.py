@@ -366,6 +366,31 @@ def test_transactions_end_as_decided(
     assert [message["msgId"] for message in found] == ([sent["msgId"]] if visible else [])
 
 
+@pytest.mark.later("request and reply")
+def test_a_request_gets_its_reply(
+    peer: Peer, other_peer: Peer, cluster: Cluster, topic: str
+) -> None:
+    common: dict[str, object] = {"namesrv": cluster.namesrv, "topic": topic}
+    subscribed = threading.Event()
+
+    def answer() -> None:
+        args = {
+            **common,
+            "group": f"answer-{topic}",
+            "reply": "answered",
+            "count": 1,
+            "timeout": 15,
+        }
+        other_peer.run_watched("push", lambda event: subscribed.set(), **args)
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    subscribed.wait(20)
+    events = peer.run("request", **common, count=1, timeout=10)
+    answering.join()
+    assert [event["body"] for event in named(events, "reply")] == ["answered"]
+
+
 def test_the_binary_header_encoding_works_throughout(binary_peer: Peer, cluster: Cluster) -> None:
     topic = f"Binary{binary_peer.version.replace('.', '')}"
     common = {"namesrv": cluster.namesrv, "topic": topic}

@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -103,20 +104,37 @@ final class Producing {
         }
     }
 
-    /** Asks for a reply message; the answering side is {@code push reply=...} of another peer. */
+    /**
+     * Asks for a reply message; the answering side is {@code push reply=...} of another peer.
+     *
+     * <p>Asks with a callback: the blocking form of these releases gives up as soon as its message is stored.
+     */
     static void request(Args args) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(args.text("group", "interop-request"));
-        producer.setHeartbeatBrokerInterval(1000);
-        started(producer, args);
+        DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-request")), args);
+        List<Message> messages = messages(args);
+        CountDownLatch replies = new CountDownLatch(messages.size());
         try {
-            // The reply finds its way only after a heartbeat, which goes only to brokers met by sending.
-            producer.send(new Message(args.text("greeting"), new byte[] {1}));
-            TimeUnit.MILLISECONDS.sleep(2500);
-            for (Message message : messages(args)) {
-                Message reply = producer.request(message, args.number("timeout", 10) * 1000L);
-                Map<String, Object> fields = Peer.event("reply");
-                fields.put("body", new String(reply.getBody(), StandardCharsets.UTF_8));
-                Peer.emit(fields);
+            for (Message message : messages) {
+                producer.request(message, new RequestCallback() {
+                    @Override
+                    public void onSuccess(Message reply) {
+                        Map<String, Object> fields = Peer.event("reply");
+                        fields.put("body", new String(reply.getBody(), StandardCharsets.UTF_8));
+                        Peer.emit(fields);
+                        replies.countDown();
+                    }
+
+                    @Override
+                    public void onException(Throwable failure) {
+                        Map<String, Object> fields = Peer.event("refused");
+                        fields.put("message", String.valueOf(failure));
+                        Peer.emit(fields);
+                        replies.countDown();
+                    }
+                }, args.number("timeout", 10) * 1000L);
+            }
+            if (!replies.await(args.number("timeout", 10) + 10, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("requests neither answered nor given up: " + replies.getCount());
             }
         } finally {
             producer.shutdown();
