@@ -90,6 +90,8 @@ class ProducerConfig(ClientConfig):
         retry_not_stored_ok: Whether a status other than SEND_OK is retried
             (``retryAnotherBrokerWhenNotStoreOK``).
         message_bytes_max: Largest body, before compression; also of one batch.
+        batch_count_max: Most messages of one batch request; larger batches become several requests,
+            since brokers take long over very many messages and answer with an id for each.
         compress_bytes_min: Bodies of at least this size are compressed; 0 means never.
         auto_create_topic: The template of topics made by the first send (``createTopicKey``).
         auto_create_queues: How many queues such a topic is to have (``defaultTopicQueueNums``).
@@ -106,6 +108,7 @@ class ProducerConfig(ClientConfig):
     retry_codes: frozenset[int] = RETRY_CODES
     retry_not_stored_ok: bool = False
     message_bytes_max: int = 4 * 1024 * 1024
+    batch_count_max: int = 1000
     compress_bytes_min: int = 4096
     compression: Compression = Compression.ZLIB
     compression_level: int = 5
@@ -118,13 +121,13 @@ class ProducerConfig(ClientConfig):
     def __post_init__(self) -> None:
         # Zero-argument super() does not work in a dataclass with slots.
         ClientConfig.__post_init__(self)
-        for name in ("send_timeout", "message_bytes_max", "auto_create_queues", "in_flight_max"):
+        for name in ("send_timeout", "message_bytes_max", "batch_count_max", "auto_create_queues",
+                     "in_flight_max", "in_flight_bytes_max"):  # fmt: skip
             check_positive(name, getattr(self, name))
         check_range("retries", self.retries, 0, 100)
         check_range("compression_level", self.compression_level, 1, 22)
         if self.compression is Compression.ZLIB:
             check_range("compression_level", self.compression_level, 1, 9)
-        check_positive("in_flight_bytes_max", self.in_flight_bytes_max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,45 +9,45 @@ from collections import deque
 class InFlight:
     """Counts messages and bytes under way. Belongs to the event loop.
 
-    One message larger than the byte bound is let through alone, since it could never pass else.
+    What is larger than a bound is let through alone, since it could never pass else.
     """
 
     def __init__(self, *, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
         self._idle: asyncio.Event | None = None
         self.count = 0
         self.bytes_held = 0
 
-    def try_enter(self, size: int) -> bool:
-        """Take room for ``size`` bytes if there is some and nobody waits for it."""
-        if self._waiting or not self._has_room(size):
+    def try_enter(self, size: int, count: int = 1) -> bool:
+        """Take room for ``count`` messages of ``size`` bytes, if there is some and nobody waits."""
+        if self._waiting or not self._has_room(size, count):
             return False
-        self.count += 1
+        self.count += count
         self.bytes_held += size
         return True
 
-    async def enter(self, size: int) -> None:
-        """Take room for ``size`` bytes, in the order of asking."""
-        if self.try_enter(size):
+    async def enter(self, size: int, count: int = 1) -> None:
+        """Take room for ``count`` messages of ``size`` bytes, in the order of asking."""
+        if self.try_enter(size, count):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = size, future
+        entry = size, count, future
         self._waiting.append(entry)
         try:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self.leave(size)  # the room was given to us in the very moment we gave up
+                self.leave(size, count)  # the room was given to us in the very moment we gave up
             else:
                 self._waiting.remove(entry)
                 self._admit()
             raise
 
-    def leave(self, size: int) -> None:
+    def leave(self, size: int, count: int = 1) -> None:
         """Give room back."""
-        self.count -= 1
+        self.count -= count
         self.bytes_held -= size
         if self._waiting:
             self._admit()
@@ -60,15 +60,15 @@ class InFlight:
             self._idle = asyncio.Event()
             await self._idle.wait()
 
-    def _has_room(self, size: int) -> bool:
+    def _has_room(self, size: int, count: int) -> bool:
         if not self.count:
             return True
-        return self.count < self._count_max and self.bytes_held + size <= self._bytes_max
+        return self.count + count <= self._count_max and self.bytes_held + size <= self._bytes_max
 
     def _admit(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            size, future = self._waiting.popleft()
+        while self._waiting and self._has_room(*self._waiting[0][:2]):
+            size, count, future = self._waiting.popleft()
             if not future.done():
-                self.count += 1
+                self.count += count
                 self.bytes_held += size
                 future.set_result(None)

@@ -305,18 +305,19 @@ class Producer:
 
     def _parts(self, messages: Sequence[Message]) -> list[Outgoing]:
         _check_batch(messages)
+        bytes_max, count_max = self.config.message_bytes_max, self.config.batch_count_max
         parts: list[Outgoing] = []
         items: list[BatchItem] = []
         ids: list[str] = []
         size = 0
         for message in messages:
-            check_message(message, body_bytes_max=self.config.message_bytes_max)
+            check_message(message, body_bytes_max=bytes_max)
             message_id = unique_id()
             properties = message.property_text(message_id).encode("utf-8", "replace")
             item_bytes = ENTRY_BYTES_MIN + len(message.body) + len(properties)
-            if item_bytes > self.config.message_bytes_max:
+            if item_bytes > bytes_max:
                 raise MessageRefused(f"{message!r} does not fit a batch; send it alone")
-            if size + item_bytes > self.config.message_bytes_max:
+            if size + item_bytes > bytes_max or len(items) == count_max:
                 parts.append(self._batch(messages[0], ids, items))
                 items, ids, size = [], [], 0
             items.append(BatchItem(message.flag, message.body, properties))
@@ -332,8 +333,8 @@ class Producer:
         # name counts: a unique key here would become the id of every message.
         fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
         fields["m"] = "true"
-        code = RequestCode.SEND_BATCH_MESSAGE
-        return Outgoing(code, first.topic, ",".join(ids), fields, encode_batch(items))
+        code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(items)
+        return Outgoing(code, first.topic, ",".join(ids), fields, body, len(items))
 
 
 def _chosen_queue(

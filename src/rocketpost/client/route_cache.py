@@ -168,8 +168,21 @@ class RouteCache:
         task = self._fetching.get(key)
         if task is None:
             task = self._fetching[key] = asyncio.ensure_future(self._fetch(topic, auto_create))
-            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+            task.add_done_callback(lambda done: self._fetched(key, done))
+        # Shielded: one impatient caller must not cancel the request that others wait for.
         return await asyncio.shield(task)
+
+    def _fetched(self, key: tuple[str, bool], done: asyncio.Task[TopicRoute]) -> None:
+        self._fetching.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # seen, even if everybody who asked has gone
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        tasks = list(self._fetching.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refresh_all(self) -> None:
         """Ask for every known route again; what fails stays as it is."""

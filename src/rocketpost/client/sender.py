@@ -46,10 +46,16 @@ _ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
 class Outgoing:
     """A message, or a batch of them, as it will be written, whatever the queue."""
 
-    __slots__ = ("body", "code", "fields", "message_id", "topic")
+    __slots__ = ("body", "code", "count", "fields", "message_id", "topic")
 
     def __init__(
-        self, code: int, topic: str, message_id: str, fields: dict[str, str], body: bytes
+        self,
+        code: int,
+        topic: str,
+        message_id: str,
+        fields: dict[str, str],
+        body: bytes,
+        count: int = 1,
     ) -> None:
         self.code = code
         self.topic = topic
@@ -57,6 +63,8 @@ class Outgoing:
         self.fields = fields
         """All header fields but ``e`` (queue id) and ``n`` (broker name)."""
         self.body = body
+        self.count = count
+        """How many messages these are."""
 
     def fields_for(self, queue: MessageQueue) -> dict[str, str]:
         """Return the header fields of a send to ``queue``; the same dictionary each time."""
@@ -133,9 +141,8 @@ class Sender:
         Returns:
             The result to be.
         """
-        size = len(out.body)
-        if not self.in_flight.try_enter(size):
-            await self.in_flight.enter(size)
+        if not self.in_flight.try_enter(len(out.body), out.count):
+            await self.in_flight.enter(len(out.body), out.count)
         flight = _Flight(
             out,
             queue,
@@ -150,13 +157,13 @@ class Sender:
                 connection = await self._connect(address, timeout)
             self._take_off(flight, connection, address)
         except LocalProtocolError:
-            self.in_flight.leave(size)
+            self._leave(out)
             raise
         except ClientError as error:
             self._count_attempt(flight)
             self._failed(flight, error)
         except asyncio.CancelledError:
-            self.in_flight.leave(size)
+            self._leave(out)
             raise
         return flight.future
 
@@ -243,7 +250,7 @@ class Sender:
             flight.outcome = result
             self._retry(flight)
             return
-        self.in_flight.leave(len(flight.out.body))
+        self._leave(flight.out)
         if not flight.future.done():
             flight.future.set_result(result)
 
@@ -291,7 +298,7 @@ class Sender:
 
     def _give_up(self, flight: _Flight, error: RocketpostError) -> None:
         if flight.outcome is not None:
-            self.in_flight.leave(len(flight.out.body))
+            self._leave(flight.out)
             if not flight.future.done():
                 flight.future.set_result(flight.outcome)
             return
@@ -325,18 +332,23 @@ class Sender:
 
     # Small things.
 
+    def _leave(self, out: Outgoing) -> None:
+        self.in_flight.leave(len(out.body), out.count)
+
     def _count_attempt(self, flight: _Flight) -> None:
         flight.attempts_left -= 1
         flight.brokers.append(flight.queue.broker_name)
 
     def _timeout_of(self, flight: _Flight) -> RequestTimeout:
+        first, _, more = flight.out.message_id.partition(",")
+        what = f"the message {first}" + (" and the rest of its batch" if more else "")
         return RequestTimeout(
             f"no answer from {flight.address or flight.queue.broker_name} in time; "
-            f"the message {flight.out.message_id} may have been stored or not"
+            f"{what} may have been stored or not"
         )
 
     def _land(self, flight: _Flight, error: BaseException) -> None:
-        self.in_flight.leave(len(flight.out.body))
+        self._leave(flight.out)
         if not flight.future.done():
             flight.future.set_exception(error)
 

@@ -120,6 +120,7 @@ class Session:
             return
         self._started = False
         await self.tasks.stop()
+        await self.routes.close()
         await self._unregister()
         await self.connector.close()
 

@@ -44,6 +44,16 @@ async def test_bytes_are_bounded_but_one_giant_passes_alone() -> None:
     assert room.try_enter(40)
 
 
+async def test_a_batch_takes_the_room_of_its_messages() -> None:
+    room = InFlight(count_max=10, bytes_max=100)
+    assert room.try_enter(1, 50)  # alone
+    assert not room.try_enter(1)
+    room.leave(1, 50)
+    assert room.try_enter(1, 6)
+    assert not room.try_enter(1, 5)
+    assert room.try_enter(1, 4)
+
+
 async def test_who_gives_up_waiting_leaves_no_trace() -> None:
     room = InFlight(count_max=1, bytes_max=100)
     await room.enter(1)

@@ -255,6 +255,14 @@ async def test_batches_split_under_the_limit_and_give_a_result_each(use_network:
     assert all(command.fields["m"] == "true" for command in requests)
 
 
+async def test_batches_split_by_count_too(use_network: Use) -> None:
+    network = use_network(network_of(ONE, {A: broker()}))
+    async with producer(batch_count_max=3) as sender:
+        await sender.send_batch([Message("T", b"x") for _ in range(7)])
+    requests = network.sent(RequestCode.SEND_BATCH_MESSAGE)
+    assert [len(decode_batch(command.body)) for command in requests] == [3, 3, 1]
+
+
 @pytest.mark.parametrize(
     "messages",
     [

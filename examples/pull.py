@@ -1,0 +1,25 @@
+"""Read a topic from its beginning to its end, queue by queue.
+
+NAMESRV_ADDR=127.0.0.1:9876 python examples/pull.py [topic]
+"""
+
+import asyncio
+import sys
+
+from rocketpost.client import PullConsumer
+
+
+async def main(topic: str) -> None:
+    async with PullConsumer("example-reader") as consumer:
+        for queue in await consumer.queues(topic):
+            offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
+            count = 0
+            while offset < end:
+                result = await consumer.pull(queue, offset)
+                count += len(result.messages)
+                offset = result.next_offset
+            print(f"{queue.broker_name}/{queue.queue_id}: {count} messages")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "ExampleTopic"))

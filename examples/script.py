@@ -1,0 +1,33 @@
+"""The same without asyncio: for scripts, threads and web frameworks.
+
+NAMESRV_ADDR=127.0.0.1:9876 python examples/script.py
+"""
+
+import threading
+
+from rocketpost.client import Message, PushConsumerConfig, ReceivedMessage, StartFrom
+from rocketpost.client.blocking import Producer, PushConsumer
+
+
+def main() -> None:
+    with Producer("example-producer") as producer:
+        for n in range(10):
+            producer.send(Message("ExampleScript", f"number {n}".encode()))
+
+    enough = threading.Semaphore(0)
+
+    def handle(message: ReceivedMessage) -> None:
+        print(f"{threading.current_thread().name} got {message.body!r}")
+        enough.release()
+
+    consumer = PushConsumer(
+        "example-script", config=PushConsumerConfig(start_from=StartFrom.FIRST, concurrency=4)
+    )
+    consumer.subscribe("ExampleScript", handle)
+    with consumer:
+        for _ in range(10):
+            enough.acquire()
+
+
+if __name__ == "__main__":
+    main()

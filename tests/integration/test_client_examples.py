@@ -1,0 +1,60 @@
+"""Every example does what it says, run as a user would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketpost.testing.cluster import Cluster
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.addresses
+
+
+def run(name: str, name_servers: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *words],
+        env={**os.environ, "NAMESRV_ADDR": name_servers},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_is_produced_is_consumed_and_pulled(name_servers: str) -> None:
+    printed = run("produce.py", name_servers)
+    assert "SEND_OK" in printed
+    assert "100 more stored" in printed
+    consumed = run("consume.py", name_servers, "104").splitlines()
+    assert len(consumed) == 104
+    orders = [line.rpartition(" ")[2] for line in consumed if " order " in line]
+    assert sorted(orders) == ["b'created'", "b'paid'", "b'shipped'"]
+    pulled = run("pull.py", name_servers).splitlines()
+    assert sum(int(line.split()[1]) for line in pulled) == 104
+
+
+def test_batches_are_split_and_stored(name_servers: str) -> None:
+    assert "50000 stored" in run("batch.py", name_servers)
+
+
+def test_a_script_needs_no_loop(name_servers: str) -> None:
+    assert len(run("script.py", name_servers).splitlines()) == 10
+
+
+def test_no_example_is_left_out() -> None:
+    tested = {"produce.py", "consume.py", "pull.py", "batch.py", "script.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
