@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 _SCANNED_FILES: int = 3
 _ENTRIES_AT_ONCE: int = 8192
+_ENTRIES_AT_A_LOOK: int = 200  # one page
 
 
 class QueueTable:
@@ -172,6 +173,11 @@ class QueueTable:
 
     def _check_files(self, directory: str, clean: bool) -> list[int]:
         starts = self._files.starts(directory)
+        if not all(map(self._files.is_aligned, starts)):
+            raise StoreError(
+                f"the files in {directory} are not mappedFileSizeConsumeQueue"
+                f" ({self._files.file_bytes} bytes) apart"
+            )
         for start in list(starts):
             path = self._files.path(directory, start)
             found = self._files.files.stat(path)
@@ -179,7 +185,7 @@ class QueueTable:
             if size == 0 and start == starts[-1]:
                 self._files.files.unlink(path)
                 starts.remove(start)
-            elif size < self._files.file_bytes and not clean and self._files.is_aligned(start):
+            elif size < self._files.file_bytes and not clean:
                 self._files.restore_size(path)  # a crash came while it was made or cut
             elif size != self._files.file_bytes:
                 raise StoreError(
@@ -198,32 +204,45 @@ class QueueTable:
 
     def _trusted_end(self, directory: str, starts: list[int], before: int) -> int:
         """Return the offset after the last entry of a record before ``before``."""
-
-        def trusted(offset: int) -> bool:
-            position, size, _ = self._entry(directory, offset)
-            return size > 0 and position < before
-
         for start in reversed(starts):
-            if not trusted(start):
-                continue
-            low, high = start + 1, start + self._files.entries_per_file
-            while low < high:
-                middle = (low + high) // 2
-                if trusted(middle):
-                    low = middle + 1
-                else:
-                    high = middle
-            return low
+            end = start + self._trusted_count(directory, start, before)
+            if end > start:
+                return end
         return starts[0]
+
+    def _trusted_count(self, directory: str, start: int, before: int) -> int:
+        """Count the entries of one file that may be trusted: the first ones, and all of them.
+
+        Most queues are short, so the search doubles its steps from the front.
+        """
+        low, step, high = 0, _ENTRIES_AT_A_LOOK, self._files.entries_per_file
+        while low + step < high:
+            position, size, _ = self._entry(directory, start + low + step - 1)
+            if size > 0 and position < before:
+                low += step
+                step *= 2
+            else:
+                high = low + step - 1
+                step = max(_ENTRIES_AT_A_LOOK, (high - low) // 2)
+                if high - low <= _ENTRIES_AT_A_LOOK:
+                    break
+        for at, (position, size, _) in enumerate(self._entries(directory, start + low, high - low)):
+            if size <= 0 or position >= before:
+                return low + at
+        return high
+
+    def _entries(self, directory: str, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        while count:
+            data = self._files.read(directory, offset, min(count, _ENTRIES_AT_ONCE))
+            yield from ENTRY.iter_unpack(data)
+            offset += len(data) // ENTRY_BYTES
+            count -= len(data) // ENTRY_BYTES
 
     def _valid_end(self, directory: str, starts: list[int]) -> int:
         """Return the offset after the last entry that looks like one, as Java finds it."""
+        count = self._files.entries_per_file
         for start in starts[-_SCANNED_FILES:]:
-            offset, stop = start, start + self._files.entries_per_file
-            while offset < stop:
-                data = self._files.read(directory, offset, _ENTRIES_AT_ONCE)
-                for at, (position, size, _) in enumerate(ENTRY.iter_unpack(data)):
-                    if position < 0 or size <= 0:
-                        return offset + at
-                offset += len(data) // ENTRY_BYTES
-        return starts[-1] + self._files.entries_per_file
+            for at, (position, size, _) in enumerate(self._entries(directory, start, count)):
+                if position < 0 or size <= 0:
+                    return start + at
+        return starts[-1] + count
