@@ -119,3 +119,29 @@ async def test_a_save_under_way_when_stopped_is_not_overtaken() -> None:
     file.hold.set()
     await closing
     assert file.saved == [b"0", b"1"]
+
+
+async def test_the_round_comes_although_urgent_tables_change_all_the_time() -> None:
+    topics, offsets, slow = FakeTable(), FakeTable(), FakeFile()
+    loop = asyncio.get_running_loop()
+
+    def change_again() -> None:
+        topics.change()
+        persistence.changed("T")
+
+    class BusyFile(FakeFile):
+        def save_blocking(self, data: bytes) -> None:
+            super().save_blocking(data)
+            loop.call_soon_threadsafe(change_again)
+
+    busy = BusyFile()
+    persistence = Persistence(
+        [Saved(topics, busy), Saved(offsets, slow, at_once=False)], interval_s=0.01
+    )
+    change_again()
+    task = asyncio.create_task(persistence.run())
+    await until(busy, 3)
+    await until(slow, 1)
+    task.cancel()
+    await asyncio.wait((task,))
+    await persistence.close()
