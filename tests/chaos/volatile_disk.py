@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -44,11 +45,11 @@ def is_supported(directory: Path) -> bool:
 # -- in the broker
 
 
-def install(store: str, mirror: str) -> None:
-    """Have every sync of this process copied to ``mirror``."""
+def install(store: str, mirror: str, *, sync_seconds: float = 0.0) -> None:
+    """Have every sync of this process copied to ``mirror``, after it has taken its time."""
     from rocketpost.store.files import RealFiles
 
-    recorder = _Recorder(Path(store), Path(mirror))
+    recorder = _Recorder(Path(store), Path(mirror), sync_seconds=sync_seconds)
     RealFiles.fdatasync = recorder.fdatasync  # type: ignore[method-assign]
     RealFiles.fsync_dir = recorder.fsync_dir  # type: ignore[method-assign]
     RealFiles.sync_all = recorder.sync_all  # type: ignore[method-assign]
@@ -57,7 +58,8 @@ def install(store: str, mirror: str) -> None:
 
 
 class _Recorder:
-    def __init__(self, store: Path, mirror: Path) -> None:
+    def __init__(self, store: Path, mirror: Path, *, sync_seconds: float) -> None:
+        self._sync_seconds = sync_seconds
         self._store = store
         self._files = mirror / "files"
         self._directories = mirror / "directories"
@@ -75,6 +77,7 @@ class _Recorder:
         return staticmethod(locked)
 
     def fdatasync(self, fd: int) -> None:
+        time.sleep(self._sync_seconds)
         target = os.open(self._files / _identity(fd), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             size = os.fstat(fd).st_size

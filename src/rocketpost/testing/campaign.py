@@ -22,7 +22,7 @@ from rocketpost.settings import format_properties
 from rocketpost.testing.cluster import BROKER_READY, SMALL_STORE
 from rocketpost.testing.ledger import Counts, Ledger
 from rocketpost.testing.link import BrokerLink
-from rocketpost.testing.load import Churn, Commits, Queue, Reader, Stream, unique_key
+from rocketpost.testing.load import LARGE_SHARE, Churn, Commits, Queue, Reader, Stream, unique_key
 from rocketpost.testing.process import ServerProcess, free_port
 
 STABLE: Final = [Queue(topic, queue_id) for topic in ("alpha", "beta") for queue_id in range(3)]
@@ -85,6 +85,7 @@ class Campaign:
         program: What to run instead of ``-m rocketpost.server``.
         on_killed: Called after each SIGKILL, before the next start, such as to take away what was
             never synced.
+        large_share: Share of messages that take many pages.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class Campaign:
         settings: Mapping[str, str] | None = None,
         program: Sequence[str] | None = None,
         on_killed: Callable[[random.Random], None] | None = None,
+        large_share: float = LARGE_SHARE,
     ) -> None:
+        self._large_share = large_share
         self._rng = random.Random(seed)
         self._on_killed = on_killed
         port = free_port()
@@ -242,7 +245,13 @@ class Campaign:
 
     def _stream(self, link: BrokerLink, rng: random.Random) -> Stream:
         self._stream_count += 1
-        return Stream(link, self.ledger, self._stream_count, rng=random.Random(rng.random()))
+        return Stream(
+            link,
+            self.ledger,
+            self._stream_count,
+            rng=random.Random(rng.random()),
+            large_share=self._large_share,
+        )
 
     async def _make_topic(self, link: BrokerLink, rng: random.Random) -> None:
         """Make a topic by sending to it; it must be there if the message was acknowledged."""

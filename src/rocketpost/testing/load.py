@@ -25,7 +25,8 @@ WINDOW: Final = 128
 """Sends of one stream that may wait for an answer."""
 
 BODY_BYTES_MAX: Final = 200_000
-_LARGE_SHARE: Final = 0.01
+LARGE_SHARE: Final = 0.01
+"""Share of messages that take many pages."""
 _BATCH_SHARE: Final = 0.05
 _HOLD_MS: Final = 200
 _COMMIT_SECONDS: Final = 0.05
@@ -43,8 +44,15 @@ class Stream:
     """Sends over one connection, many at a time. Its number is its name in the ledger."""
 
     def __init__(
-        self, link: BrokerLink, ledger: Ledger, number: int, *, rng: random.Random
+        self,
+        link: BrokerLink,
+        ledger: Ledger,
+        number: int,
+        *,
+        rng: random.Random,
+        large_share: float = LARGE_SHARE,
     ) -> None:
+        self._large_share = large_share
         self._link = link
         self._ledger = ledger
         self._number = number
@@ -110,7 +118,7 @@ class Stream:
 
     def _part(self, number: int, *, small: bool) -> Part:
         rng = self._rng
-        large = not small and rng.random() < _LARGE_SHARE
+        large = not small and rng.random() < self._large_share
         size = rng.randrange(20_000, BODY_BYTES_MAX) if large else rng.randrange(1, 1200)
         properties = {
             "UNIQ_KEY": unique_key(number),

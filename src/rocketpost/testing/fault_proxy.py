@@ -1,0 +1,152 @@
+"""A TCP proxy that misbehaves on purpose: cuts, delays, swallows, stops in the middle of a frame.
+
+A client is pointed at the proxy instead of a server. :attr:`FaultProxy.fault` is looked at for
+every piece of data, so a test may change it at any time; :meth:`FaultProxy.cut` ends what is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Self
+
+PIECE_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What goes wrong. Without arguments: nothing.
+
+    Attributes:
+        refuse: New connections are closed at once.
+        delay_s: Each piece of data waits this long.
+        swallow_requests: What clients say is read and thrown away: they wait in vain.
+        swallow_answers: What the server says is read and thrown away: the server did the work,
+            and the client never learns.
+        cut_after_bytes: A connection is cut when the server has been sent this many bytes, most
+            likely in the middle of a frame.
+        cut_answers_after_bytes: The same for bytes sent to the client.
+    """
+
+    refuse: bool = False
+    delay_s: float = 0.0
+    swallow_requests: bool = False
+    swallow_answers: bool = False
+    cut_after_bytes: int | None = None
+    cut_answers_after_bytes: int | None = None
+
+
+NONE: Final = Fault()
+
+
+class FaultProxy:
+    """Forwards connections as :attr:`fault` allows. An async context manager.
+
+    Args:
+        target: Host and port of the server.
+        listen: Where clients connect; port 0 takes a free one. A server that tells its clients an
+            address can be given one of 127.0.0.0/8 other than its own, with the proxy there.
+    """
+
+    def __init__(
+        self, target: tuple[str, int], *, listen: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        self._target = target
+        self._listen = listen
+        self._server: asyncio.Server | None = None
+        self._sessions: set[asyncio.Task[None]] = set()
+        self.fault = NONE
+        self.connection_count = 0
+        """How many connections were made so far."""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, *self._listen)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self.cut()
+        await self._server.wait_closed()
+
+    @property
+    def port(self) -> int:
+        """Where the proxy listens."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def cut(self) -> None:
+        """Cut every open connection, on both sides, and return when that is done."""
+        sessions = list(self._sessions)
+        for session in sessions:
+            session.cancel()
+        await asyncio.gather(*sessions, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connection_count += 1
+        session = asyncio.current_task()
+        assert session is not None
+        self._sessions.add(session)
+        try:
+            if not self.fault.refuse:
+                await self._forward(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass  # one side is gone, or the test has cut the connection: both end below
+        finally:
+            self._sessions.discard(session)
+            writer.transport.abort()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(*self._target)
+        pumps = [
+            asyncio.create_task(
+                self._pump(
+                    reader,
+                    there_writer,
+                    swallow=lambda: self.fault.swallow_requests,
+                    limit=lambda: self.fault.cut_after_bytes,
+                )
+            ),
+            asyncio.create_task(
+                self._pump(
+                    there_reader,
+                    writer,
+                    swallow=lambda: self.fault.swallow_answers,
+                    limit=lambda: self.fault.cut_answers_after_bytes,
+                )
+            ),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            there_writer.transport.abort()
+
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        swallow: Callable[[], bool],
+        limit: Callable[[], int | None],
+    ) -> None:
+        """Carry data one way until the end of it, or until a fault says to cut."""
+        carried = 0
+        while data := await reader.read(PIECE_BYTES):
+            if self.fault.delay_s:
+                await asyncio.sleep(self.fault.delay_s)
+            if swallow():
+                continue
+            cut_at = limit()
+            if cut_at is not None and carried + len(data) >= cut_at:
+                writer.write(data[: max(0, cut_at - carried)])
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+                return
+            writer.write(data)
+            await writer.drain()
+            carried += len(data)

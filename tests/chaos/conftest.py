@@ -1,0 +1,38 @@
+"""Seeds and lengths of campaigns: ``pytest tests/chaos --seed N --rounds N``."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+ROUNDS_DEFAULT = 100
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    with contextlib.suppress(ValueError):  # the simulations have it too
+        parser.addoption("--seed", type=int, default=None, help="run from this seed")
+    parser.addoption(
+        "--rounds", type=int, default=ROUNDS_DEFAULT, help="how often each campaign kills a broker"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "chaos" in item.path.parts:
+            item.add_marker(pytest.mark.chaos)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this run, printed so that a failure can be repeated."""
+    given = request.config.getoption("--seed")
+    seed = random.SystemRandom().randrange(1_000_000) if given is None else int(given)
+    print(f"--seed {seed}")
+    return seed
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--rounds"))
