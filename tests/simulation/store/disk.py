@@ -311,6 +311,8 @@ class SimulatedDisk:
     def rmdir(self, path: str) -> None:
         """See the protocol."""
         self._call("rmdir", path)
+        if self._names.get(path, False) is not None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         if any(name.startswith(path + "/") for name in self._names):
             raise OSError(errno.ENOTEMPTY, "not empty", path)
         self._change({path: False})
@@ -325,8 +327,10 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         """See the protocol."""
         self._call("rename", source)
-        if source not in self._names:
+        if source not in self._names or posixpath.dirname(target) not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        if source == target:
+            return
         changes: dict[str, Inode | bool | None] = {}
         for name, inode in list(self._names.items()):
             if name == source or name.startswith(source + "/"):

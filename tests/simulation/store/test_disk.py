@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from rocketpost.store.files import FileSystem, RealFiles
 
 from .disk import PAGE, SimulatedDisk
 
@@ -139,3 +143,77 @@ def test_a_lock_is_held_until_closed() -> None:
     disk.close(fd)
     disk.close(disk.lock("/lock"))
     assert disk.descriptor_count == 0
+
+
+def test_it_answers_as_a_real_disk_does(seed: int, rng: random.Random, tmp_path: Path) -> None:
+    """The same calls, in an order that the seed chooses, on both; answers and errors agree."""
+    disk, real = SimulatedDisk(), RealFiles()
+    disk.mkdir(str(tmp_path))
+    names = ["a", "b", "d/a", "d/b", "d/e/a"]
+    for step in range(120):
+        path = str(tmp_path / rng.choice(names))
+        other = str(tmp_path / rng.choice(names))
+        folder = str(tmp_path / rng.choice(["d", "d/e", "f"]))
+        data = rng.randbytes(rng.randrange(1, 40))
+        offset = rng.randrange(50)
+
+        def with_file(
+            files: FileSystem,
+            action: Callable[[FileSystem, int], object],
+            path: str = path,
+            create: bool = rng.random() < 0.5,
+        ) -> object:
+            fd = files.open(path, write=True, create=create)
+            try:
+                return action(files, fd)
+            finally:
+                files.close(fd)
+
+        def use(
+            files: FileSystem,
+            kind: int = rng.randrange(12),
+            path: str = path,
+            other: str = other,
+            folder: str = folder,
+            data: bytes = data,
+            offset: int = offset,
+            with_file: Callable[..., object] = with_file,
+        ) -> object:
+            match kind:
+                case 0:
+                    return with_file(files, lambda f, fd: f.pwrite(fd, data, offset))
+                case 1:
+                    return with_file(files, lambda f, fd: f.pwritev(fd, [data, data], offset))
+                case 2:
+                    return with_file(files, lambda f, fd: f.pread(fd, 30, offset))
+                case 3:
+                    return with_file(files, lambda f, fd: f.ftruncate(fd, offset))
+                case 4:
+                    return with_file(files, lambda f, fd: f.fallocate(fd, offset + 1))
+                case 5:
+                    return with_file(files, lambda f, fd: f.fdatasync(fd))
+                case 6:
+                    return files.mkdir(folder)
+                case 7:
+                    return files.rmdir(folder)
+                case 8:
+                    return files.unlink(path)
+                case 9:
+                    return files.rename(path, other)
+                case 10:
+                    return files.listdir(folder)
+                case _:
+                    return files.fsync_dir(folder)
+
+        assert answer(disk, use) == answer(real, use), f"step {step}"
+        for name in names:
+            ours, theirs = disk.stat(str(tmp_path / name)), real.stat(str(tmp_path / name))
+            assert (ours is None) == (theirs is None)
+            assert ours is None or theirs is None or ours.size == theirs.size
+
+
+def answer(files: FileSystem, use: Callable[[FileSystem], object]) -> object:
+    try:
+        return use(files)
+    except OSError as error:
+        return error.errno
