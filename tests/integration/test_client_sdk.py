@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -420,6 +422,38 @@ def test_scripts_can_do_the_same_without_a_loop(name_servers: str) -> None:
     assert sorted(got) == sorted(
         [b"%d" % n for n in range(50)] + [b"parent", b"child", b"parent again"]
     )
+
+
+class AddressServer(BaseHTTPRequestHandler):
+    addresses = ""
+
+    def do_GET(self) -> None:
+        known = self.path == "/rocketmq/nsaddr"
+        self.send_response(200 if known else 404)
+        self.end_headers()
+        if known:
+            self.wfile.write(f"{self.addresses}\n".encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+async def test_name_servers_can_be_learned_over_http(
+    name_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    handler = type("Handler", (AddressServer,), {"addresses": name_servers})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            config = ProducerConfig(address_server=f"127.0.0.1:{server.server_address[1]}")
+            async with Producer("sdk-http", config=config) as producer:
+                result = await producer.send(Message(topic, b"x"))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert result.status is SendStatus.SEND_OK
 
 
 async def test_a_name_server_nobody_runs_is_an_error_that_says_so() -> None:

@@ -3,7 +3,7 @@
     ip        4 or 16 bytes   the client's address
     pid       2 bytes         low bits of the process id
     chance    4 bytes         drawn once per process; Java has a class-loader hash here
-    ms        4 bytes         since the month began, UTC
+    ms        4 bytes         since the month began, local time: Java's tools decode it so
     counter   2 bytes
 
 Written as upper-case hexadecimal digits. A forked child draws its own prefix, so that two processes
@@ -16,7 +16,7 @@ import os
 import secrets
 import socket
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 
 _UNROUTED_PROBE = ("192.0.2.1", 9)  # a documentation address; connecting a datagram sends nothing
 
@@ -32,10 +32,12 @@ def local_ip() -> str:
     return ip
 
 
-def _month_start_ms(now_ms: int) -> int:
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+def month_bounds_ms(now_ms: int) -> tuple[int, int]:
+    """Return when the local month of a time began and when the next one begins."""
+    now = datetime.fromtimestamp(now_ms / 1000)
     first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return int(first.timestamp() * 1000)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return int(first.timestamp() * 1000), int(following.timestamp() * 1000)
 
 
 class _Ids:
@@ -50,12 +52,15 @@ class _Ids:
         pid = (os.getpid() & 0xFFFF).to_bytes(2, "big")
         self._prefix = (packed + pid + secrets.token_bytes(4)).hex().upper()
         self._counter = secrets.randbelow(0x10000)
-        self._epoch_ms = _month_start_ms(time.time_ns() // 1_000_000)
+        self._epoch_ms, self._epoch_end_ms = month_bounds_ms(time.time_ns() // 1_000_000)
 
     def next(self) -> str:
         """Return the next id."""
         counter = self._counter = (self._counter + 1) & 0xFFFF
-        ms = (time.time_ns() // 1_000_000 - self._epoch_ms) & 0xFFFF_FFFF
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms >= self._epoch_end_ms:
+            self._epoch_ms, self._epoch_end_ms = month_bounds_ms(now_ms)
+        ms = (now_ms - self._epoch_ms) & 0xFFFF_FFFF
         return "%s%08X%04X" % (self._prefix, ms, counter)  # noqa: UP031 - the fastest of all
 
 

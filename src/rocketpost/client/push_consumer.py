@@ -27,7 +27,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.client import ConsumerGroupRequest
 from rocketpost.codec.headers.offset import ResetOffset
 from rocketpost.codec.lenient_json import encode
-from rocketpost.errors import ClientError, ConfigError, RocketpostError
+from rocketpost.errors import ClientError, ConfigError, Fault, RouteNotFound
 from rocketpost.model.group import SQL92, SUBSCRIBE_ALL, Subscription, parse_tags
 from rocketpost.model.names import retry_topic, topic_problem
 from rocketpost.model.route import MessageQueue
@@ -238,7 +238,7 @@ class PushConsumer:
         for topic in self._topics():
             try:
                 await session.routes.fetch(topic)
-            except RocketpostError as error:
+            except (RouteNotFound, Fault) as error:
                 logger.info("no route yet: topic=%s reason=%s", topic, error)
         for subscription in self._subscriptions.values():
             if not subscription.is_tag:

@@ -76,6 +76,10 @@ class AsyncWorkers:
                 result = job()
                 if isinstance(result, Awaitable):
                     await result
+            except asyncio.CancelledError as error:
+                if _is_cancelled():
+                    raise
+                report(error)  # something that the handler waited for was cancelled, not we
             except Exception as error:
                 report(error)
             else:
@@ -87,6 +91,11 @@ class AsyncWorkers:
             done += 1
             if not done % _TURN_EVERY:
                 await asyncio.sleep(0)  # handlers that never wait must not starve the loop
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class ThreadWorkers:

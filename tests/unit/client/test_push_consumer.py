@@ -11,6 +11,7 @@ from client.network import FakeNetwork
 from rocketpost.client import (
     ConfigError,
     MessageQueue,
+    NoNameServer,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
@@ -477,6 +478,31 @@ async def test_subscriptions_can_change_while_it_runs(
         reader.unsubscribe("U")
         await until(lambda: all(queue.topic != "U" for queue in reader.queues))
     assert broker.offsets[("U", 0)] == 1
+
+
+async def test_a_handler_that_meets_a_cancellation_fails_like_any_other(
+    use_network: Use,
+) -> None:
+    network, broker = setup(use_network)
+    for n in range(5):
+        broker.put(b"%d" % n)
+
+    async def handler(message: ReceivedMessage) -> None:
+        raise asyncio.CancelledError
+
+    reader = consumer(concurrency=2)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: len(network.sent(SEND_BACK)) == 5)
+
+
+async def test_a_consumer_does_not_start_when_no_name_server_answers(use_network: Use) -> None:
+    network, _ = setup(use_network)
+    network.cut(NAMESRV)
+    reader = consumer()
+    reader.subscribe("T", Got())
+    with pytest.raises(NoNameServer):
+        await reader.start()
 
 
 async def test_a_consumer_without_a_topic_does_not_start(use_network: Use) -> None:
