@@ -24,6 +24,7 @@ from rocketpost.client.config import ClientConfig
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     GroupNotExist,
+    NoMessage,
     RequestCodeNotSupported,
     TopicNotExist,
 )
@@ -137,11 +138,13 @@ def explain(error: RocketpostError) -> str:
         case RequestTimeout():
             return f"{text}; it may or may not have taken effect, --timeout waits longer"
         case RouteNotFound() | TopicNotExist():
-            return f"{text}; `mqadmin topicList` shows the topics, clusterList the brokers"
+            return f"{text}; `mqadmin topicList` and `mqadmin clusterList` show what there is"
         case ConsumerNotOnline():
             return f"{text}; nobody of the group is connected, start a consumer first"
         case GroupNotExist():
             return f"{text}; `mqadmin consumerProgress` shows the groups"
+        case NoMessage():
+            return text
         case RequestCodeNotSupported():
             return f"the server does not support this: {text}"
         case Fault():
@@ -188,6 +191,21 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(
         function
     )
+
+
+def charset_value(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Check the name of a charset, as a callback of an option.
+
+    Raises:
+        BadParameter: There is no such charset for text.
+    """
+    try:
+        b"x".decode(value or "utf-8", "replace")  # looks it up only if there is something to decode
+    except LookupError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+    return value
 
 
 def time_value(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

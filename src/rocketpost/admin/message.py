@@ -13,6 +13,7 @@ import click
 from rocketpost.admin.command import (
     Failure,
     admin_command,
+    charset_value,
     cluster_hint,
     json_option,
     say,
@@ -25,6 +26,7 @@ from rocketpost.admin.sending import make_producer, send_result_text
 from rocketpost.admin.track import message_tracks, track_text
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.message import Message, ReceivedMessage
+from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.codec.bodies.topic import decode_object
 from rocketpost.codec.faults import NoMessage
 from rocketpost.model import properties as names
@@ -32,7 +34,9 @@ from rocketpost.model.route import MessageQueue
 
 _UNIQUE_MAX: Final = 32
 
-_body_format = click.option("-f", "--bodyFormat", "charset", help="Print the body in this charset.")
+_body_format = click.option(
+    "-f", "--bodyFormat", "charset", callback=charset_value, help="Print the body in this charset."
+)
 _group = click.option("-g", "--consumerGroup", "group", help="With -d: let a consumer handle it.")
 _client = click.option("-d", "--clientId", "client", help="With -g: the consumer's client id.")
 
@@ -59,7 +63,6 @@ async def query_msg_by_id(
     as_json: bool,
 ) -> None:
     """Show messages by their ids, of either kind."""
-    _check_charset(charset)
     for message_id in filter(None, (part.strip() for part in ids.split(","))):
         message = await admin.messages.by_id(topic, message_id)
         if group or client:
@@ -116,8 +119,16 @@ async def query_msg_by_offset(
     as_json: bool,
 ) -> None:
     """Show the message at a place in a queue."""
-    _check_charset(charset)
-    message = await admin.messages.by_offset(MessageQueue(broker, queue_id, topic), offset)
+    queue = MessageQueue(broker, queue_id, topic)
+    try:
+        message = await admin.messages.by_offset(queue, offset)
+    except NoMessage as error:
+        calls = OffsetCalls(admin.session)
+        first, end = await calls.min_offset(queue), await calls.max_offset(queue)
+        raise Failure(
+            f"no message at offset {offset}: queue {queue_id} of {topic} on {broker} holds "
+            + (f"offsets {first} to {end - 1}" if first < end else "nothing")
+        ) from error
     await _show(admin, [message], charset=charset, as_json=as_json)
 
 
@@ -241,13 +252,6 @@ def _save_body_blocking(message: ReceivedMessage) -> Path:
     path = folder / message.message_id.replace("/", "_")
     path.write_bytes(message.body)
     return path
-
-
-def _check_charset(charset: str | None) -> None:
-    try:
-        b"".decode(charset or "utf-8")
-    except LookupError as error:
-        raise click.UsageError(f"-f: {error}") from error
 
 
 # Doing something with a message.

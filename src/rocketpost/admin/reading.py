@@ -13,6 +13,7 @@ from rocketpost.admin.command import (
     Failure,
     admin_command,
     asking,
+    charset_value,
     json_option,
     say,
     say_json,
@@ -36,7 +37,9 @@ _PULL_COUNT: Final = 32
 _LINE: Final = "-" * 56
 _DOUBLE_LINE: Final = "=" * 38
 
-_charset = click.option("-c", "--charsetName", "charset", default="UTF-8", show_default=True)
+_charset = click.option(
+    "-c", "--charsetName", "charset", default="UTF-8", callback=charset_value, show_default=True
+)
 _expression = click.option("-s", "--subExpression", "tags", default="*", help="TagA || TagB")
 _begin = click.option(
     "-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since."
@@ -105,13 +108,6 @@ def stored_text(message: ReceivedMessage) -> str:
     )
 
 
-def _check_charset(charset: str) -> None:
-    try:
-        b"".decode(charset)
-    except LookupError as error:
-        raise click.UsageError(f"-c: {error}") from error
-
-
 @admin_command("printMsg")
 @topic_option
 @_charset
@@ -130,7 +126,6 @@ async def print_msg(
     with_body: bool,
 ) -> None:
     """Print all messages of a topic, queue by queue."""
-    _check_charset(charset)
     for queue in subscribe_queues(topic, await admin.cluster.route(topic)):
         span = await _span(admin, queue, tags, begin_ms, end_ms)
         say(f"minOffset={span.begin}, maxOffset={span.end}, {queue_text(queue)}")
@@ -175,7 +170,6 @@ async def print_msg_by_queue(
     count: bool,
 ) -> None:
     """Print the messages of a queue, or count them by tag."""
-    _check_charset(charset)
     if not show and not count:
         raise click.UsageError("say what to do: -p true prints the messages, -f true counts tags")
     queue = await _readable(admin, topic, broker, queue_id)
@@ -298,7 +292,7 @@ def entries_text(entries: QueueEntries, *, first: int, whose: str | None) -> str
     """Return entries of a consume queue, and the subscription of the group that was asked for."""
     lines: list[str] = []
     if entries.subscription_data is not None:
-        subscription = msgspec.to_builtins(entries.subscription_data)
+        subscription = msgspec.to_builtins(entries.subscription_data, order="deterministic")
         lines += ["Subscription data: ", fastjson_text(subscription), _DOUBLE_LINE]
     if whose is not None:
         online = entries.subscription_data is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -89,7 +90,7 @@ def parse_time(text: str, *, now_ms: int) -> int:
     word = text.strip()
     if word.lower() in ("now", "currenttimemillis"):
         return now_ms
-    if word.lstrip("-").isdigit():
+    if re.fullmatch(r"-?[0-9]+", word):
         return int(word)
     for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S", "%Y-%m-%d"):
         try:
@@ -215,7 +216,7 @@ def fastjson_text(value: object, *, depth: int = 0) -> str:
             for key, item in value.items()
         ]
         return "{" + ",".join(members) + outer + "}"
-    if isinstance(value, list | tuple) and value:
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         items = [inner + fastjson_text(item, depth=depth + 1) for item in value]
         return "[" + ",".join(items) + outer + "]"
     return _compact(value)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rocketpost.admin.command import (
+    Failure,
+    admin_command,
+    asking,
+    explain,
+    few_at_once,
+    masters_of,
+)
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.faults import (
+    ConsumerNotOnline,
+    GroupNotExist,
+    NoMessage,
+    NoPermission,
+    RequestCodeNotSupported,
+    TopicNotExist,
+    UnknownFault,
+)
+from rocketpost.errors import (
+    ConfigError,
+    ConnectionLost,
+    NoNameServer,
+    RequestTimeout,
+    RocketpostError,
+    RouteNotFound,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "texts"),
+    [
+        (NoNameServer("none answers"), ["none answers", "check -n", "mqnamesrv"]),
+        (ConnectionLost("lost h:1"), ["lost h:1", "clusterList"]),
+        (RequestTimeout("no answer in 5 s"), ["in 5 s", "may or may not", "--timeout"]),
+        (RouteNotFound("no topic T"), ["no topic T", "topicList"]),
+        (TopicNotExist("no topic T"), ["no topic T", "topicList"]),
+        (ConsumerNotOnline("offline"), ["offline", "start a consumer"]),
+        (GroupNotExist("no group"), ["no group", "consumerProgress"]),
+        (NoMessage("nothing there"), ["nothing there"]),
+        (RequestCodeNotSupported("code 999"), ["does not support", "code 999"]),
+        (NoPermission("read only"), ["refused with code 16", "read only"]),
+        (UnknownFault(77, "odd"), ["77", "odd"]),
+        (ConfigError("bad group"), ["bad group"]),
+    ],
+)
+def test_every_failure_is_one_line_that_says_what_to_do(
+    error: RocketpostError, texts: list[str]
+) -> None:
+    line = explain(error)
+    assert "\n" not in line
+    for text in texts:
+        assert text in line
+
+
+def test_a_remark_of_several_lines_becomes_one() -> None:
+    assert explain(NoPermission("a\n  b\n")) == "refused with code 16: a b"
+
+
+def test_an_error_without_text_is_named() -> None:
+    assert "NoPermission" in explain(NoPermission())
+
+
+def test_the_server_that_refuses_is_named() -> None:
+    with pytest.raises(Failure, match=r"h:1: refused with code 16: no"), asking("h:1"):
+        raise NoPermission("no")
+
+
+def test_work_is_done_a_few_at_a_time_and_in_order() -> None:
+    running, most = 0, 0
+
+    async def work(item: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return item * 2
+
+    assert asyncio.run(few_at_once(range(50), work)) == [item * 2 for item in range(50)]
+    assert 1 < most <= 16
+
+
+async def test_one_broker_is_taken_as_it_is() -> None:
+    admin = AdminClient(name_servers="127.0.0.1:1")
+    assert await masters_of(admin, "h:1", None) == ["h:1"]
+    for broker, cluster in (("h:1", "C"), (None, None)):
+        with pytest.raises(click.UsageError, match="exactly one"):
+            await masters_of(admin, broker, cluster)
+
+
+def test_warnings_of_the_client_are_notes_on_stderr() -> None:
+    @admin_command("warn")
+    async def warn(admin: AdminClient) -> None:
+        logging.getLogger("rocketpost.client").warning("query failed: topic=%s", "T")
+        logging.getLogger("rocketpost.client").info("not shown")
+
+    before = list(logging.getLogger("rocketpost").handlers)
+    result = CliRunner().invoke(warn, ["-n", "127.0.0.1:1"])
+    assert result.exit_code == 0
+    assert result.stderr == "note: query failed: topic=T\n"
+    assert logging.getLogger("rocketpost").handlers == before
