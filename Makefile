@@ -5,14 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup run test check fmt lint types layers unit
+.PHONY: setup run test check fmt lint types layers unit sim integration chaos interop fuzz bench kernel clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=/path/to/it") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 run: setup
@@ -21,6 +21,8 @@ run: setup
 test: check
 	@$(BIN)/pytest
 
+# Checks that need no running.
+
 check: lint types layers
 
 fmt: setup
@@ -28,8 +30,8 @@ fmt: setup
 	@$(BIN)/ruff check --fix .
 
 lint: setup
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
 
 types: setup
 	@$(BIN)/mypy
@@ -37,5 +39,33 @@ types: setup
 layers: setup
 	@$(BIN)/lint-imports
 
+# Parts of the tests, and those too long for every day.
+
 unit: setup
-	@$(BIN)/pytest tests/unit
+	@$(BIN)/pytest tests/unit tests/tidy
+
+sim: setup
+	@$(BIN)/pytest tests/simulation
+
+integration: setup
+	@$(BIN)/pytest tests/integration
+
+chaos: setup
+	@$(BIN)/pytest tests/chaos
+
+interop: setup
+	@$(BIN)/pytest tests/interop
+
+fuzz: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@$(BIN)/python fuzz/run.py
+
+bench: setup
+	@$(BIN)/python benchmarks/run.py
+
+kernel: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kernel]'
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info src/rocketpost/kernel/*.so src/rocketpost/kernel/*.c

@@ -59,7 +59,7 @@ class BrokerConfig:
     member_expiry_ms: int = option("channelExpiredTimeout", 120_000)
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, mutable=True)
     sync_flush_timeout_ms: int = option("syncFlushTimeout", 5000)
-    memory_ratio: int = option("accessMessageInMemoryMaxRatio", 40, mutable=True)
+    memory_ratio: int = option("accessMessageInMemoryMaxRatio", 40)
     pull_bytes_in_memory: int = option("maxTransferBytesOnMessageInMemory", 262_144, mutable=True)
     pull_count_in_memory: int = option("maxTransferCountOnMessageInMemory", 32, mutable=True)
     pull_bytes_on_disk: int = option("maxTransferBytesOnMessageInDisk", 65_536, mutable=True)

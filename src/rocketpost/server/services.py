@@ -29,7 +29,7 @@ from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
-from rocketpost.server.handlers.query import QueryHandlers
+from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
@@ -238,6 +238,9 @@ class Services:
             topics=self.topics,
             membership=self._membership,
             index_state=lambda: _index_state(self.store),
+            limits=lambda: QueryLimits(
+                self._broker.query_count_max, self._broker.query_count_default
+            ),
         ).register(dispatcher)
         AdminHandlers(
             clock=self._clock,

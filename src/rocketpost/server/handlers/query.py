@@ -6,7 +6,7 @@ Records go out as views of the log, without a copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.topic import TopicTable
@@ -23,8 +23,6 @@ from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import BODY_BYTES_MAX, json_reply
 from rocketpost.transport.connection import Buffer, Connection
 
-MESSAGE_COUNT_MAX: Final = 64
-UNIQUE_COUNT_MAX: Final = 32
 ENTRY_COUNT_MAX: Final = 10_000
 _KEY_LENGTH_MAX: Final = 32_767
 
@@ -69,11 +67,19 @@ class Store(Protocol):
         ...  # pragma: no cover
 
 
+class QueryLimits(NamedTuple):
+    """How many messages one answer may hold."""
+
+    by_key: int = 64
+    unique: int = 32
+
+
 class QueryHandlers:
     """Serves look-ups of messages.
 
     Args:
         index_state: Returns the time and position that the key index has come to.
+        limits: Returns the bounds in force.
     """
 
     def __init__(
@@ -83,11 +89,13 @@ class QueryHandlers:
         topics: TopicTable,
         membership: Membership,
         index_state: Callable[[], tuple[int, int]],
+        limits: Callable[[], QueryLimits] = lambda: QueryLimits(),
     ) -> None:
         self._store = store
         self._topics = topics
         self._membership = membership
         self._index_state = index_state
+        self._limits = limits
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
@@ -109,7 +117,8 @@ class QueryHandlers:
         if not header.key or len(header.key) > _KEY_LENGTH_MAX:
             raise InvalidParameter("key must be a word")
         unique = (header.unique_key_query or "").lower() == "true"
-        count = UNIQUE_COUNT_MAX if unique else min(max(header.max_num, 0), MESSAGE_COUNT_MAX)
+        limits = self._limits()
+        count = limits.unique if unique else min(max(header.max_num, 0), limits.by_key)
         positions = self._store.find(
             header.topic,
             header.key,

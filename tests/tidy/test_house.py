@@ -1,0 +1,96 @@
+"""Habits of the house that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from rocketpost.server.config import IGNORED, REFUSED_WHEN, BrokerConfig
+from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.settings import keys_of
+from rocketpost.store.config import StoreConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SETTINGS = (BrokerConfig, StoreConfig, NamesrvConfig)
+
+
+def names_called_in(function: ast.AsyncFunctionDef) -> set[str]:
+    """Return what an ``async def`` calls itself, not what functions inside it call."""
+    called = set()
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.Call):
+            target = node.func
+            called.add(target.attr if isinstance(target, ast.Attribute) else ast.unparse(target))
+        waiting += ast.iter_child_nodes(node)
+    return called
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_loop_is_never_blocked(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef):
+            blocking = {name for name in names_called_in(node) if name.endswith("_blocking")}
+            assert not blocking, f"{node.name} calls {blocking}; hand it to asyncio.to_thread"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_modules_say_what_lives_in_them(path: Path) -> None:
+    text = path.read_text()
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring
+    assert len(text.splitlines()) <= 600, "two things live in one module"
+    for word in ("TODO", "FIXME", "XXX "):
+        assert word not in text.replace("SCHEDULE_TOPIC_XXXX", "")
+
+
+def test_no_setting_is_both_known_and_ignored() -> None:
+    known = set(keys_of(BrokerConfig)) | set(keys_of(StoreConfig))
+    assert not known & set(IGNORED)
+    assert not (set(REFUSED_WHEN) & known) - {"brokerRole"}
+    assert not set(IGNORED) & set(REFUSED_WHEN)
+
+
+@pytest.mark.parametrize("cls", SETTINGS)
+def test_every_setting_is_documented(cls: type) -> None:
+    text = (ROOT / "docs" / "guide" / "settings.md").read_text()
+    missing = [key for key in keys_of(cls) if f"`{key}`" not in text]
+    assert not missing
+
+
+def test_nothing_that_can_change_at_run_time_reaches_a_file_or_a_shell() -> None:
+    dangerous = re.compile("[Pp]ath|Dir|[Hh]ome|Addr|Command|Shell|File$|Name$")
+    for cls in SETTINGS:
+        for key, field in keys_of(cls).items():
+            if field.metadata["mutable"]:
+                assert not dangerous.search(key), key
+                assert field.type in ("int", "bool", "float") or key == "deleteWhen", key
+
+
+def test_the_readme_starts_with_its_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    block = lines[lines.index("```") + 1 :][:2]
+    assert [line.split("#")[0].strip() for line in block] == ["make run", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make (\w+)`", (ROOT / "CONTRIBUTING.md").read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_decisions_are_short_and_complete() -> None:
+    for path in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 60, path.name
+        for part in ("Status:", "## Context", "## Decision", "## Consequences"):
+            assert part in text, f"{path.name} lacks {part}"
+
+
+def test_the_map_is_short() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) < 300
