@@ -35,7 +35,8 @@ def compress(body: bytes, kind: Compression, level: int) -> tuple[bytes, int]:
     if kind is Compression.ZLIB:
         small = zlib.compress(body, level)
     elif kind is Compression.LZ4:
-        small = lz4.frame.compress(body)
+        # Java's library reads frames of independent blocks only, and says nothing of others.
+        small = lz4.frame.compress(body, block_linked=False)
     else:
         small = zstandard.ZstdCompressor(level=level).compress(body)
     return small, COMPRESSED | _BITS[kind]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import zlib
 
+import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,11 @@ def test_bodies_survive_compression(body: bytes, kind: Compression) -> None:
     small, bits = compress(body, kind, 5)
     assert bits & sysflag.COMPRESSED
     assert decompress(small, bits) == body
+
+
+def test_lz4_frames_have_independent_blocks_for_java() -> None:
+    small, _ = compress(bytes(300_000), Compression.LZ4, 5)
+    assert not lz4.frame.get_frame_info(small)["block_linked"]
 
 
 def test_old_senders_mean_zlib_without_saying_so() -> None:
