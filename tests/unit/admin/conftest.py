@@ -1,16 +1,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-
-from rocketpost.client.message import ReceivedMessage
-from rocketpost.codec.properties import encode_properties
-from rocketpost.codec.record import Record, decode_record, encode_record, pack_host
-from rocketpost.model.route import MessageQueue
-
-MakeMessage = Callable[..., ReceivedMessage]
 
 
 @pytest.fixture
@@ -21,35 +14,3 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-
-
-@pytest.fixture
-def make_message() -> MakeMessage:
-    """Returns a maker of stored messages like those of a real broker."""
-
-    def make(
-        body: bytes = b"body-0", broker: str = "broker-a", **properties: str
-    ) -> ReceivedMessage:
-        record = Record(
-            size=0,
-            magic=0,
-            body_crc=0,
-            queue_id=1,
-            flag=0,
-            queue_offset=5,
-            position=786,
-            sys_flag=0,
-            born_ms=1_794_784_528_182,
-            born_host_bytes=pack_host("127.0.0.1", 44872),
-            store_ms=1_794_784_528_244,
-            store_host_bytes=pack_host("127.0.0.1", 34141),
-            reconsume_times=0,
-            prepared_position=0,
-            body=body,
-            topic="Demo",
-            properties_bytes=encode_properties(properties),
-        )
-        stored = decode_record(b"".join(encode_record(record)))
-        return ReceivedMessage(stored, MessageQueue(broker, 1, "Demo"), 8)
-
-    return make
