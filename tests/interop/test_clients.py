@@ -244,6 +244,7 @@ def test_orderly_push_keeps_the_order_of_each_queue(
         assert offsets == list(range(len(offsets)))
 
 
+@pytest.mark.later("messages sent back")
 def test_a_refused_message_comes_again(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
     [sent] = named(peer.run("send", **common, tags="A", keys="again"), "sent")
