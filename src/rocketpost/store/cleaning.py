@@ -55,6 +55,7 @@ class Cleaning:
         self._set_disk_full = set_disk_full
         self._is_rejecting = False
         self._untrimmed: list[ConsumeQueue] = []
+        self._doomed_segments: list[str] = []
         self._doomed: list[str] = []
 
     def plan_blocking(self, *, now_ms: int, hour: int, is_asked: bool = False) -> CleanPlan:
@@ -88,7 +89,7 @@ class Cleaning:
             segment = self._segments.find(start)
             if segment is not None and segment is self._segments.first and segment.end <= safe:
                 self._segments.remove(segment)
-                self._doomed.append(segment.path)
+                self._doomed_segments.append(segment.path)
                 log.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
         if plan.gone:
             self._untrimmed = list(self._queues)
@@ -106,13 +107,15 @@ class Cleaning:
 
     def unlink_blocking(self) -> int:
         """Unlink what was hidden; returns how many files went. Any one thread at a time."""
+        segments, self._doomed_segments = self._doomed_segments, []
+        for path in segments:
+            self._files.unlink(path)
+            # One by one, else a crash could bring back some and leave a gap.
+            self._files.fsync_dir(self._layout.commit_log)
         doomed, self._doomed = self._doomed, []
         for path in doomed:
             self._files.unlink(path)
-        if doomed:
-            # Else a crash could bring back segments whose queue and index files are gone.
-            self._files.fsync_dir(self._layout.commit_log)
-        count = len(doomed)
+        count = len(segments) + len(doomed)
         first = self._segments.first
         if self._index is not None and first is not None:
             count += self._index.expire_blocking(Position(first.start))

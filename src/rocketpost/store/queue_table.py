@@ -101,13 +101,14 @@ class QueueTable:
                 self._empty = [pair for pair in self._empty if pair[0].last_position < 0]
         return self._count, self._end_sum
 
-    def load_blocking(self, *, before: int | None, clean: bool) -> None:
+    def load_blocking(self, *, before: int | None, clean: bool, log_first: int = 0) -> None:
         """Find the queues on disk.
 
         Args:
             before: Trust the entries of records before this position and no others; None if it is
                 not known how far the files can be trusted, so that they are read to find out.
             clean: Whether nothing can lie behind the last entry.
+            log_first: Where the commit log begins.
 
         Raises:
             StoreError: A file has another size than the settings say.
@@ -116,7 +117,7 @@ class QueueTable:
             for name in self._files.files.listdir(self._layout.topic_queues(topic)):
                 queue_id = parse_queue_id(name)
                 if queue_id is not None:
-                    self._load(topic, queue_id, before, clean)
+                    self._load(topic, queue_id, before, clean, log_first)
 
     def load_dropped_blocking(self, *, before: int | None) -> None:
         """Learn of deletions whose files were moved aside but not unlinked yet."""
@@ -148,17 +149,17 @@ class QueueTable:
             start=start,
         )
 
-    def _load(self, topic: str, queue_id: int, before: int | None, clean: bool) -> None:
+    def _load(
+        self, topic: str, queue_id: int, before: int | None, clean: bool, log_first: int
+    ) -> None:
         directory = self._layout.queue(topic, queue_id)
         starts = self._check_files(directory, clean)
         if not starts:
             return
-        queue = self._new(topic, queue_id, starts[0])
-        per_file = self._files.entries_per_file
-        if starts[-1] - starts[0] != (len(starts) - 1) * per_file:
-            log.error("queue has a file missing, it is built again directory=%s", directory)
-            queue.remove_files()
+        starts = self._mend_gap(directory, starts, log_first)
+        if not starts:
             return
+        queue = self._new(topic, queue_id, starts[0])
         end = self._find_end(directory, starts, before)
         if not clean:
             self._files.truncate(directory, end)
@@ -170,6 +171,26 @@ class QueueTable:
             return
         queue.resume(starts[0], end, last[0] if last is not None and real else -1)
         self._queues[topic, queue_id] = queue
+
+    def _mend_gap(self, directory: str, starts: list[int], log_first: int) -> list[int]:
+        """Remove what lies before a missing file; returns the starts of what is left.
+
+        A gap is left by cleaning that a crash cut short: then all before it has expired. Else the
+        queue is built again, which is possible as the log has everything from the gap on.
+        """
+        run = len(starts) - 1
+        while run > 0 and starts[run - 1] + self._files.entries_per_file == starts[run]:
+            run -= 1
+        if run == 0:
+            return starts
+        expired = self._entry(directory, starts[run])[0] < log_first
+        log.error("queue has a file missing directory=%s build_again=%s", directory, not expired)
+        doomed = starts[:run] if expired else starts
+        for start in doomed:
+            path = self._files.path(directory, start)
+            self._files.forget(path)
+            self._files.files.unlink(path)
+        return starts[len(doomed) :]
 
     def _check_files(self, directory: str, clean: bool) -> list[int]:
         starts = self._files.starts(directory)

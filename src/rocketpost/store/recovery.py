@@ -101,10 +101,12 @@ class Recovery:
     def _load_queues(self) -> None:
         progress = self._progress
         self._queues.load_dropped_blocking(before=progress.position if progress else None)
+        first = self._segments.first
+        log_first = first.start if first is not None else 0
         if progress is None:
-            self._queues.load_blocking(before=None, clean=False)
+            self._queues.load_blocking(before=None, clean=False, log_first=log_first)
             return
-        self._queues.load_blocking(before=progress.position, clean=self._clean)
+        self._queues.load_blocking(before=progress.position, clean=self._clean, log_first=log_first)
         self._queue_from = progress.position
         if self._queues.count() != (progress.queue_count, progress.queue_end_sum):
             log.warning("queue files are missing, they are built again from the commit log")
@@ -173,9 +175,11 @@ class Recovery:
                 log.error("damaged record position=%s, reading goes on at=%s", position, floor)
                 position = floor
             elif verdict == BLANK or at == segment.size:
-                if self._segments.find(segment.end) is None:
+                following = self._segments.after(segment)
+                if following is None:
                     return position
-                position = segment.end
+                # Cleaning that a crash cut short may have left a gap; the log goes on behind it.
+                position = following.start
         return position
 
     def _replay(self, entry: Entry) -> None:

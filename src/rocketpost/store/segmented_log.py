@@ -90,6 +90,11 @@ class SegmentedLog:
         """Return the segment that holds ``position``."""
         return self._by_start.get(position - position % self.segment_bytes)
 
+    def after(self, segment: Segment) -> Segment | None:
+        """Return the segment that follows another, next to it or behind a gap."""
+        at = bisect.bisect_right(self._starts, segment.start)
+        return self._by_start[self._starts[at]] if at < len(self._starts) else None
+
     def add(self, segment: Segment) -> None:
         """Take a segment that starts after all others."""
         assert not self._starts or segment.start > self._starts[-1]
@@ -115,8 +120,8 @@ class SegmentedLog:
         segment.close()
 
     def remove_after_blocking(self, position: int) -> None:
-        """Unlink every segment that starts after ``position``."""
-        for segment in self.all():
+        """Unlink every segment that starts after ``position``, the newest first."""
+        for segment in reversed(self.all()):
             if segment.start > position:
                 self.remove(segment)
                 self._files.unlink(segment.path)

@@ -94,12 +94,22 @@ def test_counts_tell_of_lost_queues(tmp_path: Path) -> None:
     assert made.grown(1) == (2, 43) == made.count()
 
 
-def test_a_missing_file_in_the_middle_makes_the_queue_be_built_again(tmp_path: Path) -> None:
-    write(tmp_path, 3 * PER_FILE)
-    (tmp_path / "consumequeue" / "TopicA" / "0" / f"{PER_FILE * ENTRY_BYTES:020d}").unlink()
+@pytest.mark.parametrize(("log_first", "first"), [(0, None), (PER_FILE * 20 + 10, 2 * PER_FILE)])
+def test_a_missing_file_in_the_middle(tmp_path: Path, log_first: int, first: int | None) -> None:
+    """Before it everything has expired, or the queue is built again."""
+    write(tmp_path, 4 * PER_FILE)
+    directory = tmp_path / "consumequeue" / "TopicA" / "0"
+    (directory / f"{PER_FILE * ENTRY_BYTES:020d}").unlink()
     found = table(tmp_path)
-    found.load_blocking(before=10**9, clean=True)
-    assert found.get(("TopicA", 0)) is None
+    found.load_blocking(before=10**9, clean=True, log_first=log_first)
+    queue = found.get(("TopicA", 0))
+    if first is None:
+        assert queue is None
+        assert list(directory.iterdir()) == []
+    else:
+        assert queue is not None
+        assert (queue.first, queue.end) == (first, 4 * PER_FILE)
+        assert len(list(directory.iterdir())) == 2
 
 
 def test_short_files_are_a_crash_or_other_settings(tmp_path: Path) -> None:

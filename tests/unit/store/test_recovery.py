@@ -302,3 +302,20 @@ def test_a_delayed_message_is_due_when_it_was(opener: Opener) -> None:
     codes = [(queue.entry(offset) or (0, 0, 0))[2] for offset in range(4)]
     now = opener.clock.ms
     assert codes == [now + 10_000, now + 7_200_000, 116, 0]
+
+
+def test_a_gap_left_by_cleaning_does_not_end_the_log(opener: Opener) -> None:
+    store = opener()
+    wanted = fill(store, 200)
+    end = store.end_position
+    store.close_blocking()
+    (opener.root / "commitlog" / f"{16384:020d}").unlink()
+    shutil.rmtree(opener.root / "consumequeue")
+    store = opener()
+    assert store.end_position == end
+    queue = store.queue("TopicA", 0)
+    assert queue is not None
+    assert queue.end == len(wanted["TopicA", 0])
+    opener.crash(store)
+    (opener.root / "checkpoint").unlink()
+    assert opener().end_position == end
