@@ -123,7 +123,9 @@ class Upkeep:
         behind = self._dispatcher.mark.position - self.saved_position
         waited_ms = (time.monotonic() - self._saved_at) * 1000
         thorough = waited_ms >= self._config.queue_flush_thorough_ms
-        return behind >= REPLAY_BYTES_MAX or (behind > 0 and thorough)
+        # Not even the save after recovery worked, and until one does no message is taken.
+        failing = self.saved_position < 0
+        return behind >= REPLAY_BYTES_MAX or (behind > 0 and (thorough or failing))
 
     def _save_or_report(self) -> None:
         try:
