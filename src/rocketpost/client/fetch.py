@@ -5,16 +5,26 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
+import msgspec
+
+from rocketpost.client.compression import decompress
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
+from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import PullMessage, PullResponse
-from rocketpost.codec.record import decode_records
+from rocketpost.codec.record import Record, decode_records
 from rocketpost.errors import RemoteProtocolError, RouteNotFound
 from rocketpost.model.group import Subscription
 from rocketpost.model.route import MASTER_ID, MessageQueue
-from rocketpost.model.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from rocketpost.model.sysflag import (
+    INNER_BATCH,
+    NEED_UNWRAP,
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
 
 
 class PullStatus(enum.Enum):
@@ -32,6 +42,7 @@ class PullStatus(enum.Enum):
 
 _STATUS: Final = {int(status.value): status for status in PullStatus}
 _ACCEPTED: Final = frozenset(_STATUS)
+_BATCH: Final = INNER_BATCH | NEED_UNWRAP
 
 
 class PullResult(NamedTuple):
@@ -136,11 +147,40 @@ def _found(wish: PullWish, head: PullResponse, response: Command) -> PullResult:
             raise RemoteProtocolError(
                 f"the message at offset {wish.offset} of {wish.queue} cannot be read"
             )
-        next_offset = records[-1].queue_offset + 1
+        next_offset = unwrapped(records[-1], first=0)[-1].queue_offset + 1
     queue, end = wish.queue, head.max_offset
-    messages = [ReceivedMessage(record, queue, end) for record in records]
+    messages = [
+        ReceivedMessage(record, queue, end)
+        for stored in records
+        for record in unwrapped(stored, first=wish.offset)
+    ]
     wanted = wish.subscription.tags_set
     if wanted and wish.subscription.is_tag:
         # Brokers compare hashes of tags; two tags may share one.
         messages = [message for message in messages if message.tags in wanted]
     return PullResult(PullStatus.FOUND, next_offset, head.min_offset, head.max_offset, messages)
+
+
+def unwrapped(record: Record, *, first: int) -> list[Record]:
+    """Return the messages of a record: one, or those of a batch that is stored as one record.
+
+    Topics with ``queue.type=BatchCQ`` keep batches so; their messages count on from the record's
+    queue offset. Those before ``first`` are left out.
+
+    Raises:
+        RemoteProtocolError: It is marked as a batch and is none.
+    """
+    if record.sys_flag & _BATCH != _BATCH:
+        return [record]
+    return [
+        msgspec.structs.replace(
+            record,
+            body=bytes(item.body),
+            flag=item.flag,
+            properties_bytes=item.properties,
+            queue_offset=record.queue_offset + at,
+            sys_flag=record.sys_flag & ~_BATCH,
+        )
+        for at, item in enumerate(decode_batch(decompress(bytes(record.body), record.sys_flag)))
+        if record.queue_offset + at >= first
+    ]

@@ -12,10 +12,12 @@ from rocketpost.client import (
     PullConsumer,
     PullStatus,
 )
+from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import NoPermission
 from rocketpost.errors import RemoteProtocolError
+from rocketpost.model import sysflag
 
 A = "a:1"
 ONE = {"T": route_of({"a": A})}
@@ -81,6 +83,22 @@ async def test_a_message_that_cannot_be_read_is_not_skipped_in_silence(use_netwo
         assert (len(result.messages), result.next_offset) == (1, 6)
         with pytest.raises(RemoteProtocolError, match="offset 6"):
             await reader.pull(QUEUE, 6)
+
+
+async def test_a_batch_stored_as_one_record_is_unwrapped(use_network: Use) -> None:
+    items = [BatchItem(n, b"%d" % n, b"TAGS\x01%c\x02" % (65 + n)) for n in range(3)]
+    flag = sysflag.INNER_BATCH | sysflag.NEED_UNWRAP
+    body = record(queue_offset=5, body=encode_batch(items), sys_flag=flag) + record(queue_offset=8)
+    use_network(network_of(ONE, {A: broker(PULL_MESSAGE=pulled(0, body))}))
+    async with consumer() as reader:
+        result = await reader.pull(QUEUE, 5)
+        tagged = await reader.pull(QUEUE, 5, tags="B")
+        rest = await reader.pull(QUEUE, 7)
+    assert [(m.queue_offset, m.body) for m in result.messages] == [
+        (5, b"0"), (6, b"1"), (7, b"2"), (8, b"hello")
+    ]  # fmt: skip
+    assert [(m.flag, m.tags, m.record.sys_flag) for m in tagged.messages] == [(1, "B", 0)]
+    assert [message.queue_offset for message in rest.messages] == [7, 8]
 
 
 async def test_refusals_and_senseless_arguments_raise(use_network: Use) -> None:
