@@ -47,9 +47,16 @@ _NOT_IN_BATCH = frozenset(
         names.TIMER_DELIVER_MS,
     }
 )
-_SPECIAL = _NOT_IN_BATCH | {names.MSG_REGION, names.TRACE_ON, names.CLUSTER, names.POP_CK}
-"""Properties that make a message more than a plain one."""
-
+_NOT_PLAIN = _NOT_IN_BATCH | {
+    names.MSG_REGION,
+    names.TRACE_ON,
+    names.CLUSTER,
+    names.POP_CK,
+    names.UNIQUE_KEY,
+    names.KEYS,
+}
+_UNIQUE_KEY = names.UNIQUE_KEY + "\x01"
+_PLAIN_RESTS_MAX = 4096
 _TIMER = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 _tags_code = lru_cache(maxsize=8192)(string_hash)
@@ -123,6 +130,7 @@ class SendService:
     ) -> None:
         self._topics = topics
         self._find = topics.find
+        self._plain_rests: dict[str, int] = {}
         self._groups = groups
         self._clock = clock
         self._store_host = store_host
@@ -161,15 +169,12 @@ class SendService:
         queue_id = header.queue_id
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_for(config, queue_id)
-        properties, encoded = self._properties(header.properties)
         if topic.startswith(RETRY_PREFIX):
             config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
             topic = config.topic_name
+        encoded, tags_code, keys = self._properties(header.properties)
         if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
             self._check_size(len(body), len(encoded))
-        tags = properties.get(names.TAGS)
-        keys = properties.get(names.KEYS)
-        unique_key = properties[names.UNIQUE_KEY]
         return Draft(
             topic,
             queue_id,
@@ -182,8 +187,8 @@ class SendService:
             0,
             body,
             encoded,
-            _tags_code(tags) if tags else 0,
-            (unique_key,) if keys is None else _keys(unique_key, keys),
+            tags_code,
+            keys,
         )
 
     def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
@@ -276,25 +281,43 @@ class SendService:
             )
         return queue_id
 
-    def _properties(self, text: str) -> tuple[dict[str, str], bytes]:
-        """Return the properties to store, as a mapping and as bytes."""
+    def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...]]:
+        """Return what to store of the properties, the tags code, and the words to index.
+
+        Most messages of a producer differ in their unique key only, so what the rest means is
+        remembered as long as it is plain: nothing special in it and no keys.
+        """
+        start = text.find(_UNIQUE_KEY)
+        if start == 0 or (start > 0 and text[start - 1] == "\x02"):
+            value = start + len(_UNIQUE_KEY)
+            end = text.find("\x02", value)
+            if end > value:
+                tags_code = self._plain_rests.get(text[:start] + text[end:])
+                if tags_code is not None:
+                    return text.encode() + self._added_bytes, tags_code, (text[value:end],)
+                self._learn(text[:start] + text[end:])
+        return self._parsed(text)
+
+    def _learn(self, rest: str) -> None:
         try:
-            properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+            properties = dict([pair.split("\x01", 1) for pair in rest.split("\x02") if pair])
         except ValueError:
-            properties = decode_properties(text.encode("utf-8", "replace"))
-            text = ""  # A piece without a name or a value: write the whole string anew.
-        if (
-            text[-1:] == "\x02"
-            and names.UNIQUE_KEY in properties
-            and _SPECIAL.isdisjoint(properties)
-        ):
-            return properties, text.encode() + self._added_bytes
+            return
+        if rest[-1:] == "\x02" and _NOT_PLAIN.isdisjoint(properties):
+            if len(self._plain_rests) >= _PLAIN_RESTS_MAX:
+                self._plain_rests.clear()
+            self._plain_rests[rest] = _tags_code(properties.get(names.TAGS, ""))
+
+    def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...]]:
+        properties = decode_properties(text.encode("utf-8", "replace"))
+        _refuse_unsupported(properties)
         properties.pop(names.POP_CK, None)
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
-        _refuse_unsupported(properties)
         properties.update(self._added)
-        return properties, _encoded(properties)
+        tags_code = _tags_code(properties.get(names.TAGS, ""))
+        keys = _keys(properties[names.UNIQUE_KEY], properties.get(names.KEYS, ""))
+        return _encoded(properties), tags_code, keys
 
     def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
         if not body_bytes:

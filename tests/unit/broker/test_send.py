@@ -135,10 +135,25 @@ def test_what_is_stored(service: SendService) -> None:
         ("UNIQ_KEY\x01U\x02CLUSTER\x01old\x02", {"UNIQ_KEY": "U"}),
         ("UNIQ_KEY\x01U\x02nonsense\x02", {"UNIQ_KEY": "U"}),
         ("UNIQ_KEY\x01U\x02v\x01a\x01b\x02", {"UNIQ_KEY": "U", "v": "a\x01b"}),
+        ("UNIQ_KEY\x01\x02a\x01b\x02", {"UNIQ_KEY": "GENERATED", "a": "b"}),
+        ("xUNIQ_KEY\x01U\x02", {"UNIQ_KEY": "GENERATED", "xUNIQ_KEY": "U"}),
+        ("a\x01b\x02UNIQ_KEY\x01U\x02c\x01d\x02", {"UNIQ_KEY": "U", "a": "b", "c": "d"}),
+        ("UNIQ_KEY\x01U\x02UNIQ_KEY\x01V\x02", {"UNIQ_KEY": "V"}),
+        ("UNIQ_KEY\x01U", {"UNIQ_KEY": "U"}),
     ],
 )
 def test_properties_are_completed(service: SendService, sent: str, stored: dict[str, str]) -> None:
-    assert decode_properties(draft(service, properties=sent).properties) == stored | ADDED
+    for _ in range(2):  # the second time what is plain is remembered
+        found = draft(service, properties=sent)
+        assert decode_properties(found.properties) == stored | ADDED
+        assert found.keys[0] == stored["UNIQ_KEY"]
+
+
+def test_remembering_what_is_plain_is_bounded(service: SendService) -> None:
+    for n in range(10_000):
+        found = draft(service, properties=f"UNIQ_KEY\x01U{n}\x02TAGS\x01{n % 5000}\x02")
+        assert found.tags_code == string_hash(str(n % 5000))
+    assert len(service._plain_rests) <= 4096
 
 
 def test_queues(service: SendService) -> None:
