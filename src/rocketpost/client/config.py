@@ -171,6 +171,8 @@ class PushConsumerConfig(ClientConfig):
         error_seconds: Rest after a failed pull (``pullTimeDelayMillsWhenException``).
         retry_max: Deliveries after the first until the dead-letter topic; -1 means 16.
         local_retry_seconds: Until a message that could not be sent back is consumed again here.
+        consume_timeout: How long a handler may take over the message that holds its queue's offset
+            back; then the message is sent back and counts as finished (``consumeTimeout``).
         rebalance_seconds: Between rounds of sharing out the queues.
         persist_seconds: Between reports of the offsets to the brokers.
         stop_seconds: How long handlers get to finish when the consumer stops.
@@ -190,6 +192,7 @@ class PushConsumerConfig(ClientConfig):
     error_seconds: float = 1.0
     retry_max: int = -1
     local_retry_seconds: float = 5.0
+    consume_timeout: float = 15 * 60.0
     rebalance_seconds: float = 20.0
     persist_seconds: float = 5.0
     stop_seconds: float = 5.0
@@ -203,7 +206,8 @@ class PushConsumerConfig(ClientConfig):
         check_range("cached_span_max", self.cached_span_max, 1, 65535)
         check_range("retry_max", self.retry_max, -1, 2**31 - 1)
         for name in ("pull_bytes_max", "cached_bytes_max", "hold_seconds", "pull_timeout",
-                     "error_seconds", "rebalance_seconds", "persist_seconds"):  # fmt: skip
+                     "error_seconds", "rebalance_seconds", "persist_seconds",
+                     "consume_timeout"):  # fmt: skip
             check_positive(name, getattr(self, name))
         if self.pull_timeout < self.hold_seconds:
             raise ConfigError("pull_timeout must not be below hold_seconds")

@@ -26,6 +26,9 @@ from rocketpost.model.names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
 
+_EXPIRE_MAX = 16
+_EXPIRED_LEVEL = 3
+
 Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
 """Handles one message; raises to get it again later."""
 BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[None] | None]
@@ -72,6 +75,7 @@ class Consuming:
         self._async: Workers = AsyncWorkers(config.concurrency)
         self._threads: Workers = ThreadWorkers(config.concurrency)
         self._tallies: dict[str, tuple[Tally, Tally]] = {}
+        self._running: dict[tuple[OwnedQueue, int], tuple[_Call, ReceivedMessage]] = {}
         self.concurrency = config.concurrency
         self.stopped = False
 
@@ -108,6 +112,27 @@ class Consuming:
         for message in messages:  # one retry topic serves all topics of the group
             self._submit(owned, self._listener(message.topic), [message])
 
+    async def expire(self, queues: Sequence[OwnedQueue]) -> None:
+        """Send back messages whose handlers take too long while they hold an offset back."""
+        for owned in queues:
+            for _ in range(_EXPIRE_MAX):
+                if not await self._expire_first(owned):
+                    break
+
+    async def _expire_first(self, owned: OwnedQueue) -> bool:
+        key = owned, owned.committable or 0
+        call, message = self._running.get(key, (None, None))
+        if call is None or message is None or not call.began or not owned.holds(message):
+            return False
+        spent = time.monotonic() - call.began
+        if spent < self._config.consume_timeout:
+            return False
+        logger.warning("handler takes too long: id=%s seconds=%.0f", message.message_id, spent)
+        if not await self._send_back.send_back(message, _EXPIRED_LEVEL):
+            return False
+        owned.finish([message])
+        return True
+
     async def stop(self, seconds: float) -> None:
         """Begin nothing more; give handlers at work ``seconds`` to finish."""
         self.stopped = True
@@ -134,12 +159,16 @@ class Consuming:
         for start in range(0, len(messages), size):
             part = messages[start : start + size]
             call = _Call(owned, listener.handler, part if listener.batches else part[0])
+            for message in part:
+                self._running[owned, message.record.queue_offset] = call, message
             workers.submit(call, self._report(owned, part, call))
 
     def _report(
         self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], call: _Call
     ) -> Callable[[BaseException | None], None]:
         def report(error: BaseException | None) -> None:
+            for message in messages:
+                self._running.pop((owned, message.record.queue_offset), None)
             if owned.dropped:
                 return
             now = time.monotonic()
@@ -157,7 +186,7 @@ class Consuming:
         self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], error: BaseException
     ) -> None:
         level = error.delay_level if isinstance(error, Retry) else 0
-        for message in messages:
+        for message in filter(owned.holds, messages):
             if isinstance(error, Retry):
                 logger.info("retry asked for: id=%s level=%s", message.message_id, level)
             else:

@@ -35,6 +35,10 @@ class OwnedQueue:
         """Begin to track at ``offset``."""
         self.tracker = OffsetTracker(offset)
 
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Whether a message is in hand and unfinished."""
+        return self.tracker is not None and self.tracker.holds(message.record.queue_offset)
+
     @property
     def committable(self) -> int | None:
         """The offset to be committed; None if nothing is known yet."""

@@ -35,6 +35,8 @@ from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
+_EXPIRE_SECONDS = 60.0
+
 
 class PushConsumer:
     """Has handlers called with messages. Belongs to the event loop.
@@ -170,6 +172,9 @@ class PushConsumer:
         every = self.config.persist_seconds
         persist = repeat(self._feeding.persist, every=every, first=every, what="offsets")
         self._background.start(persist, name="persist offsets")
+        every = min(_EXPIRE_SECONDS, self.config.consume_timeout)
+        expire = repeat(self._expire, every=every, first=every, what="slow handlers")
+        self._background.start(expire, name="expire slow handlers")
 
     async def stop(self) -> None:
         """Stop fetching, let handlers at work finish, store the offsets, take leave.
@@ -195,6 +200,9 @@ class PushConsumer:
         await asyncio.Event().wait()
 
     # Inside.
+
+    async def _expire(self) -> None:
+        await self._consuming.expire(self._feeding.owned)
 
     def _running(self) -> Session:
         if self._session is None:

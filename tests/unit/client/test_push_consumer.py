@@ -480,6 +480,31 @@ async def test_subscriptions_can_change_while_it_runs(
     assert broker.offsets[("U", 0)] == 1
 
 
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_a_message_handled_for_too_long_is_sent_back(
+    use_network: Use, ends_well: bool
+) -> None:
+    network, broker = setup(use_network)
+    for n in range(3):
+        broker.put(b"%d" % n)
+    gate = asyncio.Event()
+
+    async def handler(message: ReceivedMessage) -> None:
+        if message.body == b"1":
+            await gate.wait()
+            if not ends_well:
+                raise ValueError("late, and too late")
+
+    reader = consumer(consume_timeout=0.02, persist_seconds=0.01)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: broker.offsets.get(("T", 0)) == 3)
+        gate.set()
+        await asyncio.sleep(0.01)
+    [back] = network.sent(SEND_BACK)  # once, however it ends
+    assert (back.fields["offset"], back.fields["delayLevel"]) == ("100", "3")
+
+
 async def test_a_handler_that_meets_a_cancellation_fails_like_any_other(
     use_network: Use,
 ) -> None:
