@@ -57,7 +57,11 @@ class Server:
         )
         server = cls(name, child, log)
         threading.Thread(target=server._watch, args=(re.compile(ready),), daemon=True).start()
-        server._wait_ready(ready_seconds_max)
+        try:
+            server._wait_ready(ready_seconds_max)
+        except BaseException:  # an interrupted wait must not leave the server behind
+            server.kill()
+            raise
         return server
 
     @property
@@ -104,7 +108,6 @@ class Server:
         while not self._ready.wait(0.1):
             waited += 0.1
             if self._ended.is_set() or waited > seconds_max:
-                self.kill()
                 raise NotReadyError(f"{self.name} printed no ready line; {self._tail()}")
 
     def _tail(self) -> str:

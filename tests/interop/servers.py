@@ -136,7 +136,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             "storePathRootDir": str(self.store),
             "storePathCommitLog": str(self.store / "commitlog"),
         }
-        return {**fixed, **self.settings}
+        return {**fixed, **_MAKER_SETTINGS[self.maker], **self.settings}
 
 
 def ask_cluster_info(port: int) -> bytes:
@@ -197,6 +197,11 @@ def _script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
+# A JVM that has just started answers slowly, and would refuse sends that waited for 200 ms.
+_MAKER_SETTINGS: Final[dict[Maker, dict[str, str]]] = {
+    "apache": {"brokerFastFailureEnable": "false"},
+    "rocketpost": {},
+}
 _START: Final[dict[Maker, _Starters]] = {
     "apache": _Starters(_apache_namesrv, _apache_broker),
     "rocketpost": _Starters(_our_namesrv, _our_broker),
