@@ -35,9 +35,7 @@ class StoreConfig:
     long_topics: bool = option("autoMessageVersionOnTopicLen", True)
     verify_crc: bool = option("checkCRCOnRecover", True)
 
-    flush_mode: FlushMode = option(
-        "flushDiskType", FlushMode.ASYNC_FLUSH, important=True
-    )
+    flush_mode: FlushMode = option("flushDiskType", FlushMode.ASYNC_FLUSH, important=True)
     flush_interval_ms: int = option("flushIntervalCommitLog", 500)
     queue_flush_interval_ms: int = option("flushIntervalConsumeQueue", 1000)
     queue_flush_thorough_ms: int = option("flushConsumeQueueThoroughInterval", 60_000)
