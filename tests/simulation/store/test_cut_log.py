@@ -127,3 +127,17 @@ def test_queues_and_index_come_back_from_the_log(gone: list[str], is_clean: bool
     world.close()
     world.open()
     world.check()
+
+
+def test_a_missing_segment_does_not_take_the_later_ones_with_it() -> None:
+    """A power cut may undo some of the unlinks of a cleaning, and so leave a gap."""
+    world = written(120, checkpoint_every=30)
+    names = [name for name in world.disk.listdir("/store/commitlog") if name.isdecimal()]
+    assert len(names) > 2
+    world.disk.remove_tree(f"/store/commitlog/{names[1]}")
+    world.disk.remove_tree("/store/consumequeue")  # so that the log is read from its start
+    world.expired = int(names[2])
+    end = world.sent[-1].end
+    world.open()
+    assert world.running.end_position == end
+    world.check()
