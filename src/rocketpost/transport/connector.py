@@ -60,7 +60,7 @@ class Connector:
         task = self._making.get(address)
         if task is None:
             task = self._making[address] = asyncio.ensure_future(self._make(address))
-            task.add_done_callback(lambda _: self._making.pop(address, None))
+            task.add_done_callback(lambda done: self._made(address, done))
         # Shielded: one impatient caller must not cancel the connection that others wait for.
         return await asyncio.shield(task)
 
@@ -110,6 +110,12 @@ class Connector:
         if self._on_made is not None:
             self._on_made(address, connection)
         return connection
+
+    def _made(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._making.pop(address, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Looked at here, because everybody who waited for it may have given up.
+            logger.debug("no connection: address=%s reason=%s", address, error)
 
     def _gone(self, address: str, connection: Connection) -> None:
         if self._open.get(address) is connection:

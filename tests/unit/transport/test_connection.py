@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import struct
 from collections.abc import AsyncIterator
@@ -223,6 +224,20 @@ async def test_nobody_there(connector: Connector, unused_tcp_port: int) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect"):
         await connector.connect(f"127.0.0.1:{unused_tcp_port}")
     connector.drop(f"127.0.0.1:{unused_tcp_port}")
+
+
+async def test_a_failure_that_nobody_waits_for_is_no_noise(
+    connector: Connector, unused_tcp_port: int
+) -> None:
+    noise: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    waiting = asyncio.ensure_future(connector.connect(f"127.0.0.1:{unused_tcp_port}"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await connector.close()
+    gc.collect()
+    assert not noise
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", "host:x", ":1", "host:0", "h:99999"])
