@@ -23,6 +23,7 @@ from rocketpost.admin import (
     sending,
     stats,
     topic,
+    topic_view,
 )
 from rocketpost.admin.command import Failure, say
 
@@ -157,6 +158,18 @@ def show_help(context: click.Context, name: str | None) -> None:
         say(command.get_help(inner))
 
 
-for _noun in (topic, group, consumer, offset, stats, message, reading, sending, broker, namesrv):
+for _noun in (
+    topic,
+    topic_view,
+    group,
+    consumer,
+    offset,
+    stats,
+    message,
+    reading,
+    sending,
+    broker,
+    namesrv,
+):
     for _command in _noun.COMMANDS:
         mqadmin.add_command(_command)

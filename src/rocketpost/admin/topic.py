@@ -1,7 +1,9 @@
-"""Topics: create, change, delete, look at."""
+"""Topics: create, change, delete."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -13,25 +15,20 @@ from rocketpost.admin.command import (
     asking,
     broker_or_cluster,
     brokers_in,
-    cluster_hint,
     few_at_once,
-    json_option,
     masters_of,
     read_json_file,
     say,
-    say_json,
-    show_rows,
     topic_option,
 )
-from rocketpost.admin.render import Column, Table, fastjson_text, time_or, topic_text
+from rocketpost.admin.render import topic_text
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.allocation import Average
-from rocketpost.client.route_cache import subscribe_queues
-from rocketpost.model.names import is_retry_or_dlq
-from rocketpost.model.route import TopicRoute
+from rocketpost.codec.faults import TopicNotExist
+from rocketpost.errors import RouteNotFound
 from rocketpost.model.topic import TopicConfig
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+_POLL_SECONDS: Final = 0.05
 _UNIT: Final = 1
 _UNIT_SUBSCRIPTION: Final = 2
 
@@ -78,10 +75,12 @@ async def update_topic(
         topic_sys_flag=_UNIT * unit | _UNIT_SUBSCRIPTION * unit_sub,
         attributes=parse_attributes(attributes),
     )
-    for address in await masters_of(admin, broker, cluster):
+    masters = await masters_of(admin, broker, cluster)
+    for address in masters:
         with asking(address):
             await admin.topics.create(address, config)
         say(f"create topic to {address} success.")
+    await until_routed(admin, config, masters)
     if order:
         await _order_queues(admin, config, broker=broker, cluster=cluster)
     say(topic_text(config))
@@ -100,6 +99,36 @@ def parse_attributes(text: str) -> dict[str, str]:
             raise click.BadParameter(f"{part!r} is neither +name=value nor -name")
         changes[name] = value
     return changes
+
+
+async def until_routed(admin: AdminClient, config: TopicConfig, masters: Sequence[str]) -> None:
+    """Return when a name server shows what brokers were told, or say that it does not yet.
+
+    Brokers tell name servers a moment later; a script's next command would find nothing.
+    """
+    known = {each.master for _, each in await brokers_in(admin, None)}
+    expected = known & set(masters)
+    try:
+        async with asyncio.timeout(admin.config.call_timeout):
+            # Name servers tell nobody of changes, so there is no event to wait for.
+            while not expected <= await _shown_at(admin, config):  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        click.echo(f"note: the name servers do not show {config.topic_name} so yet", err=True)
+
+
+async def _shown_at(admin: AdminClient, config: TopicConfig) -> set[str | None]:
+    try:
+        route = await admin.cluster.route(config.topic_name)
+    except RouteNotFound:
+        return set()
+    wanted = config.read_queue_nums, config.write_queue_nums, config.perm
+    names = {
+        data.broker_name
+        for data in route.queue_datas
+        if (data.read_queue_nums, data.write_queue_nums, data.perm) == wanted
+    }
+    return {each.master for each in route.broker_datas if each.broker_name in names}
 
 
 async def _order_queues(
@@ -133,10 +162,12 @@ async def update_topic_list(
     configs: list[TopicConfig] = read_json_file(path, list[TopicConfig])
     if not configs or not all(config.topic_name for config in configs):
         raise Failure(f"{path} lists no topic, or one without topicName")
-    for address in await masters_of(admin, broker, cluster):
+    masters = await masters_of(admin, broker, cluster)
+    for address in masters:
         with asking(address):
             await admin.topics.create_many(address, configs)
         say(f"submit batch of topic config to {address} success, please check the result later.")
+    await few_at_once(configs, lambda config: until_routed(admin, config, masters))
 
 
 @admin_command("updateTopicPerm")
@@ -147,25 +178,25 @@ async def update_topic_perm(
     admin: AdminClient, *, broker: str | None, cluster: str | None, topic: str, perm: int
 ) -> None:
     """Change the permission of a topic and nothing else."""
-    chosen = await masters_of(admin, broker, cluster)
-    route = await admin.cluster.route(topic)
-    holders = [each.master for each in route.broker_datas if each.master in chosen]
-    if not holders:
-        raise Failure(
-            f"{broker or cluster} holds no master of {topic}; `mqadmin topicRoute -t {topic}` "
-            "shows where it is"
-        )
-    for address in filter(None, holders):
+    found = False
+    for address in await masters_of(admin, broker, cluster):
         with asking(address):
-            old = await admin.topics.config(address, topic)
+            try:
+                old = await admin.topics.config(address, topic)
+            except TopicNotExist:
+                continue
+            found = True
             new = msgspec.structs.replace(old, perm=perm)
             if new == old:
                 say("new perm equals to the old one!")
                 continue
             await admin.topics.create(address, msgspec.structs.replace(new, attributes={}))
+        await until_routed(admin, new, [address])
         say(f"update topic perm from {old.perm} to {perm} in {address} success.")
         if broker is not None:
             say(f"{topic_text(new)}.")
+    if not found:
+        raise TopicNotExist(f"{broker or cluster} does not have the topic {topic}")
 
 
 @admin_command("deleteTopic")
@@ -180,160 +211,6 @@ async def delete_topic(admin: AdminClient, *, topic: str, cluster: str) -> None:
     say(f"delete topic [{topic}] from NameServer success.")
     if not known:
         click.echo(f"note: no name server knew the topic {topic}", err=True)
-
-
-# Look at.
-
-_TOPICS: Final = Table(
-    "%-20s  %-64s  %-64s",
-    [
-        Column("#Cluster Name", "cluster"),
-        Column("#Topic", "topic"),
-        Column("#Consumer Group", "group"),
-    ],
-)
-
-
-@admin_command("topicList")
-@click.option("-c", "--clusterModel", "by_cluster", is_flag=True, help="Show clusters and groups.")
-@json_option
-async def topic_list(admin: AdminClient, *, by_cluster: bool, as_json: bool) -> None:
-    """List all topics."""
-    topics = sorted(await admin.cluster.topics())
-    if by_cluster:
-        shown = [topic for topic in topics if not is_retry_or_dlq(topic)]
-        found = await few_at_once(shown, lambda topic: _clusters_and_groups(admin, topic))
-        rows = [row for rows in found for row in rows]
-        show_rows(_TOPICS, rows, as_json=as_json)
-    elif as_json:
-        say_json(topics)
-    else:
-        for topic in topics:
-            say(topic)
-
-
-async def _clusters_and_groups(admin: AdminClient, topic: str) -> list[tuple[str, str, str]]:
-    route = await admin.cluster.route(topic)
-    clusters = sorted({each.cluster for each in route.broker_datas})
-    groups = sorted(await admin.topics.groups_of(topic)) or [""]
-    return [(cluster, topic, group) for cluster in clusters for group in groups]
-
-
-_ROUTE: Final = Table(
-    "%-45s %-32s %-50s %-10s %-11s %-5s",
-    [
-        Column("#ClusterName", "cluster"),
-        Column("#BrokerName", "brokerName"),
-        Column("#BrokerAddrs", "brokerAddrs", lambda addresses: _addresses_text(addresses)),
-        Column("#ReadQueue", "readQueueNums"),
-        Column("#WriteQueue", "writeQueueNums"),
-        Column("#Perm", "perm"),
-    ],
-)
-
-
-def _addresses_text(addresses: dict[int, str] | str) -> str:
-    if isinstance(addresses, str):
-        return addresses
-    return "{" + ", ".join(f"{key}={addresses[key]}" for key in sorted(addresses)) + "}"
-
-
-@admin_command("topicRoute")
-@topic_option
-@click.option("-l", "--list", "as_list", is_flag=True, help="A table instead of JSON.")
-@json_option
-async def topic_route(admin: AdminClient, *, topic: str, as_list: bool, as_json: bool) -> None:
-    """Show which brokers serve a topic."""
-    route = await admin.cluster.route(topic)
-    if as_json:
-        say_json(route_members(route))
-    elif as_list:
-        say(route_table(route))
-    else:
-        say(fastjson_text(route_members(route)))
-
-
-def route_members(route: TopicRoute) -> dict[str, object]:
-    """Return a route as plain values, members in the order in which Java prints them."""
-    members: dict[str, object] = {
-        "brokerDatas": msgspec.to_builtins(route.broker_datas),
-        "filterServerTable": msgspec.to_builtins(route.filter_server_table),
-    }
-    if route.order_topic_conf is not None:
-        members["orderTopicConf"] = route.order_topic_conf
-    members["queueDatas"] = msgspec.to_builtins(route.queue_datas)
-    return members
-
-
-def route_table(route: TopicRoute) -> str:
-    """Return a route as a table with totals."""
-    brokers = {each.broker_name: each for each in route.broker_datas}
-    rows = [
-        (
-            brokers[data.broker_name].cluster if data.broker_name in brokers else "",
-            data.broker_name,
-            brokers[data.broker_name].broker_addrs if data.broker_name in brokers else {},
-            data.read_queue_nums,
-            data.write_queue_nums,
-            data.perm,
-        )
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
-    ]
-    readable = sum(data.read_queue_nums for data in route.queue_datas)
-    writable = sum(data.write_queue_nums for data in route.queue_datas)
-    total = _ROUTE.line(("Total:", len(rows), "", readable, writable, ""))
-    return "\n".join([_ROUTE.text(rows), "-" * len(total), total])
-
-
-_STATUS: Final = Table(
-    "%-32s  %-4s  %-20s  %-20s    %s",
-    [
-        Column("#Broker Name", "brokerName"),
-        Column("#QID", "queueId"),
-        Column("#Min Offset", "minOffset"),
-        Column("#Max Offset", "maxOffset"),
-        Column("#Last Updated", "lastUpdateTimestamp", lambda ms: time_or(ms, "", millis=True)),
-    ],
-)
-
-
-@admin_command("topicStatus")
-@topic_option
-@cluster_hint
-@json_option
-async def topic_status(admin: AdminClient, *, topic: str, as_json: bool) -> None:
-    """Show the offsets of every queue of a topic."""
-    state = await admin.topics.state(topic)
-    rows = [
-        (
-            queue.broker_name,
-            queue.queue_id,
-            state.queues[queue].min_offset,
-            state.queues[queue].max_offset,
-            state.queues[queue].last_update_timestamp,
-        )
-        for queue in sorted(state.queues, key=lambda queue: queue.sort_key)
-    ]
-    if as_json:
-        say_json({"queues": _STATUS.objects(rows), "putTps": state.put_tps})
-        return
-    say(_STATUS.text(rows))
-    say()
-    say(f"Topic Put TPS: {state.put_tps}")
-
-
-@admin_command("topicClusterList")
-@topic_option
-@json_option
-async def topic_cluster_list(admin: AdminClient, *, topic: str, as_json: bool) -> None:
-    """List the clusters that serve a topic."""
-    route = await admin.cluster.route(topic)
-    clusters = sorted({each.cluster for each in route.broker_datas})
-    if as_json:
-        say_json(clusters)
-        return
-    for cluster in clusters:
-        say(cluster)
 
 
 @admin_command("updateOrderConf")
@@ -359,28 +236,10 @@ async def update_order_conf(
         say(f"delete orderConf success. topic=[{topic}]")
 
 
-@admin_command("allocateMQ")
-@topic_option
-@click.option("-i", "--ipList", "members", required=True, help="Consumers: 10.0.0.1,10.0.0.2")
-async def allocate_mq(admin: AdminClient, *, topic: str, members: str) -> None:
-    """Show how the average strategy would share out a topic's queues."""
-    names = sorted({name.strip() for name in members.split(",")} - {""})
-    if not names:
-        raise click.UsageError("-i lists no consumer")
-    queues = subscribe_queues(topic, await admin.cluster.route(topic))
-    shares = {name: Average()(name, queues, names) for name in names}
-    say(msgspec.json.encode({"result": shares}).decode())
-
-
 COMMANDS: Final = [
     update_topic,
     update_topic_list,
     update_topic_perm,
     delete_topic,
-    topic_list,
-    topic_route,
-    topic_status,
-    topic_cluster_list,
     update_order_conf,
-    allocate_mq,
 ]
