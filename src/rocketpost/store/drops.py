@@ -75,8 +75,17 @@ class DroppedTopics:
             msgspec.json.encode(_File(self.serial, self._by_topic)), indent=1
         )
 
-    def save_blocking(self, data: bytes) -> None:
-        """Replace the file with ``data``, durably."""
+    def save_blocking(self) -> None:
+        """Replace the file, durably. Any thread, one at a time."""
+        # First, so that a deletion that comes while we write is not taken for saved.
+        self.is_changed = False
+        try:
+            self._save(self.encode())
+        except OSError:
+            self.is_changed = True
+            raise
+
+    def _save(self, data: bytes) -> None:
         temporary = self._path + ".tmp"
         directory = self._path.rpartition("/")[0]
         make_directory(self._files, directory)
@@ -89,7 +98,6 @@ class DroppedTopics:
             self._files.close(fd)
         self._files.rename(temporary, self._path)
         self._files.fsync_dir(directory)
-        self.is_changed = False
 
     def add(self, topic: str, position: int, next_offsets: dict[int, int], *, serial: int) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""

@@ -122,6 +122,7 @@ class MessageStore:
             index=self.index,
             flusher=self._flusher,
             dispatcher=self._dispatcher,
+            save_drops=self._save_drops,
             on_trouble=self._note_trouble,
             on_broken=self._break,
         )
@@ -472,7 +473,8 @@ class MessageStore:
 
     def _save_drops(self) -> None:
         with self._saving_drops:
-            self._drops.save_blocking(self._drops.encode())
+            if self._drops.is_changed:
+                self._drops.save_blocking()
 
     def _take_lock(self) -> None:
         make_directory(self._files, self.layout.root)

@@ -261,7 +261,7 @@ class Recovery:
                     self._files.unlink(path)
         self._drops.settle(first.start if first is not None else 0, end)
         if self._drops.is_changed:
-            self._drops.save_blocking(self._drops.encode())
+            self._drops.save_blocking()
 
 
 def _first_store_ms(segment: Segment) -> int:

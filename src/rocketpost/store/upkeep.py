@@ -46,6 +46,7 @@ class Upkeep:
         index: KeyIndex | None,
         flusher: Flusher,
         dispatcher: Dispatcher,
+        save_drops: Callable[[], None],
         on_trouble: Callable[[str | None], None],
         on_broken: Callable[[str], None],
     ) -> None:
@@ -57,6 +58,7 @@ class Upkeep:
         self._index = index
         self._flusher = flusher
         self._dispatcher = dispatcher
+        self._save_drops = save_drops
         self._on_trouble = on_trouble
         self._on_broken = on_broken
         self._wake = threading.Event()
@@ -89,6 +91,9 @@ class Upkeep:
         """
         with self._saving:
             mark = self._dispatcher.mark
+            # It no longer counts the queues of deleted topics; were that not written down, a
+            # restart would know neither that they were there nor how far they had counted.
+            self._save_drops()
             self._flusher.flush_blocking()
             for queue in self._queues:
                 if queue.unsaved_bytes:

@@ -70,6 +70,17 @@ def test_a_topic_not_made_again_stays_gone_after_a_crash(opener: Opener) -> None
     assert store.append(draft(b"new")).queue_offset == 1
 
 
+def test_a_checkpoint_does_not_outrun_a_deletion(opener: Opener) -> None:
+    store = opener()
+    write(opener, store, b"old")
+    store.drop_queues("TopicA")  # its one entry is in no file, so there is nothing to move aside
+    store.save_blocking()
+    opener.crash(store)
+    store = opener()
+    assert store.queue("TopicA", 0) is None
+    assert store.append(draft(b"new")).queue_offset == 1
+
+
 def test_a_deletion_that_moved_nothing_yet_is_undone_by_a_crash(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
@@ -178,7 +189,7 @@ def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
     drops.settle(0, 102)
     assert drops.is_changed
     assert drops.position("topic3") == drops.position("topic0") == 102
-    drops.save_blocking(drops.encode())
+    drops.save_blocking()
     assert not drops.is_changed
     again = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
     again.load_blocking()
