@@ -106,7 +106,7 @@ def tables_not_synced() -> None:
 
 def deletion_not_saved() -> None:
     """Acknowledge the deletion of a topic without writing it down."""
-    DroppedTopics.save_blocking = lambda self, data: None  # type: ignore[method-assign]
+    DroppedTopics.save_blocking = lambda self: None  # type: ignore[method-assign]
 
 
 def offsets_start_over() -> None:

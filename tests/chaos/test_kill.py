@@ -21,6 +21,17 @@ async def test_kill(tmp_path: Path, seed: int, rounds: int, flush: str) -> None:
         assert not report.refusals.keys() - {"14: the broker is shutting down"}
 
 
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_stop_under_load(tmp_path: Path, seed: int, rounds: int, flush: str) -> None:
+    """SIGTERM under load, in half of the rounds with SIGKILL right behind."""
+    settings = {"flushDiskType": flush}
+    with Campaign(tmp_path, seed=seed, settings=settings, stop_share=1.0) as campaign:
+        report = await campaign.run(max(2, rounds // 5))
+        print(report)
+        assert report.stops
+        assert report.kills_while_stopping
+
+
 async def test_power_cut(tmp_path: Path, seed: int, rounds: int) -> None:
     """SYNC_FLUSH promises that what is acknowledged, or was read, is on the disk itself."""
     if not is_supported(tmp_path):

@@ -43,7 +43,8 @@ _GRACE_SECONDS: Final = 1.5
 _STREAMS: Final = 2
 _WHOLE_CHECK_EVERY: Final = 40
 _START_KILL_SHARE: Final = 0.12
-_STOP_SHARE: Final = 0.08
+STOP_SHARE: Final = 0.08
+"""Share of rounds that end by SIGTERM; in half of them SIGKILL follows."""
 _LONG_SHARE: Final = 0.08
 _NEW_TOPIC_SHARE: Final = 0.3
 _LOOKUPS: Final = 3
@@ -86,6 +87,7 @@ class Campaign:
         on_killed: Called after each SIGKILL, before the next start, such as to take away what was
             never synced.
         large_share: Share of messages that take many pages.
+        stop_share: Share of rounds that end by SIGTERM.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class Campaign:
         program: Sequence[str] | None = None,
         on_killed: Callable[[random.Random], None] | None = None,
         large_share: float = LARGE_SHARE,
+        stop_share: float = STOP_SHARE,
     ) -> None:
+        self._stop_share = stop_share
         self._large_share = large_share
         self._rng = random.Random(seed)
         self._on_killed = on_killed
@@ -188,14 +192,14 @@ class Campaign:
         await self._kill()
 
     async def _end(self) -> None:
-        if self._rng.random() >= _STOP_SHARE:
+        if self._rng.random() >= self._stop_share:
             await self._kill()
             self._commits.ended(clean=False)
         elif self._rng.random() < 0.5:
             code = await asyncio.to_thread(self.broker.stop)
             self.report.stops += 1
-            if code != 0:
-                tail = "\n".join(list(self.broker.output)[-20:])
+            tail = "\n".join(list(self.broker.output)[-40:])
+            if code != 0 or "Traceback" in tail:
                 self.ledger.violations.append(f"a stop under load ended with code {code}:\n{tail}")
             self._commits.ended(clean=True)
         else:
