@@ -305,7 +305,7 @@ async def brokers_in(admin: AdminClient, cluster: str | None) -> list[tuple[str,
     ]
 
 
-def read_json_file(path: str, kind: type[Any]) -> Any:
+def read_json_blocking(path: str, kind: type[Any]) -> Any:
     """Return what a JSON file holds.
 
     Raises:

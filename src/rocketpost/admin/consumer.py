@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -321,7 +322,8 @@ async def consumer_status(
     connections = await _connections(admin, group, broker)
     clients = _client_ids(connections)
     infos = await _running_infos(admin, group, clients, broker=broker, stacks=stacks)
-    files = _save_blocking(infos, Path(str(time.time_ns() // 1_000_000)))
+    folder = Path(str(time.time_ns() // 1_000_000))
+    files = await asyncio.to_thread(_save_blocking, infos, folder)
     versions = {each.client_id: each.version for each in connections.connection_set}
     rows = [
         (index, name, version_text(versions[name]), files.get(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import click
@@ -15,7 +16,7 @@ from rocketpost.admin.command import (
     brokers_in,
     json_option,
     masters_of,
-    read_json_file,
+    read_json_blocking,
     say,
     say_json,
 )
@@ -107,7 +108,9 @@ async def update_sub_group_list(
     admin: AdminClient, *, broker: str | None, cluster: str | None, path: str
 ) -> None:
     """Create or change the groups that a JSON file lists."""
-    configs: list[GroupConfig] = read_json_file(path, list[GroupConfig])
+    configs: list[GroupConfig] = await asyncio.to_thread(
+        read_json_blocking, path, list[GroupConfig]
+    )
     if not configs or not all(config.group_name for config in configs):
         raise Failure(f"{path} lists no group, or one without groupName")
     for address in await masters_of(admin, broker, cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Sequence
@@ -180,7 +181,7 @@ async def _show(
         say_json([message_members(message) for message in messages])
         return
     for message in messages:
-        path = _save_body_blocking(message)
+        path = await asyncio.to_thread(_save_body_blocking, message)
         say(message_text(message, path=str(path), charset=charset))
         tracks = await message_tracks(admin, message)
         say()

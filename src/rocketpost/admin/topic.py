@@ -17,7 +17,7 @@ from rocketpost.admin.command import (
     brokers_in,
     few_at_once,
     masters_of,
-    read_json_file,
+    read_json_blocking,
     say,
     topic_option,
 )
@@ -159,7 +159,9 @@ async def update_topic_list(
     admin: AdminClient, *, broker: str | None, cluster: str | None, path: str
 ) -> None:
     """Create or change the topics that a JSON file lists."""
-    configs: list[TopicConfig] = read_json_file(path, list[TopicConfig])
+    configs: list[TopicConfig] = await asyncio.to_thread(
+        read_json_blocking, path, list[TopicConfig]
+    )
     if not configs or not all(config.topic_name for config in configs):
         raise Failure(f"{path} lists no topic, or one without topicName")
     masters = await masters_of(admin, broker, cluster)
