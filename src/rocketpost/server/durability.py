@@ -44,6 +44,7 @@ class DurabilityGate(Generic[T]):
         self._timeout = timeout_ms / 1000
         self._waiting: deque[tuple[Position, float, T]] = deque()
         self._durable = Position(0)
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class DurabilityGate(Generic[T]):
 
     def advance(self, durable: Position) -> None:
         """Release what is durable now."""
-        if durable <= self._durable:
+        if durable <= self._durable or self._closed:
             return
         self._durable = durable
         self._on_position(durable)
@@ -84,7 +85,8 @@ class DurabilityGate(Generic[T]):
         return tickets
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Release nothing any more: the store is closed by a thread now, and is all its own."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

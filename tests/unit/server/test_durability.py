@@ -76,6 +76,14 @@ async def test_the_flusher_thread_comes_in_by_its_own_door(seen: Seen) -> None:
     gate.close()
 
 
+async def test_a_closed_gate_leaves_the_store_alone(seen: Seen) -> None:
+    gate = seen.gate()
+    gate.park(Position(5), "x")
+    gate.close()
+    gate.advance(Position(5))
+    assert seen.positions == seen.durable == []
+
+
 def test_a_closed_loop_does_not_hurt_the_flusher(seen: Seen) -> None:
     async def make() -> DurabilityGate[str]:
         return seen.gate()
