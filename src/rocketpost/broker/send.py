@@ -209,9 +209,12 @@ class SendService:
         if not items:
             raise MessageIllegal("the batch is empty")
         sys_flag = self._sys_flag(header.sys_flag, config, born_host)
+        shared = decode_properties(header.properties.encode("utf-8", "replace"))
+        # Java's newer clients name the batch as well; each message keeps its own name (ADR 0012).
+        shared.pop(names.UNIQUE_KEY, None)
         drafts = []
         for item in items:
-            properties = decode_properties(item.properties)
+            properties = shared | decode_properties(item.properties)
             if not _NOT_IN_BATCH.isdisjoint(properties):
                 raise MessageIllegal("a batch takes no delayed and no transactional messages")
             properties.pop(names.POP_CK, None)

@@ -211,6 +211,7 @@ class BrokerServer:
                 overrides_file=overrides_file,
                 clean=self._clean_asked,
                 on_topic_change=self._topics_changed,
+                told=self._told,
             )
             services.register(self._dispatcher)
         except BaseException:
@@ -292,6 +293,10 @@ class BrokerServer:
     def _topics_changed(self) -> None:
         if self._registration is not None:
             self._registration.changed()
+
+    async def _told(self) -> None:
+        if self._registration is not None:
+            await self._registration.told()
 
     def _broker_changed(self, config: BrokerConfig) -> None:
         self._broker = config

@@ -34,6 +34,7 @@ PERIOD_MS_MAX: Final = 60_000
 _FIRST_ROUND_SECONDS: Final = 5.0
 _GOODBYE_SECONDS: Final = 3.0
 _BURST_SECONDS: Final = 0.1
+_TELL_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 1.0
 
 
@@ -115,6 +116,8 @@ class Registration:
             on_lost=self._connection_lost,
         )
         self._task: asyncio.Task[None] | None = None
+        self._edition = 0
+        self._news = asyncio.Condition()
 
     @property
     def registered(self) -> frozenset[str]:
@@ -133,8 +136,28 @@ class Registration:
 
     def changed(self) -> None:
         """Register soon, as there is something new to say."""
+        self._edition += 1
         for link in self._links.values():
             link.wake.set()
+
+    async def told(self) -> None:
+        """Return once the name servers that can be reached know the last change.
+
+        Who creates a topic asks for its route next; the answer should be there. A name server that
+        is slow or gone does not hold the caller up for long.
+        """
+        edition = self._edition
+        try:
+            async with asyncio.timeout(_TELL_SECONDS), self._news:
+                await self._news.wait_for(
+                    lambda: all(
+                        link.edition >= edition
+                        for link in self._links.values()
+                        if link.registered or not link.tried.is_set()
+                    )
+                )
+        except TimeoutError:
+            logger.info("name servers are slow to take a change: edition=%s", edition)
 
     async def stop(self) -> None:
         """Tell every name server goodbye and return when all connections are closed."""
@@ -153,15 +176,19 @@ class Registration:
     async def _keep(self, link: _Link) -> None:
         while True:
             link.wake.clear()
+            edition = self._edition
             try:
                 await self._register(link)
                 link.succeeded()
+                link.edition = edition
             except RocketpostError as error:
                 link.failed(str(error))
             except Exception:
                 logger.exception("registration failed: name_server=%s", link.address)
                 link.failed("an error of our own")
             link.tried.set()
+            async with self._news:
+                self._news.notify_all()
             await link.sleep(self._delay(link))
 
     def _delay(self, link: _Link) -> float:
@@ -226,6 +253,7 @@ class _Link:
 
     address: str
     registered: bool = False
+    edition: int = 0
     failures: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     tried: asyncio.Event = field(default_factory=asyncio.Event)

@@ -106,6 +106,7 @@ class Services:
     Args:
         clean: Deletes what has expired, now.
         on_topic_change: Called when there is news for the name servers.
+        told: Returns once they know.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Services:
         overrides_file: File,
         clean: Callable[[], Awaitable[object]],
         on_topic_change: Callable[[], None],
+        told: Callable[[], Awaitable[None]],
     ) -> None:
         self.store = store
         self._clock = clock
@@ -126,6 +128,7 @@ class Services:
         self._clean = clean
         self._identity = identity
         self._on_topic_change = on_topic_change
+        self._told = told
         self._broker = live.section(BrokerConfig)
         store_config = live.section(StoreConfig)
 
@@ -211,7 +214,7 @@ class Services:
             stats=self.stats,
             queries=queries,
             store=self.store,
-            saved=saved,
+            saved=self._saved_and_told,
         ).register(dispatcher)
         GroupHandlers(
             groups=self.groups,
@@ -286,6 +289,10 @@ class Services:
             # Clients may know of more queues than those that got a message.
             least = 1 if is_retry_or_dlq(topic) else self._broker.default_topic_queue_nums
             self.topics.adopt(topic, queue_nums=max(count, least))
+
+    async def _saved_and_told(self) -> None:
+        await self.persistence.save()
+        await self._told()
 
     def _topics_changed(self, _: str) -> None:
         self.persistence.changed()

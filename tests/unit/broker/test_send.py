@@ -258,6 +258,7 @@ def item(body: bytes = b"b", **properties: str) -> BatchItem:
 
 
 def batch(service: SendService, items: list[BatchItem], **more: Any) -> Any:
+    more.setdefault("properties", "")
     return service.draft_batch(header(batch=True, **more), encode_batch(items), born_host=V4)
 
 
@@ -267,7 +268,22 @@ def test_a_batch_becomes_its_messages(service: SendService) -> None:
     assert drafts[0].keys == ("U1", "k")
     assert drafts[1].keys == ("GENERATED",)
     assert drafts[1].tags_code == string_hash("A")
-    assert decode_properties(drafts[0].properties) == {"UNIQ_KEY": "U1", "KEYS": "k", **ADDED}
+    assert decode_properties(drafts[0].properties) == {
+        "UNIQ_KEY": "U1",
+        "KEYS": "k",
+        **ADDED,
+    }
+
+
+def test_properties_of_the_batch_go_to_each_message_but_not_its_name(service: SendService) -> None:
+    shared = "UNIQ_KEY\x01BATCH\x02WAIT\x01true\x02a\x01shared\x02"
+    first, second = batch(service, [item(UNIQ_KEY="U1", a="own"), item()], properties=shared)
+    assert (
+        decode_properties(first.properties)
+        == {"UNIQ_KEY": "U1", "WAIT": "true", "a": "own"} | ADDED
+    )
+    assert decode_properties(second.properties)["a"] == "shared"
+    assert second.keys == ("GENERATED",)
 
 
 def test_batches_that_are_refused_as_a_whole(service: SendService) -> None:

@@ -216,6 +216,8 @@ class AdminHandlers:
                 [a + b for a, b in zip(stats.rates("found"), stats.rates("missed"), strict=True)]
             ),
             "getTransferredTps": _rates(stats.rates("got")),
+            # Tools up to 4.9 ask for it by this name.
+            "getTransferedTps": _rates(stats.rates("got")),
             "putMessageTimesTotal": str(stats.put_count),
             "putMessageFailedTimes": str(stats.put_failures),
             "putMessageSizeTotal": str(stats.put_bytes),
