@@ -7,7 +7,7 @@ flag bit 1  this request wants no response at all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from rocketpost.codec.header_json import (
     field_texts,
     language_name,
 )
+from rocketpost.codec.numbers import Int32
 from rocketpost.errors import RemoteProtocolError
 
 T = TypeVar("T")
@@ -29,8 +30,6 @@ JSON: Final = 0
 BINARY: Final = 1
 RESPONSE: Final = 1
 ONEWAY: Final = 2
-
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 _WIRE_NAMES: Final = {
     "sender_language": "language",
@@ -98,7 +97,7 @@ class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
                 decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
             try:
                 return decoder.decode(raw)  # type: ignore[return-value]
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass  # A client that writes numbers for strings, or a real mistake: see below.
         try:
             return msgspec.convert(self.fields, cls, strict=False)

@@ -51,8 +51,10 @@ def decode_json_header(data: bytes, decode: Callable[[bytes | str], T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         try:
             return decode(data.decode("utf-8", "replace"))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise RemoteProtocolError(f"bad JSON header: {error}") from None
+    except RecursionError:
+        raise RemoteProtocolError("bad JSON header: nested too deeply") from None
 
 
 def encode_json_header(
@@ -95,7 +97,7 @@ def field_texts(raw: msgspec.Raw | bytes) -> dict[str, str]:
             elif text != b"null":
                 texts[name] = text.decode("utf-8", "replace")
         return texts
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"bad extFields: {error}") from None
 
 

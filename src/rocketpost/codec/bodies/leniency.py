@@ -36,6 +36,8 @@ def fill(cls: type[T], value: Any) -> T:
         return msgspec.convert(without_nulls(value), cls, strict=False)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"bad body: {error}") from None
+    except RecursionError:
+        raise RemoteProtocolError("bad body: nested too deeply") from None
 
 
 def decode_body(data: bytes | memoryview, cls: type[T]) -> T:

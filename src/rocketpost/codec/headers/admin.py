@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rocketpost.codec.numbers import Int32, Int64
+
 
 class StatsRequest(msgspec.Struct, rename="camel", kw_only=True):
     """VIEW_BROKER_STATS_DATA (315)."""
@@ -16,9 +18,9 @@ class QueryQueue(msgspec.Struct, rename="camel", kw_only=True):
     """QUERY_CONSUME_QUEUE (321)."""
 
     topic: str
-    queue_id: int
-    index: int = 0
-    count: int = 10
+    queue_id: Int32
+    index: Int64 = 0
+    count: Int32 = 10
     consumer_group: str = ""
 
 

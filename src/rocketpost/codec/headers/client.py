@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rocketpost.codec.numbers import Int32
+
 
 class HeartbeatResponse(msgspec.Struct, kw_only=True):
     """Answer to HEART_BEAT (34): whether fingerprints are understood, whether more is wanted."""
@@ -52,5 +54,5 @@ class ConsumeDirectly(msgspec.Struct, rename="camel", kw_only=True):
     msg_id: str = ""
     broker_name: str | None = None
     topic: str | None = None
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None

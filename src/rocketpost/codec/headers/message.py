@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rocketpost.codec.numbers import Int32, Int64
+
 
 class SendMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     """SEND_MESSAGE (10)."""
@@ -14,15 +16,15 @@ class SendMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     producer_group: str
     topic: str
     default_topic: str = ""
-    default_topic_queue_nums: int = 4
-    queue_id: int = -1
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    flag: int = 0
+    default_topic_queue_nums: Int32 = 4
+    queue_id: Int32 = -1
+    sys_flag: Int32 = 0
+    born_timestamp: Int64 = 0
+    flag: Int32 = 0
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: Int32 = 0
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool = False
 
 
@@ -52,15 +54,15 @@ class SendMessageV2(
     producer_group: str
     topic: str
     default_topic: str = ""
-    default_topic_queue_nums: int = 4
-    queue_id: int = -1
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    flag: int = 0
+    default_topic_queue_nums: Int32 = 4
+    queue_id: Int32 = -1
+    sys_flag: Int32 = 0
+    born_timestamp: Int64 = 0
+    flag: Int32 = 0
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: Int32 = 0
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool = False
     broker_name: str | None = None
 
@@ -69,8 +71,8 @@ class SendResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     """What a stored message is answered with."""
 
     msg_id: str
-    queue_id: int
-    queue_offset: int
+    queue_id: Int32
+    queue_offset: Int64
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
@@ -83,34 +85,34 @@ class PullMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int = 32
-    sys_flag: int = 0
-    commit_offset: int = 0
-    suspend_timeout_millis: int = 0
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32 = 32
+    sys_flag: Int32 = 0
+    commit_offset: Int64 = 0
+    suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
-    max_msg_bytes: int | None = None
+    max_msg_bytes: Int32 | None = None
 
 
 class PullResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     """The offsets that come with every answer to a pull."""
 
-    suggest_which_broker_id: int = 0
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None
-    forbidden_type: int | None = None
+    suggest_which_broker_id: Int64 = 0
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
 
 
 class ViewMessage(msgspec.Struct, rename="camel", kw_only=True):
     """VIEW_MESSAGE_BY_ID (33): by position in the commit log."""
 
-    offset: int
+    offset: Int64
     topic: str | None = None
 
 
@@ -119,14 +121,14 @@ class QueryMessage(msgspec.Struct, rename="camel", kw_only=True):
 
     topic: str
     key: str
-    max_num: int = 32
-    begin_timestamp: int = 0
-    end_timestamp: int = 2**63 - 1
+    max_num: Int32 = 32
+    begin_timestamp: Int64 = 0
+    end_timestamp: Int64 = 2**63 - 1
     unique_key_query: str | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
 
 
 class QueryResponse(msgspec.Struct, rename="camel", kw_only=True):
     """How far the key index has come."""
 
-    index_last_update_timestamp: int = 0
-    index_last_update_phyoffset: int = 0
+    index_last_update_timestamp: Int64 = 0
+    index_last_update_phyoffset: Int64 = 0

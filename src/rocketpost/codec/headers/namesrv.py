@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rocketpost.codec.numbers import Int32, Int64
+
 
 class PutKv(msgspec.Struct, rename="camel", kw_only=True):
     """PUT_KV_CONFIG (100)."""
@@ -43,11 +45,11 @@ class RegisterBroker(msgspec.Struct, rename="camel", kw_only=True):
     broker_addr: str
     cluster_name: str
     ha_server_addr: str = ""
-    broker_id: int
-    heartbeat_timeout_millis: int | None = None
+    broker_id: Int64
+    heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
     compressed: bool = False
-    body_crc32: int = msgspec.field(default=0, name="bodyCrc32")
+    body_crc32: Int32 = msgspec.field(default=0, name="bodyCrc32")
     zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
 
 
@@ -64,7 +66,7 @@ class UnregisterBroker(msgspec.Struct, rename="camel", kw_only=True):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 class QueryDataVersion(msgspec.Struct, rename="camel", kw_only=True):
@@ -73,7 +75,7 @@ class QueryDataVersion(msgspec.Struct, rename="camel", kw_only=True):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int = 0
+    broker_id: Int64 = 0
 
 
 class DataVersionChanged(msgspec.Struct, rename="camel", kw_only=True):
@@ -100,13 +102,13 @@ class BrokerName(msgspec.Struct, rename="camel", kw_only=True):
 class WipedTopics(msgspec.Struct, rename="camel", kw_only=True):
     """What WIPE_WRITE_PERM_OF_BROKER is answered with."""
 
-    wipe_topic_count: int
+    wipe_topic_count: Int32
 
 
 class AddedTopics(msgspec.Struct, rename="camel", kw_only=True):
     """What ADD_WRITE_PERM_OF_BROKER is answered with."""
 
-    add_topic_count: int
+    add_topic_count: Int32
 
 
 class DeleteTopic(msgspec.Struct, rename="camel", kw_only=True):
@@ -141,4 +143,4 @@ class BrokerHeartbeat(msgspec.Struct, rename="camel", kw_only=True):
     cluster_name: str
     broker_addr: str
     broker_name: str
-    broker_id: int | None = None
+    broker_id: Int64 | None = None

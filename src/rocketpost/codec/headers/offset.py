@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rocketpost.codec.numbers import Int32, Int64
+
 LOWER = "LOWER"
 UPPER = "UPPER"
 
@@ -13,7 +15,7 @@ class QueryOffset(msgspec.Struct, rename="camel", kw_only=True):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     set_zero_if_not_found: bool = True
 
 
@@ -22,15 +24,15 @@ class UpdateOffset(msgspec.Struct, rename="camel", kw_only=True, gc=False):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: Int32
+    commit_offset: Int64
 
 
 class QueueRequest(msgspec.Struct, rename="camel", kw_only=True):
     """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
-    queue_id: int
+    queue_id: Int32
     committed: bool = True
 
 
@@ -38,8 +40,8 @@ class SearchOffset(msgspec.Struct, rename="camel", kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Int32
+    timestamp: Int64
     boundary_type: str = LOWER
 
     @property
@@ -51,13 +53,13 @@ class SearchOffset(msgspec.Struct, rename="camel", kw_only=True):
 class OffsetResponse(msgspec.Struct, rename="camel", kw_only=True):
     """An offset; Java unboxes it, so it is always there."""
 
-    offset: int
+    offset: Int64
 
 
 class TimestampResponse(msgspec.Struct, rename="camel", kw_only=True):
     """A time, -1 if there is none."""
 
-    timestamp: int
+    timestamp: Int64
 
 
 class ConsumeStats(msgspec.Struct, rename="camel", kw_only=True):
@@ -95,10 +97,10 @@ class ResetOffset(msgspec.Struct, rename="camel", kw_only=True):
 
     topic: str
     group: str
-    timestamp: int = -1
+    timestamp: Int64 = -1
     is_force: bool = False
-    queue_id: int = -1
-    offset: int | None = None
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
 
 
 class CloneOffset(msgspec.Struct, rename="camel", kw_only=True):

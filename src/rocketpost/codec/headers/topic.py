@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from rocketpost.codec.numbers import Int32
+
 
 class CreateTopic(msgspec.Struct, rename="camel", kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17). ``attributes`` is written ``+key=value,-key2``."""
 
     topic: str
     default_topic: str = ""
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: str | None = None
     force: bool = False
