@@ -649,7 +649,7 @@ def test_settings_of_name_servers(admin: Admin) -> None:
 # What does not answer.
 
 
-def test_a_broker_that_hangs_is_named_and_given_up(admin: Admin) -> None:
+def test_a_broker_that_hangs_is_named_and_given_up(admin: Admin, sent: SendResult) -> None:
     server: ServerProcess = admin.cluster.brokers[1]
     server.pause()
     try:
@@ -657,12 +657,16 @@ def test_a_broker_that_hangs_is_named_and_given_up(admin: Admin) -> None:
         line = admin.fails("brokerStatus", "-b", admin.brokers[1], "--timeout", "0.3")
         assert time.monotonic() - started < 5.0
         assert "0.3 s" in line
+        assert admin.brokers[1] in line
         listed = admin.run("clusterList", "--timeout", "0.3")
         assert listed.exit_code == 1
         first, second = cells(listed.stdout)
         assert first[-1] == "true"
         assert second[4:] == ["N/A"] * 8
         assert f"no values from {admin.brokers[1]}" in listed.stderr
+        groups = admin.run("consumerProgress", "--timeout", "0.3")
+        assert groups.exit_code == 1
+        assert "groups could not be asked about" in groups.stderr
     finally:
         server.resume()
     assert admin.ok("brokerStatus", "-b", admin.brokers[1])

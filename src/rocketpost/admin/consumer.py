@@ -172,16 +172,21 @@ async def _all_groups(admin: AdminClient, *, as_json: bool) -> None:
     groups = [
         topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)
     ]
-    rows = await few_at_once(groups, lambda group: _group_row(admin, group))
-    show_rows(_GROUPS, rows, as_json=as_json)
+    found = await few_at_once(groups, lambda group: _group_row(admin, group))
+    show_rows(_GROUPS, [row for row in found if row is not None], as_json=as_json)
+    if None in found:
+        raise Failure(f"{found.count(None)} of {len(groups)} groups could not be asked about")
 
 
-async def _group_row(admin: AdminClient, group: str) -> tuple[object, ...]:
-    state = await admin.groups.progress(group)
+async def _group_row(admin: AdminClient, group: str) -> tuple[object, ...] | None:
     try:
+        state = await admin.groups.progress(group)
         connected = await admin.groups.connections(group)
     except ConsumerNotOnline:
         return group, 0, None, "", "", state.consume_tps, _total_diff(state)
+    except (ClientError, Fault) as error:
+        click.echo(f"note: {group}: {error}", err=True)
+        return None
     oldest = min(each.version for each in connected.connection_set)
     return (
         group,

@@ -21,6 +21,7 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.offset import BrokerConsumeState
 from rocketpost.codec.bodies.stats import StatsBody
 from rocketpost.codec.faults import SystemError_
+from rocketpost.errors import RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 
 _STATS: Final = Table(
@@ -47,7 +48,9 @@ async def stats_all(admin: AdminClient, *, active: bool, only: str | None, as_js
     """Show traffic and backlog of topics and groups."""
     topics = [only] if only else sorted(await admin.cluster.topics())
     shown = [topic for topic in topics if not is_retry_or_dlq(topic)]
-    found = await few_at_once(shown, lambda topic: _topic_stats(admin, topic))
+    found = await few_at_once(
+        shown, lambda topic: _topic_stats(admin, topic, may_be_gone=only is None)
+    )
     rows = [row for rows in found for row in rows if not active or row[5] or row[6]]
     show_rows(_STATS, rows, as_json=as_json)
 
@@ -55,8 +58,13 @@ async def stats_all(admin: AdminClient, *, active: bool, only: str | None, as_js
 StatsRow = tuple[str, str, int, float, float | None, int, int | None]
 
 
-async def _topic_stats(admin: AdminClient, topic: str) -> list[StatsRow]:
-    route = await admin.cluster.route(topic)
+async def _topic_stats(admin: AdminClient, topic: str, *, may_be_gone: bool) -> list[StatsRow]:
+    try:
+        route = await admin.cluster.route(topic)
+    except RouteNotFound:
+        if may_be_gone:
+            return []  # deleted since the list was made
+        raise
     masters = [each.master for each in route.broker_datas if each.master]
     in_tps, in_count = await _traffic(admin, masters, "TOPIC_PUT_NUMS", topic)
     groups = sorted(await admin.topics.groups_of(topic))

@@ -21,6 +21,7 @@ from rocketpost.admin.render import Column, Table, fastjson_text, time_or
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.allocation import Average
 from rocketpost.client.route_cache import subscribe_queues
+from rocketpost.errors import RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.route import TopicRoute
 
@@ -53,9 +54,12 @@ async def topic_list(admin: AdminClient, *, by_cluster: bool, as_json: bool) -> 
 
 
 async def _clusters_and_groups(admin: AdminClient, topic: str) -> list[tuple[str, str, str]]:
-    route = await admin.cluster.route(topic)
+    try:
+        route = await admin.cluster.route(topic)
+        groups = sorted(await admin.topics.groups_of(topic)) or [""]
+    except RouteNotFound:
+        return []  # deleted since the list was made
     clusters = sorted({each.cluster for each in route.broker_datas})
-    groups = sorted(await admin.topics.groups_of(topic)) or [""]
     return [(cluster, topic, group) for cluster in clusters for group in groups]
 
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from rocketpost.admin.broker import (
     _CLUSTERS,
     _TOTALS,
     Place,
+    _repeat,
     cluster_row,
     replication_text,
     total_row,
@@ -96,3 +99,19 @@ def test_a_master_and_its_slaves() -> None:
     )
     assert lines[6].split() == ["10.0.0.2:1", "786", "0", "0.00", "OK", "0"]
     assert lines[7].split() == ["10.0.0.3:1", "0", "9", "2.00", "Fall", "Behind", "0"]
+
+
+async def test_a_listing_is_repeated_until_it_fails() -> None:
+    shown = 0
+
+    async def show() -> None:
+        nonlocal shown
+        shown += 1
+        if shown == 3:
+            raise KeyError
+
+    await _repeat(None, show)
+    assert shown == 1
+    with pytest.raises(KeyError):
+        await _repeat(0.0, show)
+    assert shown == 3
