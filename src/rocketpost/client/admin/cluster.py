@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.cluster import ClusterInfo, decode_cluster
 from rocketpost.codec.bodies.kv import decode_kv_table
@@ -147,11 +149,36 @@ class ClusterAdmin:
     async def _tell_all(
         self, code: int, fields: dict[str, str], *, body: bytes = b""
     ) -> dict[str, Command]:
-        answers: dict[str, Command] = {}
-        for address in sorted(self.name_servers):
-            response = await self._session.name_servers.request_at(
-                address, code, fields=fields, body=body
-            )
-            response.raise_for_code()
-            answers[address] = response
-        return answers
+        return await tell_all(self._session, code, fields, body=body)
+
+
+async def tell_all(
+    session: Session, code: int, fields: dict[str, str], *, body: bytes = b""
+) -> dict[str, Command]:
+    """Ask every name server, also when one of them fails, and return the answers by address.
+
+    Raises:
+        ConnectionLost: One cannot be reached. A note tells which ones did it.
+        RequestTimeout: One does not answer; the same note.
+        Fault: One refuses; the same note.
+    """
+    addresses = sorted(session.name_servers.addresses)
+
+    async def ask(address: str) -> Command:
+        response = await session.name_servers.request_at(address, code, fields=fields, body=body)
+        response.raise_for_code()
+        return response
+
+    outcomes = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
+    answers: dict[str, Command] = {}
+    failures: list[BaseException] = []
+    for address, outcome in zip(addresses, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            failures.append(outcome)
+        else:
+            answers[address] = outcome
+    if failures:
+        if answers:
+            failures[0].add_note(f"done by the name servers {', '.join(answers)}")
+        raise failures[0]
+    return answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rocketpost.client.admin.cluster import tell_all
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.leniency import decode_body
@@ -63,12 +64,7 @@ class TopicAdmin:
                 address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest(topic=topic)
             )
         header = to_fields(DeleteTopic(topic=topic, cluster_name=cluster))
-        names = self._session.name_servers
-        for address in names.addresses:
-            response = await names.request_at(
-                address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields=header
-            )
-            response.raise_for_code()
+        await tell_all(self._session, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def config(self, address: str, topic: str) -> TopicConfig:
         """Return the configuration of a topic on a broker."""
