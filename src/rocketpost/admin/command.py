@@ -129,12 +129,13 @@ async def _with_client(work: Work, options: dict[str, Any], config: ClientConfig
 
 def explain(error: RocketpostError) -> str:
     """Return one line: what is wrong and what to do about it."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    notes = getattr(error, "__notes__", [])
+    text = " ".join("; ".join([str(error), *notes]).split()) or type(error).__name__
     match error:
         case NoNameServer():
             return f"{text}; check -n (or {ENVIRONMENT}) and that mqnamesrv runs there"
         case ConnectionLost():
-            return f"{text}; check that it runs, `mqadmin clusterList` shows the brokers"
+            return f"{text}; check the address and that a server runs there"
         case RequestTimeout():
             return f"{text}; it may or may not have taken effect, --timeout waits longer"
         case RouteNotFound() | TopicNotExist():

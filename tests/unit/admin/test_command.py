@@ -39,7 +39,7 @@ from rocketpost.errors import (
     ("error", "texts"),
     [
         (NoNameServer("none answers"), ["none answers", "check -n", "mqnamesrv"]),
-        (ConnectionLost("lost h:1"), ["lost h:1", "clusterList"]),
+        (ConnectionLost("lost h:1"), ["lost h:1", "check the address"]),
         (RequestTimeout("no answer in 5 s"), ["in 5 s", "may or may not", "--timeout"]),
         (RouteNotFound("no topic T"), ["no topic T", "topicList"]),
         (TopicNotExist("no topic T"), ["no topic T", "topicList"]),
@@ -63,6 +63,12 @@ def test_every_failure_is_one_line_that_says_what_to_do(
 
 def test_a_remark_of_several_lines_becomes_one() -> None:
     assert explain(NoPermission("a\n  b\n")) == "refused with code 16: a b"
+
+
+def test_notes_of_an_error_are_part_of_the_line() -> None:
+    error = NoPermission("no")
+    error.add_note("done by the name servers a:1")
+    assert explain(error) == "refused with code 16: no; done by the name servers a:1"
 
 
 def test_an_error_without_text_is_named() -> None:
