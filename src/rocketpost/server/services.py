@@ -270,7 +270,7 @@ class Services:
             short_polling_ms=broker.short_polling_ms,
             held_max=broker.held_pulls_max,
         )
-        self.store.cleaning.config = store
+        self.store.configure(store)
         self.sends.trace_on = broker.trace_on
         self._send_service.configure(
             message_bytes_max=store.message_bytes_max,

@@ -36,9 +36,9 @@ class StoreConfig:
     verify_crc: bool = option("checkCRCOnRecover", True)
 
     flush_mode: FlushMode = option("flushDiskType", FlushMode.ASYNC_FLUSH, important=True)
-    flush_interval_ms: int = option("flushIntervalCommitLog", 500)
-    queue_flush_interval_ms: int = option("flushIntervalConsumeQueue", 1000)
-    queue_flush_thorough_ms: int = option("flushConsumeQueueThoroughInterval", 60_000)
+    flush_interval_ms: int = option("flushIntervalCommitLog", 500, mutable=True)
+    queue_flush_interval_ms: int = option("flushIntervalConsumeQueue", 1000, mutable=True)
+    queue_flush_thorough_ms: int = option("flushConsumeQueueThoroughInterval", 60_000, mutable=True)
 
     index_enabled: bool = option("messageIndexEnable", True)
     index_slot_count: int = option("maxHashSlotNum", 5_000_000)

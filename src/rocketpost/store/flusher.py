@@ -33,7 +33,8 @@ class Flusher:
     ) -> None:
         self._commit_log = commit_log
         self._segments = segments
-        self._interval_s = interval_ms / 1000
+        self.interval_ms = interval_ms
+        """How long written bytes wait at most; may be changed while the thread runs."""
         self._on_durable = on_durable
         self._on_broken = on_broken
         self._wake = threading.Event()
@@ -74,7 +75,7 @@ class Flusher:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.wait(self._interval_s)
+            self._wake.wait(self.interval_ms / 1000)
             self._wake.clear()
             with self._syncing:
                 self._flush()

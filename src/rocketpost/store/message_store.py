@@ -176,6 +176,9 @@ class MessageStore:
         store._take_lock()
         try:
             store._recover()
+        except OSError as error:
+            store._release()
+            raise StoreError(f"{config.root} cannot be opened: {error}") from error
         except BaseException:
             store._release()
             raise
@@ -380,6 +383,12 @@ class MessageStore:
         self._set_reason("disk", why)
 
     # -- upkeep
+
+    def configure(self, config: StoreConfig) -> None:
+        """Take settings that may change while the store is open: intervals and retention."""
+        self.cleaning.config = config
+        self._upkeep.config = config
+        self._flusher.interval_ms = config.flush_interval_ms
 
     def save_blocking(self) -> None:
         """Make queues, index and checkpoint durable now. Any thread."""

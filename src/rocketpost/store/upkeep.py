@@ -50,7 +50,8 @@ class Upkeep:
         on_trouble: Callable[[str | None], None],
         on_broken: Callable[[str], None],
     ) -> None:
-        self._config = config
+        self.config = config
+        """Its intervals; may be replaced while the thread runs."""
         self._layout = layout
         self._files = files
         self._queues = queues
@@ -117,7 +118,7 @@ class Upkeep:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(self._config.queue_flush_interval_ms / 1000)
+            self._wake.wait(self.config.queue_flush_interval_ms / 1000)
             self._wake.clear()
             if self._stopping:
                 return
@@ -127,7 +128,7 @@ class Upkeep:
     def _is_due(self) -> bool:
         behind = self._dispatcher.mark.position - self.saved_position
         waited_ms = (time.monotonic() - self._saved_at) * 1000
-        thorough = waited_ms >= self._config.queue_flush_thorough_ms
+        thorough = waited_ms >= self.config.queue_flush_thorough_ms
         # Not even the save after recovery worked, and until one does no message is taken.
         failing = self.saved_position < 0
         return behind >= REPLAY_BYTES_MAX or (behind > 0 and (thorough or failing))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import StoreFull, StoreLocked
 from rocketpost.model import sysflag
+from rocketpost.model.ids import Position
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore
@@ -214,3 +216,17 @@ def test_hosts_of_either_family_are_stored(
     assert record.sys_flag == sysflag.BORN_HOST_V6
     assert record.born_host == ("2001:db8::1", 40000)
     assert store.store_time_at(appended.position) == opener.clock.ms
+
+
+def test_intervals_can_change_while_the_store_is_open(opener: Opener) -> None:
+    store = opener(flush_interval_ms=3_600_000)
+    arrived: queue.SimpleQueue[Position] = queue.SimpleQueue()
+    store._flusher._on_durable = arrived.put
+    store.append(draft())
+    end = store.commit()
+    store.configure(opener.config(flush_interval_ms=1))
+    store.request_flush()  # ends the long sleep; the next ones are short
+    assert arrived.get(timeout=10) == end
+    store.append(draft())
+    end = store.commit()
+    assert arrived.get(timeout=10) == end
