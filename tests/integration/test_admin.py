@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +70,11 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
         admin = Admin(cluster)
         admin.ok("updateTopic", "-c", CLUSTER, "-t", TOPIC, "-r", "2", "-w", "2")
         yield admin
+
+
+@pytest.fixture(autouse=True)
+def _bodies_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -130,7 +130,8 @@ async def _with_client(work: Work, options: dict[str, Any], config: ClientConfig
 def explain(error: RocketpostError) -> str:
     """Return one line: what is wrong and what to do about it."""
     notes = getattr(error, "__notes__", [])
-    text = " ".join("; ".join([str(error), *notes]).split()) or type(error).__name__
+    said = error.remark if isinstance(error, Fault) else str(error)
+    text = " ".join("; ".join([said, *notes]).split()) or type(error).__name__
     match error:
         case NoNameServer():
             return f"{text}; check -n (or {ENVIRONMENT}) and that mqnamesrv runs there"

@@ -48,7 +48,7 @@ from rocketpost.errors import (
         (NoMessage("nothing there"), ["nothing there"]),
         (RequestCodeNotSupported("code 999"), ["does not support", "code 999"]),
         (NoPermission("read only"), ["refused with code 16", "read only"]),
-        (UnknownFault(77, "odd"), ["77", "odd"]),
+        (UnknownFault(77, "odd"), ["refused with code 77: odd"]),
         (ConfigError("bad group"), ["bad group"]),
     ],
 )
