@@ -37,7 +37,7 @@ from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
-from rocketpost.store.message_store import MessageStore
+from rocketpost.store.message_store import DroppedQueues, MessageStore
 from rocketpost.store.tables import TableFile
 
 
@@ -213,7 +213,7 @@ class Services:
             offsets=self.offsets,
             stats=self.stats,
             queries=queries,
-            store=self.store,
+            store=_SendsFirst(self.sends, self.store),
             saved=self._saved_and_told,
         ).register(dispatcher)
         GroupHandlers(
@@ -306,6 +306,18 @@ class Services:
             "storeWritable": "true" if self.store.writable else "false",
             "storeNotWritableReason": self.store.why_not_writable or "",
         }
+
+
+class _SendsFirst:
+    """Commits what was sent before queues are dropped, so that senders learn if that fails."""
+
+    def __init__(self, sends: SendHandler, store: MessageStore) -> None:
+        self._sends = sends
+        self._store = store
+
+    def drop_queues(self, topic: str) -> DroppedQueues:
+        self._sends.commit()
+        return self._store.drop_queues(topic)
 
 
 class _Loadable(Protocol):

@@ -100,9 +100,38 @@ class SendHandler:
         """Serve the short form, single or batch: a header field decides, not the code."""
         self._send(connection, command, command.read(SendMessageV2))
 
+    def commit(self) -> None:
+        """Write what was sent in this turn of the loop, and answer it or have it wait.
+
+        Nobody else may commit to the store: if that fails, only the senders' tickets say whose
+        messages are gone.
+        """
+        self._scheduled = False
+        tickets, self._pending = self._pending, []
+        impatient, self._impatient = self._impatient, set()
+        if not tickets:
+            return
+        try:
+            self._store.commit()
+        except StoreError as error:
+            logger.error("messages refused: count=%s reason=%s", len(tickets), error)
+            for ticket in tickets:
+                self._stats.put_failed()
+                self._refuse(ticket, str(error))
+            return
+        if self._sync_flush:
+            for ticket in tickets:
+                if id(ticket[1]) not in impatient:
+                    self.gate.park(ticket[2][-1].end, ticket)
+            self._store.request_flush()
+            if impatient:
+                self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
+        else:
+            self._acknowledge(tickets)
+
     def close(self) -> None:
         """Commit what is pending and refuse what still waits for the disk."""
-        self._commit()
+        self.commit()
         for ticket in self.gate.drain():
             self._refuse(ticket, "the broker is shutting down")
         self.gate.close()
@@ -138,31 +167,7 @@ class SendHandler:
             self._impatient.add(id(command))
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._commit)
-
-    def _commit(self) -> None:
-        self._scheduled = False
-        tickets, self._pending = self._pending, []
-        impatient, self._impatient = self._impatient, set()
-        if not tickets:
-            return
-        try:
-            self._store.commit()
-        except StoreError as error:
-            logger.error("messages refused: count=%s reason=%s", len(tickets), error)
-            for ticket in tickets:
-                self._stats.put_failed()
-                self._refuse(ticket, str(error))
-            return
-        if self._sync_flush:
-            for ticket in tickets:
-                if id(ticket[1]) not in impatient:
-                    self.gate.park(ticket[2][-1].end, ticket)
-            self._store.request_flush()
-            if impatient:
-                self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
-        else:
-            self._acknowledge(tickets)
+            self._loop.call_soon(self.commit)
 
     def _became_durable(self, position: Position) -> None:
         if self._sync_flush:
