@@ -40,11 +40,11 @@ def ack_before_commit() -> None:
 
     def commit(self: Any) -> None:
         self._scheduled = False
-        tickets, self._pending = self._pending, []
+        tickets, self._pending, self._impatient = self._pending, [], set()
         self._acknowledge(tickets)
         self._loop.call_later(LATE_SECONDS, self._store.commit)
 
-    SendHandler._commit = commit  # type: ignore[method-assign]
+    SendHandler.commit = commit  # type: ignore[method-assign]
 
 
 def ack_before_fsync() -> None:
@@ -52,12 +52,12 @@ def ack_before_fsync() -> None:
 
     def commit(self: Any) -> None:
         self._scheduled = False
-        tickets, self._pending = self._pending, []
+        tickets, self._pending, self._impatient = self._pending, [], set()
         self._store.commit()
         self._acknowledge(tickets)
         self._loop.call_later(LATE_SECONDS, self._store.request_flush)
 
-    SendHandler._commit = commit  # type: ignore[method-assign]
+    SendHandler.commit = commit  # type: ignore[method-assign]
 
 
 def visible_before_durable() -> None:

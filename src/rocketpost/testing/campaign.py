@@ -39,13 +39,13 @@ TINY_STORE: Final[Mapping[str, str]] = {
 """Files so small that a store rolls over many of them in a minute."""
 
 OFFSETS_MS: Final = 200
-_GRACE_SECONDS: Final = 1.5
+_GRACE_SECONDS: Final = 3.0
 _STREAMS: Final = 2
 _WHOLE_CHECK_EVERY: Final = 40
 _START_KILL_SHARE: Final = 0.12
 STOP_SHARE: Final = 0.08
 """Share of rounds that end by SIGTERM; in half of them SIGKILL follows."""
-_LONG_SHARE: Final = 0.08
+_LONG_SHARE: Final = 0.05
 _NEW_TOPIC_SHARE: Final = 0.3
 _LOOKUPS: Final = 3
 
