@@ -22,6 +22,8 @@ _PREFIX: Final = struct.Struct(
 )
 _PREFIX_BYTES: Final = _PREFIX.size
 _unpack_prefix = _PREFIX.unpack_from
+_PREFIXES_MAX: Final = 1024
+_prefixes: dict[int, bytes] = {}
 _new = tuple.__new__  # half the price of a NamedTuple's own
 
 
@@ -94,3 +96,13 @@ def encode_frame(encoding: int, header: bytes, body_bytes: int) -> bytes:
     if length + 4 > FRAME_BYTES_MAX or len(header) > 0xFF_FFFF:
         raise LocalProtocolError(f"a frame of {length + 4} bytes is over {FRAME_BYTES_MAX}")
     return _PREFIX.pack(length, encoding << 24 | len(header)) + header
+
+
+def encode_json_frame(header: bytes) -> bytes:
+    """Return a whole frame of a short JSON header and no body, for responses by the thousand."""
+    prefix = _prefixes.get(len(header))
+    if prefix is None:
+        prefix = encode_frame(0, header, 0)[:_PREFIX_BYTES]
+        if len(header) < _PREFIXES_MAX:
+            _prefixes[len(header)] = prefix
+    return prefix + header

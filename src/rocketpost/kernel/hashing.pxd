@@ -19,3 +19,5 @@ cpdef unsigned int index_hash(str text)
 cpdef unsigned int index_hash_after(unsigned int state, str text)
 
 cpdef list index_hashes_after(unsigned int state, object texts)
+
+cpdef list index_hashes(object states, object texts)

@@ -13,6 +13,7 @@ Wrapping is done with a mask, so that both builds agree.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 
 _PLAIN = __file__.endswith((".py", ".pyc"))
 
@@ -81,9 +82,14 @@ def index_hash_after(state: int, text: str) -> int:
 
 
 def index_hashes_after(state: int, texts: Iterable[str]) -> list[int]:
-    """Return :func:`index_hash_after` of each text, by one call: calls cost more than hashing."""
+    """Return :func:`index_hash_after` of each text."""
+    return index_hashes(repeat(state), texts)
+
+
+def index_hashes(states: Iterable[int], texts: Iterable[str]) -> list[int]:
+    """Return :func:`index_hash_after` of each pair, by one call: calls cost more than hashing."""
     hashes: list[int] = []
-    for text in texts:
+    for state, text in zip(states, texts, strict=False):
         if _PLAIN and _SHORT < len(text) <= _BLOCK and text.isascii():
             n = int.from_bytes(text.encode("ascii"), "big")
             n -= (n >> 8 & _LANES_8) * _FOLD_8

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _UNKNOWN_LEVEL_MS: Final = 1000
+_LEVEL_DIGITS_MAX: Final = 9
 _position_of = itemgetter(0)
 
 
@@ -101,31 +102,29 @@ class Dispatcher:
         return self.why_unindexed is None
 
     def _put(self, batch: list[Appended]) -> list[Appended]:
-        put_index = self._index.put if self._index is not None else None
-        if self.why_unindexed is not None:
-            put_index = None
         hidden = 0
-        for entry in batch:
-            position, size, queue_offset, store_ms, topic, _, tags_code, keys, queue = entry
+        for position, size, queue_offset, _, _, _, tags_code, _, queue in batch:
             if queue is None or queue.dropped:
                 hidden += 1
             else:
                 queue.put(queue_offset, position, size, tags_code)
-            if keys:
-                if put_index is None:
-                    self._put_index(entry)
-                else:
-                    try:
-                        put_index(topic, keys, position, store_ms)
-                    except StoreError as error:
-                        self._index_failed(entry, error)
-                        put_index = None
+        if self._index is not None:
+            self._put_index_all(self._index, batch)
         if not hidden:
             return batch
         return [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
 
+    def _put_index_all(self, index: KeyIndex, batch: list[Appended]) -> None:
+        done = 0
+        while done < len(batch):
+            if self.why_unindexed is None:
+                done += index.put_all(batch[done:] if done else batch)
+            if done < len(batch):  # a new file is needed, and may not be had
+                self._put_index(batch[done])
+                done += 1
+
     def _put_index(self, entry: Appended) -> None:
-        if self._index is None:
+        if self._index is None or not entry.keys:
             return
         if self.why_unindexed is not None:
             self._unindexed.append(entry)
@@ -164,7 +163,7 @@ class Dispatcher:
 def deliver_time(properties: bytes, store_ms: int, delays_ms: tuple[int, ...]) -> int | None:
     """Return when a message in the schedule topic is due, from its DELAY; None if it has none."""
     text = decode_properties(properties).get("DELAY", "")
-    if not text.isdecimal() or int(text) <= 0:
+    if not text.isdecimal() or len(text) > _LEVEL_DIGITS_MAX or int(text) <= 0:
         return None
     if not delays_ms:
         return store_ms + _UNKNOWN_LEVEL_MS

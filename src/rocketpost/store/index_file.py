@@ -15,7 +15,7 @@ from __future__ import annotations
 import mmap
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Final, Protocol, runtime_checkable
 
@@ -91,9 +91,10 @@ class IndexFile:
         """Whether there is no entry yet."""
         return self.next_entry <= 1
 
-    def has_room(self, count: int) -> bool:
-        """Tell whether ``count`` more entries fit."""
-        return self.next_entry + count <= self._entry_count_max
+    @property
+    def room(self) -> int:
+        """How many more entries fit."""
+        return self._entry_count_max - self.next_entry
 
     @property
     def fill_ratio(self) -> float:
@@ -107,27 +108,33 @@ class IndexFile:
         self.next_entry = 1
         self._store_header()
 
-    def put(self, hashes: Sequence[int], position: int, store_ms: int) -> None:
-        """Add one entry per hash; the caller has made sure of room."""
-        if self.next_entry == 1:
-            self.begin_ms = self.end_ms = store_ms
-            self.begin_position = position
+    def put(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Add entries of hash, position and store time; the caller has made sure of room."""
         data, number = self._map, self.next_entry
-        seconds = min(max(store_ms - self.begin_ms, 0) // 1000, _SECONDS_MAX)
-        for key_hash in hashes:
-            slot_at = HEADER_BYTES + key_hash % self._slot_count * SLOT_BYTES
+        slot_count, entries_at = self._slot_count, self._entries_at
+        end_ms, seconds_of, seconds = self.end_ms, -1, 0
+        position = self.end_position
+        for key_hash, position, store_ms in entries:
+            if store_ms != seconds_of:
+                if number == 1:
+                    self.begin_ms = end_ms = store_ms
+                    self.begin_position = position
+                seconds = min(max(store_ms - self.begin_ms, 0) // 1000, _SECONDS_MAX)
+                seconds_of = store_ms
+                end_ms = max(end_ms, store_ms)
+            slot_at = HEADER_BYTES + key_hash % slot_count * SLOT_BYTES
             (newest,) = _read_slot(data, slot_at)
             if not 0 < newest < number:
                 self._used_slots += newest == 0
                 newest = 0
-            entry_at = self._entries_at + number * ENTRY_BYTES
-            _write_entry(data, entry_at, key_hash, position, seconds, newest)
+            _write_entry(
+                data, entries_at + number * ENTRY_BYTES, key_hash, position, seconds, newest
+            )
             _write_slot(data, slot_at, number)
             number += 1
-        self.next_entry = number
         self.end_position = position
-        if store_ms > self.end_ms:
-            self.end_ms = store_ms
+        self.end_ms = end_ms
+        self.next_entry = number
         self._store_header()
 
     def _store_header(self) -> None:

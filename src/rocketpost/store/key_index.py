@@ -23,16 +23,22 @@ import logging
 import posixpath
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
-from rocketpost.kernel.hashing import extend_state, index_hash_after, index_hashes_after
+from rocketpost.kernel.hashing import (
+    extend_state,
+    index_hash_after,
+    index_hashes,
+    index_hashes_after,
+)
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.index_file import IndexFile, file_bytes
 
@@ -111,10 +117,43 @@ class KeyIndex:
         if not hashes:
             return
         last = self._files[-1] if self._files else None
-        if last is None or not last.has_room(len(hashes)):
+        if last is None or last.room < len(hashes):
             last = self._roll(store_ms, len(hashes))
-        last.put(hashes, position, store_ms)
+        last.put([(key_hash, position, store_ms) for key_hash in hashes])
         self._end = position
+
+    def put_all(self, messages: Sequence[Appended]) -> int:
+        """Index messages as long as the last file has room.
+
+        Returns:
+            How many of ``messages`` were dealt with; :meth:`put` the next to make a new file.
+        """
+        if not self._files:
+            return 0
+        last = self._files[-1]
+        room, end = last.room, self._end
+        states: list[int] = []
+        words: list[str] = []
+        places: list[tuple[int, int]] = []
+        done = 0
+        for position, _, _, store_ms, topic, _, _, keys, _ in messages:
+            if keys and position > end:
+                room -= len(keys)
+                if room < 0:
+                    break
+                state = self._topic_states.get(topic)
+                if state is None:
+                    state = self._remember(topic)
+                for key in keys:
+                    states.append(state)
+                    words.append(key)
+                    places.append((position, store_ms))
+            done += 1
+        if places:
+            hashes = index_hashes(states, words)
+            last.put([(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)])
+            self._end = Position(places[-1][0])
+        return done
 
     def find(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
@@ -155,7 +194,7 @@ class KeyIndex:
             except OSError as error:
                 kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreBroken
                 raise kind(f"cannot make the key index file {path}: {error}") from error
-            if not file.has_room(count):
+            if file.room < count:
                 file.close()
                 self._fs.unlink(path)
                 raise StoreError(f"maxIndexNum={self._entry_count_max} is below {count} keys")

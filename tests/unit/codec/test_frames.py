@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.codec.frames import FRAME_BYTES_MAX, Frame, FrameDecoder, encode_frame
+from rocketpost.codec.frames import (
+    FRAME_BYTES_MAX,
+    Frame,
+    FrameDecoder,
+    encode_frame,
+    encode_json_frame,
+)
 from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 
 frames = st.builds(Frame, st.integers(0, 1), st.binary(max_size=40), st.binary(max_size=80))
@@ -65,3 +71,8 @@ def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
     decoder = FrameDecoder()
     got = [f for at in range(0, len(stream), 999) for f in decoder.feed(stream[at : at + 999])]
     assert got == [Frame(1, b"h", body)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 5000])
+def test_frames_of_a_header_alone(size: int) -> None:
+    assert encode_json_frame(b"h" * size) == encode_frame(0, b"h" * size, 0)

@@ -18,7 +18,7 @@ from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, ONEWAY, Command
 from rocketpost.codec.faults import ServiceNotAvailable
-from rocketpost.codec.frames import encode_frame
+from rocketpost.codec.frames import encode_json_frame
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.errors import StoreError
 from rocketpost.model import properties as names
@@ -147,10 +147,10 @@ class SendHandler:
 
     def _send(self, connection: Connection, command: Command, header: SendHeader) -> None:
         store = self._store
-        if not store.writable:
-            raise ServiceNotAvailable(store.why_not_writable or "the store takes no messages now")
         host = connection.peer_host
         try:
+            if not store.writable:
+                store.check_writable()
             if header.batch:
                 drafts = self._service.draft_batch(header, command.body, born_host=host)
                 stored = store.append_batch(drafts)
@@ -196,7 +196,7 @@ class SendHandler:
                 if answering is not None:
                     answering.answer_all(frames)
                 frames, answering = [], connection
-            frames.append(encode_frame(JSON, header, 0))
+            frames.append(encode_json_frame(header))
         if answering is not None:
             answering.answer_all(frames)
 
