@@ -103,15 +103,17 @@ async def linked(campaign: Campaign) -> AsyncIterator[BrokerLink]:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_no_space(disk: Path, flush: str) -> None:
-    # Rejection by level is tested below; here the disk itself says no.
-    settings = {"cleanResourceInterval": "3600000"}
+@pytest.mark.parametrize("index_entries", [4000, 64])
+async def test_no_space(disk: Path, flush: str, index_entries: int) -> None:
+    # Rejection by level is tested below; here the disk itself says no. With few entries in an
+    # index file it is mostly the index that finds no room.
+    settings = {"cleanResourceInterval": "3600000", "maxIndexNum": str(index_entries)}
     with campaign_on(disk, flush, **settings) as campaign:
         campaign.broker.start()
         filler = disk / "filler"
         filler.write_bytes(bytes(DISK_BYTES // 4))
         async with linked(campaign) as link:
-            sender = Sender(link, campaign.ledger)
+            sender = Sender(link, campaign.ledger, body_bytes=10_000 if index_entries > 64 else 200)
             for _ in range(3):
                 reason = await sender.until_refused()
                 assert "No space left on device" in reason

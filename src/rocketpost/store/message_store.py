@@ -378,6 +378,16 @@ class MessageStore:
         """Whether a write or sync failed, so that only a restart helps."""
         return "broken" in self._reasons
 
+    def check_writable(self) -> None:
+        """Return if appends are taken, perhaps since what found no room before now finds it.
+
+        Raises:
+            StoreFull: There is no room.
+            StoreBroken: Only a restart helps.
+        """
+        if self._reasons:
+            self._refuse()
+
     def set_disk_full(self, why: str | None) -> None:
         """Refuse appends because the disk is nearly full, or take them again. Any thread."""
         self._set_reason("disk", why)
