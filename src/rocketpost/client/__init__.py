@@ -6,7 +6,16 @@ Everything here may be imported by users; what is not listed in ``__all__`` may 
 
 from __future__ import annotations
 
-from rocketpost.client.allocation import AllocationStrategy, Average, AverageByCircle
+from rocketpost.client.allocation import (
+    AllocationStrategy,
+    Average,
+    AverageByCircle,
+    ByConfiguration,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+    RoomResolver,
+)
 from rocketpost.client.config import (
     ClientConfig,
     Compression,
@@ -42,13 +51,17 @@ __all__ = [
     "AverageByCircle",
     "BatchHandler",
     "Boundary",
+    "ByConfiguration",
     "ClientConfig",
     "ClientError",
     "Compression",
     "ConfigError",
     "ConnectionLost",
+    "ConsistentHash",
     "Fault",
     "Handler",
+    "MachineRoom",
+    "MachineRoomNearby",
     "Message",
     "MessageQueue",
     "MessageRefused",
@@ -66,6 +79,7 @@ __all__ = [
     "RequestTimeout",
     "Retry",
     "RocketpostError",
+    "RoomResolver",
     "RouteNotFound",
     "SendResult",
     "SendStatus",

@@ -40,6 +40,10 @@ final class Consuming {
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
+        if (args.has("broadcasting")) {
+            // The enum lives in another package in each release, so it is not named here.
+            consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));
+        }
         if (args.has("sql")) {
             consumer.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
         } else {

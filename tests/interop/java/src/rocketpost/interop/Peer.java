@@ -68,6 +68,9 @@ public final class Peer {
             case "offsets":
                 Consuming.offsets(args);
                 break;
+            case "allocate":
+                Allocating.allocate(args);
+                break;
             case "query":
                 Producing.query(args);
                 break;
