@@ -125,19 +125,26 @@ class BrokerStats:
 
     def stored(self, messages: Iterable[Stored]) -> None:
         """Count messages that were stored."""
-        topics = self._topics
-        every = self._all_put
+        topic, count, size = "", 0, 0
         for message in messages:
-            size = message.size
-            meter = topics.get(message.topic)
-            if meter is None:
-                meter = topics[message.topic] = Meter(self._clock.now_ms())
-            meter.count += 1
-            meter.size += size
-            meter.calls += 1
-            every.count += 1
-            every.size += size
-            every.calls += 1
+            if message.topic != topic:
+                self._stored(topic, count, size)
+                topic, count, size = message.topic, 0, 0
+            count += 1
+            size += message.size
+        self._stored(topic, count, size)
+
+    def _stored(self, topic: str, count: int, size: int) -> None:
+        """Count a run of messages of one topic."""
+        if not count:
+            return
+        meter = self._topics.get(topic)
+        if meter is None:
+            meter = self._topics[topic] = Meter(self._clock.now_ms())
+        for each in (meter, self._all_put):
+            each.count += count
+            each.size += size
+            each.calls += count
 
     def put_failed(self) -> None:
         """Count a send that the store refused."""

@@ -6,7 +6,7 @@ flag bit 1  this request wants no response at all
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -121,28 +121,45 @@ def decode_command(frame: Frame) -> Command:
     Raises:
         RemoteProtocolError: The header is unreadable; drop the connection.
     """
-    encoding, header, body = frame
-    if encoding == JSON:
-        command = decode_json_header(header, _decode_json)
-        # Whatever a header may claim, these do not come from it.
-        command.body = body
-        command.encoding = JSON
-        command.text_fields = None
-        return command
-    if encoding == BINARY:
-        plain = decode_binary_header(header)
-        return Command(
-            plain.code,
-            opaque=plain.opaque,
-            flag=plain.flag,
-            version=plain.version,
-            sender_language=plain.language,
-            remark=plain.remark,
-            text_fields=plain.fields,
-            body=body,
-            encoding=BINARY,
-        )
-    raise RemoteProtocolError(f"unknown header encoding {encoding}")
+    return next(decode_commands((frame,)))
+
+
+def decode_commands(frames: Iterable[Frame]) -> Iterator[Command]:
+    """Decode frames one after the other, by one loop: a busy connection brings hundreds at once.
+
+    Raises:
+        RemoteProtocolError: A header is unreadable; drop the connection.
+    """
+    for encoding, header, body in frames:
+        if encoding == JSON:
+            try:
+                command = _decode_json(header)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                command = decode_json_header(header, _decode_json)
+            # Whatever a header may claim, these do not come from it.
+            command.body = body
+            command.encoding = JSON
+            command.text_fields = None
+        elif encoding == BINARY:
+            command = _from_binary(header, body)
+        else:
+            raise RemoteProtocolError(f"unknown header encoding {encoding}")
+        yield command
+
+
+def _from_binary(header: bytes, body: bytes) -> Command:
+    plain = decode_binary_header(header)
+    return Command(
+        plain.code,
+        opaque=plain.opaque,
+        flag=plain.flag,
+        version=plain.version,
+        sender_language=plain.language,
+        remark=plain.remark,
+        text_fields=plain.fields,
+        body=body,
+        encoding=BINARY,
+    )
 
 
 def encode_command(

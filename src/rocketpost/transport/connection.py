@@ -23,7 +23,7 @@ from rocketpost.codec.command import (
     ONEWAY,
     RESPONSE,
     Command,
-    decode_command,
+    decode_commands,
     encode_command,
 )
 from rocketpost.codec.frames import FrameDecoder
@@ -112,16 +112,20 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Cut frames and pass each on; bytes that are no frames end the connection."""
         self.last_active = self._loop.time()
+        on_request = self._on_request
         try:
-            for frame in self._decoder.feed(data):
-                command = decode_command(frame)
-                if command.flag & RESPONSE:
+            frames = self._decoder.feed(data)
+            self._unanswered += len(frames)  # those that want no answer are taken off again
+            for command in decode_commands(frames):
+                flag = command.flag
+                if flag & RESPONSE:
+                    self._unanswered -= 1
                     self._response_received(command)
                     continue
+                if flag & ONEWAY:
+                    self._unanswered -= 1
                 self.encoding = command.encoding
-                if not command.flag & ONEWAY:
-                    self._unanswered += 1
-                self._on_request(self, command)
+                on_request(self, command)
         except RemoteProtocolError as error:
             logger.warning("connection dropped: peer=%s reason=%s", self.peer_text, error)
             self.abort()
