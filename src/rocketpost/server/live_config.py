@@ -45,7 +45,7 @@ def decode_overrides(data: bytes) -> dict[str, Override]:
     """
     try:
         return msgspec.json.decode(data, type=dict[str, Override])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"{OVERRIDES_FILE} cannot be read: {error}") from None
 
 

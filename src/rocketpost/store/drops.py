@@ -65,7 +65,7 @@ class DroppedTopics:
             self._files.close(fd)
         try:
             stored = msgspec.json.decode(data, type=_File)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"{self._path} is damaged: {error}") from error
         self.serial, self._by_topic = stored.serial, stored.topics
 

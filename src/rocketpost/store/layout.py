@@ -17,6 +17,7 @@ import posixpath
 from typing import Final
 
 NAME_DIGITS: Final = 20
+NAME_BYTES_MAX: Final = 255
 
 
 class Layout:
@@ -60,7 +61,7 @@ def parse_dropped_topic(name: str) -> tuple[str, int, int] | None:
     """Return topic, position and serial that a directory under ``dropped`` means, or None."""
     serial, _, rest = name.partition("-")
     position, _, topic = rest.partition("-")
-    if not topic or not serial.isdecimal() or not position.isdecimal():
+    if not topic or not _is_number(serial) or not _is_number(position):
         return None
     return topic, int(position), int(serial)
 
@@ -72,9 +73,20 @@ def file_name(start: int) -> str:
 
 def parse_file_name(name: str) -> int | None:
     """Return the offset that a file name means, or None if it is no such name."""
-    return int(name) if len(name) == NAME_DIGITS and name.isdecimal() else None
+    return int(name) if len(name) == NAME_DIGITS and _is_number(name) else None
 
 
 def parse_queue_id(name: str) -> int | None:
     """Return the queue id that a directory name means, or None if it is no such name."""
-    return int(name) if name.isdecimal() and str(int(name)) == name else None
+    return int(name) if _is_number(name) and str(int(name)) == name else None
+
+
+def is_queue(topic: str, queue_id: int) -> bool:
+    """Whether a queue of this name stays inside the directory of queues; damaged bytes may not."""
+    inside = topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
+    return inside and queue_id >= 0 and len(topic.encode()) <= NAME_BYTES_MAX
+
+
+def _is_number(text: str) -> bool:
+    # Other scripts have digits too; a file called so is not ours.
+    return text.isascii() and text.isdecimal()

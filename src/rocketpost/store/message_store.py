@@ -26,9 +26,9 @@ from rocketpost.store.allocator import Allocator
 from rocketpost.store.checkpoint import load_checkpoint_blocking
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.commit_log import CommitLog
-from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.consume_queue import ConsumeQueue
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch import SCHEDULE_TOPIC, Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem, RealFiles, make_directory, write_all
@@ -87,6 +87,7 @@ class MessageStore:
         self._on_broken = on_broken
         self._on_arrivals = on_arrivals
         self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
+        self._delays_ms = parse_delay_levels(config.delay_levels)
         self._reasons: dict[str, str] = {}
         self._lock_fd = -1
         self._wave_ms = 0
@@ -205,6 +206,10 @@ class MessageStore:
         if queue is None:
             queue = self.queues.make(topic, queue_id)
         queue_offset = queue.next_offset
+        tags_code = draft.tags_code
+        if topic == SCHEDULE_TOPIC:
+            due_ms = deliver_time(draft.properties, store_ms, self._delays_ms)
+            tags_code = tags_code if due_ms is None else due_ms
         position = log.append(draft, queue_offset, store_ms)
         queue.next_offset = queue_offset + 1  # type: ignore[assignment]
         appended: Appended = _new(
@@ -216,7 +221,7 @@ class MessageStore:
                 store_ms,
                 topic,
                 queue_id,
-                draft.tags_code,
+                tags_code,
                 draft.keys,
                 queue,
             ),
@@ -496,11 +501,13 @@ class MessageStore:
                 self._drops.save_blocking()
 
     def _take_lock(self) -> None:
-        make_directory(self._files, self.layout.root)
         try:
+            make_directory(self._files, self.layout.root)
             self._lock_fd = self._files.lock(self.layout.lock)
         except BlockingIOError as error:
             raise StoreLocked(f"{self.layout.root} is in use by another process") from error
+        except OSError as error:
+            raise StoreError(f"{self.layout.root} cannot be locked: {error}") from error
         write_all(self._files, self._lock_fd, b"lock", 0)
 
     def _recover(self) -> None:

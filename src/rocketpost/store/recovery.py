@@ -22,6 +22,7 @@ from rocketpost.store.dispatch import SCHEDULE_TOPIC, deliver_time
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.layout import is_queue
 from rocketpost.store.queue_table import QueueTable
 from rocketpost.store.segment import Segment
 from rocketpost.store.segmented_log import SegmentedLog
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _RECORDS_AT_ONCE: int = 4096
 _NEVER: int = 2**63 - 1
+_OFFSET_MAX: Final = 2**58  # 20 bytes each must stay below the largest file offset
 _NOT_IN_QUEUE: int = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 
 
@@ -186,6 +188,9 @@ class Recovery:
         position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_code, keys = entry
         self._replayed += 1
         self._store_ms = store_ms
+        if not is_queue(topic, queue_id) or not 0 <= queue_offset < _OFFSET_MAX:
+            log.error("record of no possible queue, nobody will read it position=%s", position)
+            return
         if position < self._drops.position(topic):
             if not sys_flag & _NOT_IN_QUEUE:
                 self._drops.raise_next(topic, queue_id, queue_offset + 1)

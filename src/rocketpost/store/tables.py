@@ -104,6 +104,8 @@ class TableFile(Generic[T]):
         stat = self._files.stat(path)
         if stat is None:
             return None
+        if stat.is_directory:
+            raise StoreError(f"{path} is a directory")
         fd = self._files.open(path)
         try:
             return self._files.pread(fd, stat.size, 0) if stat.size else b""

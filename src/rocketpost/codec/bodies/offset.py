@@ -100,7 +100,7 @@ def decode_offset_table(data: bytes | memoryview) -> OffsetTableBody:
     quoted = _quote_bare_keys(rb'\1"\2":', bytes(data))
     try:
         return msgspec.json.decode(quoted, type=OffsetTableBody, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return decode_body(data, OffsetTableBody)
 
 
