@@ -258,7 +258,7 @@ class ReceivedMessage:
     def topic(self) -> str:
         """The topic that it was sent to, also when it comes by way of a retry topic."""
         topic = self.record.topic
-        return self.properties.get(names.RETRY_TOPIC, topic) if topic[0] == "%" else topic
+        return self.properties.get(names.RETRY_TOPIC, topic) if topic[:1] == "%" else topic
 
     @property
     def body(self) -> bytes:

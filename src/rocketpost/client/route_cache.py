@@ -12,7 +12,7 @@ from rocketpost.codec.bodies.route import decode_route
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import fault_for
-from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.errors import RemoteProtocolError, RocketpostError, RouteNotFound
 from rocketpost.model.names import AUTO_CREATE_TOPIC
 from rocketpost.model.route import MASTER_ID, MessageQueue, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
@@ -23,6 +23,8 @@ Ask = Callable[[int, dict[str, str]], Awaitable[Command]]
 """Sends a request to a name server."""
 
 REFRESH_SECONDS_MIN: Final = 1.0
+QUEUES_MAX: Final = 1 << 20
+"""Queues of one topic; a route of more would fill the memory, and nobody has as many."""
 
 
 class PublishRoute:
@@ -61,6 +63,7 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """Return the queues that a producer may write to, in their usual order."""
     if route.order_topic_conf:
         return _ordered_queues(topic, route.order_topic_conf)
+    _check_count(sum(data.write_queue_nums for data in route.queue_datas), topic)
     masters = {broker.broker_name for broker in route.broker_datas if broker.master}
     return [
         MessageQueue(data.broker_name, queue_id, topic)
@@ -72,6 +75,7 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """Return the queues that a consumer may read, in the order that all members share."""
+    _check_count(sum(data.read_queue_nums for data in route.queue_datas), topic)
     queues = [
         MessageQueue(data.broker_name, queue_id, topic)
         for data in route.queue_datas
@@ -81,11 +85,17 @@ def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     return sorted(queues, key=lambda queue: queue.sort_key)
 
 
+def _check_count(count: int, topic: str) -> None:
+    if count > QUEUES_MAX:
+        raise RemoteProtocolError(f"bad route: {topic} has {count} queues; at most {QUEUES_MAX}")
+
+
 def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
     queues: list[MessageQueue] = []
     for part in conf.split(";"):
         broker, _, count = part.partition(":")
-        if broker and count.strip().isdigit():
+        if broker and count.strip().isdecimal() and len(count) <= 6:
+            _check_count(len(queues) + int(count), topic)
             queues += [MessageQueue(broker, queue_id, topic) for queue_id in range(int(count))]
     return queues
 
@@ -239,7 +249,8 @@ class RouteCache:
         if route is None or not route.broker_datas:
             return None
         broker = random.choice(route.broker_datas)
-        return broker.master or random.choice(list(broker.broker_addrs.values()))
+        addresses = list(broker.broker_addrs.values())
+        return broker.master or (random.choice(addresses) if addresses else None)
 
     async def _fetch(self, topic: str, auto_create: bool) -> TopicRoute:
         response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
