@@ -1,0 +1,57 @@
+"""What counts as a find, and the log that is watched for one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Find(AssertionError):  # noqa: N818 - named after what it is
+    """A promise about hostile input does not hold."""
+
+
+class Watch(logging.Handler):
+    """Keeps what the log says: a traceback in it means that something was not foreseen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.tracebacks: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record."""
+        line = record.getMessage()
+        self.lines.append(line)
+        if record.exc_info and record.exc_info[0] is not None:
+            formatter = logging.Formatter()
+            self.tracebacks.append(line + "\n" + formatter.formatException(record.exc_info))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.lines.clear()
+        self.tracebacks.clear()
+
+    def judge(self) -> None:
+        """Raise if a traceback was logged since the last :meth:`clear`.
+
+        Raises:
+            Find: With the traceback.
+        """
+        if self.tracebacks:
+            raise Find("a traceback was logged: " + "\n".join(self.tracebacks))
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Send every log record to a :class:`Watch`, and nowhere else."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    watch = Watch()
+    root.handlers[:] = [watch]
+    root.setLevel(logging.INFO)
+    try:
+        yield watch
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)

@@ -1,0 +1,22 @@
+"""Run one target under Atheris: ``python -m fuzz.one TARGET [libFuzzer options and corpora]``."""
+
+from __future__ import annotations
+
+import sys
+
+import atheris
+
+
+def main() -> None:
+    """Fuzz until a find, or as long as the options say."""
+    name = sys.argv.pop(1)
+    from fuzz import targets
+
+    with atheris.instrument_imports(include=["rocketpost"]):
+        target = targets.load(name)
+    atheris.Setup(sys.argv, target.check, enable_python_coverage=True)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Fuzz everything for a while: ``python fuzz/run.py [--seconds N] [TARGET ...]``.
+
+The saved inputs are replayed first. Every target then runs in a process of its own. What breaks a
+promise is written to ``fuzz/finds/TARGET/``, printed, and makes the exit code 1. To keep a find,
+move the file to ``fuzz/corpus/TARGET/``, where a unit test replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from fuzz.targets import NAMES, load  # noqa: E402 - the path comes first
+
+CORPUS = ROOT / "fuzz" / "corpus"
+FINDS = ROOT / "fuzz" / "finds"
+INPUT_SECONDS_MAX = 30
+INPUT_BYTES_MAX = 4096
+MEMORY_MB_MAX = 2048
+
+
+class Outcome(NamedTuple):
+    """What fuzzing one target came to."""
+
+    executions: str
+    coverage: str
+    features: str
+    find: str | None
+
+
+def replay(name: str) -> str | None:
+    """Run the saved inputs of a target; return what went wrong, if anything did."""
+    target = load(name)
+    try:
+        for path in sorted((CORPUS / name).glob("*")):
+            try:
+                target.check(path.read_bytes())
+            except Exception:
+                return f"{path.name}:\n{traceback.format_exc()}"
+    finally:
+        target.close()
+    return None
+
+
+def fuzz(name: str, seconds: int) -> Outcome:
+    """Run a target for a while."""
+    finds = FINDS / name
+    finds.mkdir(parents=True, exist_ok=True)
+    before = set(finds.iterdir())
+    with tempfile.TemporaryDirectory(prefix="rocketpost-corpus-") as grown:
+        done = subprocess.run(
+            [
+                sys.executable,
+                *("-m", "fuzz.one", name, grown, str(CORPUS / name)),
+                f"-max_total_time={seconds}",
+                f"-timeout={INPUT_SECONDS_MAX}",
+                f"-rss_limit_mb={MEMORY_MB_MAX}",
+                f"-max_len={INPUT_BYTES_MAX}",
+                f"-artifact_prefix={finds}/",
+                "-print_final_stats=1",
+                "-len_control=20",
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    text = done.stdout.decode("utf-8", "replace")
+    new = sorted(path.name for path in set(finds.iterdir()) - before)
+    failed = done.returncode or new
+    return Outcome(
+        executions=_last(r"stat::number_of_executed_units:\s*(\d+)", text),
+        coverage=_last(r"cov: (\d+)", text),
+        features=_last(r"ft: (\d+)", text),
+        find=f"{', '.join(new) or 'no input saved'}\n{_trouble(text)}" if failed else None,
+    )
+
+
+def main() -> int:
+    """Replay, fuzz, report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
+    parser.add_argument("--seconds", type=int, default=35, help="for each target (default 35)")
+    parser.add_argument("--replay", action="store_true", help="only run the saved inputs")
+    given = parser.parse_args()
+    found = False
+    for name in given.targets or NAMES:
+        (CORPUS / name).mkdir(parents=True, exist_ok=True)
+        problem = replay(name)
+        if problem is not None:
+            print(f"{name:9} a saved input fails again: {problem}", flush=True)
+            found = True
+            continue
+        if given.replay:
+            print(f"{name:9} {len(list((CORPUS / name).iterdir()))} saved inputs", flush=True)
+            continue
+        outcome = fuzz(name, given.seconds)
+        print(
+            f"{name:9} executions={outcome.executions} coverage={outcome.coverage} "
+            f"features={outcome.features} {'FIND' if outcome.find else 'ok'}",
+            flush=True,
+        )
+        if outcome.find:
+            print(outcome.find, flush=True)
+            found = True
+    return 1 if found else 0
+
+
+def _last(pattern: str, text: str) -> str:
+    found = re.findall(pattern, text)
+    return found[-1] if found else "?"
+
+
+def _trouble(text: str) -> str:
+    at = max(text.rfind("=== Uncaught Python exception"), text.rfind("ERROR: libFuzzer"), 0)
+    return text[at : at + 6000] if at else text[-3000:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""What is fuzzed. Each module has a class ``Target`` with ``check(data)`` and ``close()``.
+
+``check`` returns if every promise holds for these bytes; anything that it raises is a find.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, Protocol
+
+NAMES: Final = ("wire", "records", "bodies", "settings", "client", "store", "namesrv", "broker")
+
+
+class Target(Protocol):
+    """Something that is fuzzed."""
+
+    def check(self, data: bytes) -> None:
+        """Return if every promise holds for ``data``."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, threads and loops."""
+        ...
+
+
+def load(name: str) -> Target:
+    """Make the target called ``name``."""
+    target: Target = importlib.import_module(f"fuzz.targets.{name}").Target()
+    return target
