@@ -173,10 +173,11 @@ def _contents(old: Path, synced: Path, identity: str, rng: random.Random) -> byt
         return kept
     if choice == 1:
         return written
+    share = rng.choice((0.5, 0.9, 0.97))
     size = rng.choice((len(kept), len(written)))
     mixed = bytearray(kept.ljust(size, b"\0")[:size])
     for at in range(0, size, PAGE_BYTES):
-        if rng.random() < 0.5:
+        if rng.random() < share:
             page = written[at : at + PAGE_BYTES]
             mixed[at : at + len(page)] = page[: size - at]
     return bytes(mixed)
