@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _RECORDS_AT_ONCE: int = 4096
 _NEVER: int = 2**63 - 1
-_OFFSET_MAX: Final = 2**58  # 20 bytes each must stay below the largest file offset
+_OFFSET_MAX: int = 2**58  # 20 bytes each must stay below the largest file offset
 _NOT_IN_QUEUE: int = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -195,6 +196,7 @@ def test_topics_in_a_damaged_log_make_no_files_elsewhere(tmp_path: Path, evil: b
     store.append(draft("TopicB"))
     store.close_blocking()
     (root / "checkpoint").unlink()
+    shutil.rmtree(root / "consumequeue")
     segment = root / "commitlog" / "00000000000000000000"
     segment.write_bytes(segment.read_bytes().replace(b"TopicA", evil))
     store = open_store(root)
