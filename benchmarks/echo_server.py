@@ -24,16 +24,17 @@ class Echo(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data if self._rest else data
-        at, count, size = 0, 0, len(data)
+        frames = []
+        at, size = 0, len(data)
         while size - at >= 4:
             end = at + 4 + int.from_bytes(data[at : at + 4], "big")
             if end > size:
                 break
+            frames.append(data[at + 4 : end])
             at = end
-            count += 1
         self._rest = data[at:]
-        if count:
-            self._transport.write(REPLY * count)  # type: ignore[attr-defined]
+        if frames:
+            self._transport.write(b"".join([REPLY for _ in frames]))  # type: ignore[attr-defined]
 
 
 async def main() -> None:
