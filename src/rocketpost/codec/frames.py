@@ -21,6 +21,7 @@ _PREFIX: Final = struct.Struct(
     "I"  # header_mark
 )
 _PREFIX_BYTES: Final = _PREFIX.size
+_PIECE_BYTES: Final = 1024
 _unpack_prefix = _PREFIX.unpack_from
 _PREFIXES_MAX: Final = 1024
 _prefixes: dict[int, bytes] = {}
@@ -39,8 +40,7 @@ class FrameDecoder:
     """Cuts a byte stream into frames. Not thread-safe: belongs to one connection."""
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._rest = b""
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._held = 0
         self._wanted = 0
         self._frame_bytes_max = frame_bytes_max
@@ -53,8 +53,7 @@ class FrameDecoder:
         """
         if self._held:
             # Parts of one large frame are joined once, when it is whole: linear in its size.
-            self._parts.append(data)
-            self._held += len(data)
+            self._keep(data)
             if self._held < self._wanted:
                 return []
             data = b"".join(self._parts)
@@ -84,6 +83,22 @@ class FrameDecoder:
             self._parts.append(data[start:] if start else data)
             self._held = available - start
         return frames
+
+    @property
+    def held(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return self._held
+
+    def _keep(self, data: bytes) -> None:
+        self._held += len(data)
+        parts = self._parts
+        if len(data) >= _PIECE_BYTES:
+            parts.append(data)
+        elif isinstance(parts[-1], bytearray):
+            # A frame that trickles in must not cost an object for every two bytes.
+            parts[-1] += data
+        else:
+            parts.append(bytearray(data))
 
 
 def encode_frame(encoding: int, header: bytes, body_bytes: int) -> bytes:

@@ -5,16 +5,19 @@ one turn of the event loop into one write. It does not know what commands mean: 
 go to ``on_request``.
 
 Back-pressure: while the socket is not writable, or more than ``pending_max`` requests of the peer
-are unanswered, the connection stops reading. A peer that does not read what it asked for is cut off
-once ``write_bytes_max`` wait for it.
+are unanswered, the connection stops reading. One read may bring thousands of small requests for
+large answers, so once ``WRITE_BYTES_HIGH`` are queued the rest of them waits, still undecoded,
+until the answers are gone. A peer that does not read what it asked for is cut off once
+``write_bytes_max`` wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from rocketpost.codec.command import (
@@ -37,6 +40,21 @@ Buffer = bytes | bytearray | memoryview
 PENDING_MAX: Final = 8192
 WRITE_BYTES_HIGH: Final = 4 * 1024 * 1024
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
+PARTIAL_BYTES_FREE: Final = 64 * 1024
+"""Every connection may hold so much of a frame that is not whole yet; more is counted."""
+
+
+class PartialFrames:
+    """How many bytes of unfinished frames all connections of a listener hold together.
+
+    Each may hold 16 MiB, so without this a thousand silent peers could hold 16 GiB.
+    """
+
+    __slots__ = ("bytes_max", "used")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used = 0
 
 
 class Connection(asyncio.Protocol):
@@ -55,16 +73,21 @@ class Connection(asyncio.Protocol):
         on_made: Callable[[Connection], None] | None = None,
         pending_max: int = PENDING_MAX,
         write_bytes_max: int = WRITE_BYTES_MAX,
+        partial: PartialFrames | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_made = on_made
         self._pending_max = pending_max
         self._write_bytes_max = write_bytes_max
+        self._partial = partial
+        self._partial_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._postponed: Iterator[Command] | None = None
         self._flush_scheduled = False
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
@@ -112,11 +135,40 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Cut frames and pass each on; bytes that are no frames end the connection."""
         self.last_active = self._loop.time()
-        on_request = self._on_request
         try:
             frames = self._decoder.feed(data)
-            self._unanswered += len(frames)  # those that want no answer are taken off again
-            for command in decode_commands(frames):
+        except RemoteProtocolError as error:
+            logger.warning("connection dropped: peer=%s reason=%s", self.peer_text, error)
+            self.abort()
+            return
+        if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
+            self._count_partial()
+        self._unanswered += len(frames)  # those that want no answer are taken off again
+        commands = decode_commands(frames)
+        if self._postponed is None:
+            self._pass_on(commands)
+        else:
+            self._postponed = itertools.chain(self._postponed, commands)
+
+    def _count_partial(self) -> None:
+        partial, held = self._partial, self._decoder.held
+        if partial is None:
+            return
+        counted = held if held > PARTIAL_BYTES_FREE else 0
+        partial.used += counted - self._partial_bytes
+        self._partial_bytes = counted
+        if partial.used > partial.bytes_max and counted:
+            logger.warning(
+                "connection dropped: peer=%s reason=unfinished frames take %s bytes in all",
+                self.peer_text,
+                partial.used,
+            )
+            self.abort()
+
+    def _pass_on(self, commands: Iterator[Command]) -> None:
+        on_request = self._on_request
+        try:
+            for command in commands:
                 flag = command.flag
                 if flag & RESPONSE:
                     self._unanswered -= 1
@@ -126,6 +178,9 @@ class Connection(asyncio.Protocol):
                     self._unanswered -= 1
                 self.encoding = command.encoding
                 on_request(self, command)
+                if self._out_bytes > WRITE_BYTES_HIGH:
+                    self._postponed = commands
+                    break
         except RemoteProtocolError as error:
             logger.warning("connection dropped: peer=%s reason=%s", self.peer_text, error)
             self.abort()
@@ -134,7 +189,7 @@ class Connection(asyncio.Protocol):
             logger.exception("connection dropped: peer=%s", self.peer_text)
             self.abort()
             return
-        if self._unanswered > self._pending_max:
+        if self._unanswered > self._pending_max or self._postponed is not None:
             self._regulate()
 
     def eof_received(self) -> bool:
@@ -149,12 +204,18 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read again."""
         self._writable = True
+        if self._postponed is not None:
+            self._loop.call_soon(self._go_on)
         self._regulate()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail whoever waits for a response."""
         self._transport = None
         self._out.clear()
+        self._postponed = None
+        if self._partial is not None:
+            self._partial.used -= self._partial_bytes
+            self._partial_bytes = 0
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -172,6 +233,7 @@ class Connection(asyncio.Protocol):
         A ``memoryview`` is handed to the socket as it is and must stay unchanged.
         """
         self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -180,6 +242,7 @@ class Connection(asyncio.Protocol):
         """Send the response to a request of the peer."""
         self._unanswered -= 1
         self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -189,7 +252,9 @@ class Connection(asyncio.Protocol):
     def answer_all(self, responses: list[bytes]) -> None:
         """Send whole responses to as many requests of the peer."""
         self._unanswered -= len(responses)
-        self._out.append(b"".join(responses))
+        joined = b"".join(responses)
+        self._out.append(joined)
+        self._out_bytes += len(joined)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -295,6 +360,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; what is queued is dropped."""
         self._out.clear()
+        self._postponed = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -306,6 +372,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
+        self._out_bytes = 0
         transport, out = self._transport, self._out
         if transport is None or not out:
             out.clear()
@@ -323,6 +390,16 @@ class Connection(asyncio.Protocol):
                 transport.get_write_buffer_size(),
             )
             self.abort()
+        elif self._postponed is not None and self._writable:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take up requests that were postponed, unless there is a reason to do so later."""
+        commands = self._postponed
+        if commands is not None and self._writable and not self._out_bytes:
+            self._postponed = None
+            self._pass_on(commands)
+            self._regulate()
 
     def _response_received(self, command: Command) -> None:
         future = self._waiting.pop(command.opaque, None)
@@ -334,7 +411,11 @@ class Connection(asyncio.Protocol):
     def _regulate(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        paused = not self._writable or self._unanswered > self._pending_max
+        paused = (
+            not self._writable
+            or self._unanswered > self._pending_max
+            or self._postponed is not None
+        )
         if paused != self._paused:
             self._paused = paused
             if paused:

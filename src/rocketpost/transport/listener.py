@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 from collections.abc import Callable
 from typing import Final
 
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError
-from rocketpost.transport.connection import Connection
+from rocketpost.transport.connection import Connection, PartialFrames
 
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 120.0
+PARTIAL_BYTES_MIN: Final = 256 * 1024 * 1024
+"""Unfinished frames may take an eighth of the memory, and at least so much."""
 _BACKLOG: Final = 1024
 
 
@@ -24,6 +28,9 @@ class Listener:
         on_request: Called with every request on any connection.
         on_lost: Called when a connection is gone.
         idle_seconds: A connection without traffic for this long is closed.
+        connections_max: More are refused, so that files can always be opened; by default seven
+            eighths of what the process may open.
+        partial_bytes_max: What unfinished frames of all connections may take.
     """
 
     def __init__(
@@ -32,10 +39,14 @@ class Listener:
         on_request: Callable[[Connection, Command], None],
         on_lost: Callable[[Connection], None] | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        connections_max: int | None = None,
+        partial_bytes_max: int | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_seconds = idle_seconds
+        self._connections_max = connections_max or _default_connections_max()
+        self._partial = PartialFrames(partial_bytes_max or _default_partial_bytes_max())
         self._server: asyncio.Server | None = None
         self._scan: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
@@ -107,8 +118,21 @@ class Listener:
 
     def _make(self) -> Connection:
         return Connection(
-            on_request=self._on_request, on_lost=self._lost, on_made=self.connections.add
+            on_request=self._on_request,
+            on_lost=self._lost,
+            on_made=self._made,
+            partial=self._partial,
         )
+
+    def _made(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if len(self.connections) > self._connections_max:
+            logger.warning(
+                "connection refused: peer=%s reason=%s are open already",
+                connection.peer_text,
+                self._connections_max,
+            )
+            connection.abort()
 
     def _lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -126,3 +150,13 @@ class Listener:
                 logger.info("idle connection closed: peer=%s", connection.peer_text)
                 connection.close()
         self._schedule_scan()
+
+
+def _default_connections_max() -> int:
+    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(files_max - files_max // 8, 16) if files_max > 0 else 1_000_000
+
+
+def _default_partial_bytes_max() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(memory // 8, PARTIAL_BYTES_MIN)

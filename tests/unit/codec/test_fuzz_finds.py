@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rocketpost.codec.bodies.client import decode_heartbeat
 from rocketpost.codec.bodies.offset import decode_offset_table
 from rocketpost.codec.command import Command, decode_command
 from rocketpost.codec.faults import InvalidParameter
-from rocketpost.codec.frames import Frame
+from rocketpost.codec.frames import Frame, FrameDecoder
 from rocketpost.codec.headers.message import SendMessage
 from rocketpost.codec.lenient_json import decode_any, standardize
 from rocketpost.codec.record import Record, decode_record, encode_record, pack_host
@@ -224,3 +225,18 @@ def test_tables_nested_deeply_are_damaged() -> None:
         decode_offset_table(nested)
     with pytest.raises(StoreError):
         decode_overrides(nested)
+
+
+@pytest.mark.slow
+def test_a_frame_that_trickles_in_costs_what_it_weighs() -> None:
+    size = 256 * 1024
+    decoder = FrameDecoder()
+    decoder.feed((size).to_bytes(4, "big") + b"\0\0\0\0")
+    tracemalloc.start()
+    for _ in range(size // 2 - 8):
+        decoder.feed(bytes((1, 2)))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert decoder.held == size - 8
+    assert held < 2 * size
+    assert len(decoder.feed(bytes(12))[0].body) == size - 4

@@ -249,3 +249,93 @@ def test_addresses_that_are_none(address: str) -> None:
 def test_addresses() -> None:
     assert split_address(" a.b:9876") == ("a.b", 9876)
     assert split_address("[::1]:9876") == ("::1", 9876)
+
+
+@pytest.mark.slow
+async def test_small_requests_for_large_answers_wait_for_each_other(
+    listener: Listener, echo: Echo
+) -> None:
+    # All arrive in one read; answering them at once would take 200 MB.
+    answer = bytes(1024 * 1024)
+    queued: list[int] = []
+
+    def on_request(connection: Connection, command: Command) -> None:
+        connection.answer(encode_response(command, body_bytes=len(answer)), answer)
+        queued.append(connection._out_bytes)
+
+    listener._on_request = on_request
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(b"".join(encode_command(1, opaque=n) for n in range(200)))
+    size = 0
+    async with asyncio.timeout(20):
+        while size < 200 * len(answer):
+            size += len(await reader.read(1 << 20))
+    assert len(queued) == 200
+    assert max(queued) < 6 * 1024 * 1024
+    writer.close()
+
+
+async def test_postponed_requests_keep_their_order_and_later_ones_follow(
+    listener: Listener, echo: Echo
+) -> None:
+    seen: list[int] = []
+
+    def on_request(connection: Connection, command: Command) -> None:
+        seen.append(command.opaque)
+        body = bytes(3 * 1024 * 1024) if command.opaque < 10 else b""
+        connection.answer(encode_response(command, body_bytes=len(body)), body)
+
+    listener._on_request = on_request
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    for start in (0, 20, 40):
+        frames = [encode_command(1, opaque=start + n) for n in range(20)]
+        writer.write(b"".join(frames))
+        await writer.drain()
+        await asyncio.sleep(0.02)
+    wanted = 60 * len(encode_response(Command(opaque=1))) + 10 * 3 * 1024 * 1024 - 1000
+    size = 0
+    async with asyncio.timeout(20):
+        while size < wanted:
+            size += len(await reader.read(1 << 20))
+    assert seen == list(range(60))
+    writer.close()
+
+
+async def test_unfinished_frames_of_all_peers_together_are_bounded(
+    echo: Echo, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = Listener(on_request=echo.on_request, partial_bytes_max=1024 * 1024)
+    await listener.start("127.0.0.1", 0)
+    half = struct.pack(">iI", 8 * 1024 * 1024, 2) + bytes(400 * 1024)
+    peers = []
+    async with asyncio.timeout(5):
+        for _ in range(4):
+            peers.append(await asyncio.open_connection("127.0.0.1", listener.port))
+            peers[-1][1].write(half)
+            await peers[-1][1].drain()
+        while len(listener.connections) > 2:
+            await asyncio.sleep(0.01)
+    assert listener._partial.used <= 1024 * 1024
+    assert "unfinished frames take" in caplog.text
+    for _, writer in peers:
+        writer.close()
+    async with asyncio.timeout(5):
+        while listener.connections:
+            await asyncio.sleep(0.01)
+    assert listener._partial.used == 0
+    await listener.stop()
+
+
+async def test_connections_beyond_the_bound_are_refused(
+    echo: Echo, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = Listener(on_request=echo.on_request, connections_max=2)
+    await listener.start("127.0.0.1", 0)
+    peers = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
+    async with asyncio.timeout(5):
+        while len(listener.connections) != 2:
+            await asyncio.sleep(0.01)
+    assert "connection refused: peer=127.0.0.1:" in caplog.text
+    for _, writer in peers:
+        writer.close()
+    await listener.stop()
