@@ -10,6 +10,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
+import msgspec
+
+from rocketpost.broker.delay import level_of, postponed
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.faults import (
     GroupNotExist,
@@ -29,7 +32,13 @@ from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.group import GroupConfig
-from rocketpost.model.names import NO_SEND_TOPICS, RETRY_PREFIX, dlq_topic, topic_problem
+from rocketpost.model.names import (
+    DLQ_PREFIX,
+    NO_SEND_TOPICS,
+    RETRY_PREFIX,
+    dlq_topic,
+    topic_problem,
+)
 from rocketpost.model.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6, TRANSACTION_MASK
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.draft import Draft
@@ -113,6 +122,7 @@ class SendService:
         new_unique_id: Makes the id of a message whose client set none.
         random_below: Picks a queue for a message whose client left that open.
         holds_locks: Whether a group consumes in order just now.
+        delay_level_max: The highest level; what asks for more gets this one.
     """
 
     def __init__(
@@ -127,6 +137,7 @@ class SendService:
         new_unique_id: Callable[[], str],
         random_below: Callable[[int], int],
         holds_locks: Callable[[str], bool],
+        delay_level_max: int = 18,
     ) -> None:
         self._topics = topics
         self._find = topics.find
@@ -140,6 +151,7 @@ class SendService:
         self._new_unique_id = new_unique_id
         self._random_below = random_below
         self._holds_locks = holds_locks
+        self._delay_level_max = delay_level_max
         self.configure(message_bytes_max=4 * 1024 * 1024, trace_on=True, accept_from_ms=0)
 
     def configure(self, *, message_bytes_max: int, trace_on: bool, accept_from_ms: int) -> None:
@@ -172,10 +184,10 @@ class SendService:
         if topic.startswith(RETRY_PREFIX):
             config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
             topic = config.topic_name
-        encoded, tags_code, keys = self._properties(header.properties)
+        encoded, tags_code, keys, level = self._properties(header.properties)
         if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
             self._check_size(len(body), len(encoded))
-        return Draft(
+        draft = Draft(
             topic,
             queue_id,
             header.flag,
@@ -190,6 +202,7 @@ class SendService:
             tags_code,
             keys,
         )
+        return self._special(draft, level) if level is not None else draft
 
     def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
         """Return the messages of a batch, to be stored together.
@@ -284,8 +297,28 @@ class SendService:
             )
         return queue_id
 
-    def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...]]:
+    def _special(self, draft: Draft, level: int) -> Draft:
+        """Return what is stored of a message that is not plain: delayed, timed, transactional."""
+        properties = decode_properties(draft.properties)
+        is_retry = level > 0 and draft.reconsume_times > 0
+        if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true" and not is_retry:
+            raise NoPermission("transactional messages are not supported by this broker")
+        if draft.topic.startswith(DLQ_PREFIX):
+            properties[names.DELAY_LEVEL] = "-1"
+            return msgspec.structs.replace(draft, properties=_encoded(properties))
+        if level > 0:
+            try:
+                return postponed(draft, level, level_max=self._delay_level_max)
+            except LocalProtocolError as error:
+                raise MessageIllegal(str(error)) from None
+        if any(name in properties for name in _TIMER):
+            raise MessageIllegal("timed messages are not supported by this broker")
+        return draft
+
+    def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], int | None]:
         """Return what to store of the properties, the tags code, and the words to index.
+
+        Last comes the delay level, or None if nothing about the message is special.
 
         Most messages of a producer differ in their unique key only, so what the rest means is
         remembered as long as it is plain: nothing special in it and no keys.
@@ -297,7 +330,7 @@ class SendService:
             if end > value:
                 tags_code = self._plain_rests.get(text[:start] + text[end:])
                 if tags_code is not None:
-                    return text.encode() + self._added_bytes, tags_code, (text[value:end],)
+                    return text.encode() + self._added_bytes, tags_code, (text[value:end],), None
                 self._learn(text[:start] + text[end:])
         return self._parsed(text)
 
@@ -311,16 +344,20 @@ class SendService:
                 self._plain_rests.clear()
             self._plain_rests[rest] = _tags_code(properties.get(names.TAGS, ""))
 
-    def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...]]:
+    def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...], int | None]:
         properties = decode_properties(text.encode("utf-8", "replace"))
-        _refuse_unsupported(properties)
+        level = None
+        if not _NOT_IN_BATCH.isdisjoint(properties):
+            level = level_of(properties.get(names.DELAY_LEVEL))
+            if level is None:
+                raise MessageIllegal("the delay level is no number")
         properties.pop(names.POP_CK, None)
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
         properties.update(self._added)
         tags_code = _tags_code(properties.get(names.TAGS, ""))
         keys = _keys(properties[names.UNIQUE_KEY], properties.get(names.KEYS, ""))
-        return _encoded(properties), tags_code, keys
+        return _encoded(properties), tags_code, keys, level
 
     def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
         if not body_bytes:
@@ -367,14 +404,3 @@ def _encoded(properties: dict[str, str]) -> bytes:
         return encode_properties(properties)
     except LocalProtocolError as error:
         raise MessageIllegal(str(error)) from None
-
-
-def _refuse_unsupported(properties: dict[str, str]) -> None:
-    # Storing these as plain messages would deliver them too early: a refusal is the honest answer.
-    if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
-        raise NoPermission("transactional messages are not supported by this broker")
-    level = properties.get(names.DELAY_LEVEL, "0")
-    if level.lstrip("-").isdigit() and int(level) > 0:
-        raise MessageIllegal("delayed messages are not supported by this broker")
-    if any(name in properties for name in _TIMER):
-        raise MessageIllegal("timed messages are not supported by this broker")

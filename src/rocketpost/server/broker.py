@@ -140,6 +140,7 @@ class BrokerServer:
         await self._vip.stop()
         await self._dispatcher.stop()
         try:
+            await services.delay_persistence.close()
             await services.persistence.close()
         finally:
             await asyncio.to_thread(services.store.close_blocking)
@@ -233,6 +234,8 @@ class BrokerServer:
     async def _run(self, services: Services) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(services.persistence.run(), name="persistence")
+            group.create_task(services.delay_persistence.run(), name="delay persistence")
+            group.create_task(services.deliveries.run(), name="deliveries")
             group.create_task(self._tick(services), name="ticker")
             group.create_task(self._clean_regularly(services.store), name="cleaner")
 
@@ -276,6 +279,7 @@ class BrokerServer:
         if self._services is not None:
             self._services.stats.stored(messages)
             self._services.pulls.arrived(messages)
+            self._services.deliveries.arrived(messages)
 
     def _lost(self, connection: Connection) -> None:
         if self._services is not None:

@@ -54,6 +54,7 @@ class BrokerConfig:
     lite_pull: bool = option("litePullMessageEnable", True, mutable=True)
     notify_members: bool = option("notifyConsumerIdsChangedEnable", True, mutable=True)
     flush_offsets_ms: int = option("flushConsumerOffsetInterval", 5000)
+    flush_delays_ms: int = option("flushDelayOffsetInterval", 10_000)
     register_period_ms: int = option("registerNameServerPeriod", 30_000)
     register_timeout_ms: int = option("registerBrokerTimeoutMills", 24_000)
     member_expiry_ms: int = option("channelExpiredTimeout", 120_000)
@@ -88,6 +89,7 @@ class BrokerConfig:
         for key, value in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums),
             ("flushConsumerOffsetInterval", self.flush_offsets_ms),
+            ("flushDelayOffsetInterval", self.flush_delays_ms),
             ("shortPollingTimeMills", self.short_polling_ms),
             ("registerBrokerTimeoutMills", self.register_timeout_ms),
             ("channelExpiredTimeout", self.member_expiry_ms),
@@ -239,7 +241,6 @@ IGNORED: Final[dict[str, str]] = {
             "timerMaxDelaySec",
             "timerFlushIntervalMs",
             "mappedFileSizeTimerLog",
-            "flushDelayOffsetInterval",
             "enableScheduleMessageStats",
             "enableScheduleAsyncDeliver",
             "transactionTimeOut",

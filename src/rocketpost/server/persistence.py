@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 class Table(Protocol):
     """A table that can be saved."""
 
-    revision: int
+    @property
+    def revision(self) -> int:
+        """A number that grows with every change."""
+        ...  # pragma: no cover
 
     def to_json(self) -> bytes:
         """Return the text to save."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
+from rocketpost.broker.delay import DelayProgress, DelayService
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
@@ -20,9 +21,10 @@ from rocketpost.broker.topic import TopicRules, TopicTable
 from rocketpost.client.message_id import unique_id
 from rocketpost.codec.record import pack_host
 from rocketpost.model.clock import Clock
-from rocketpost.model.names import is_retry_or_dlq
+from rocketpost.model.names import SCHEDULE_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.config import BrokerConfig
+from rocketpost.server.delivery import Delivery
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.client import ClientHandlers
@@ -34,7 +36,7 @@ from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
 from rocketpost.server.persistence import File, Persistence, Saved
-from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import DroppedQueues, MessageStore
@@ -64,6 +66,8 @@ class Tables(NamedTuple):
     groups_file: TableFile[GroupTable]
     offsets: OffsetTable
     offsets_file: TableFile[OffsetTable]
+    delays: DelayProgress
+    delays_file: TableFile[DelayProgress]
 
 
 def load_tables_blocking(
@@ -90,6 +94,7 @@ def load_tables_blocking(
         lambda: GroupTable(clock=clock, auto_create=config.auto_create_group),
     )
     offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
+    delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))
     return Tables(
         topics_file.load_blocking(),
         topics_file,
@@ -97,6 +102,8 @@ def load_tables_blocking(
         groups_file,
         offsets_file.load_blocking(),
         offsets_file,
+        delays_file.load_blocking(),
+        delays_file,
     )
 
 
@@ -142,6 +149,12 @@ class Services:
             ],
             interval_s=self._broker.flush_offsets_ms / 1000,
         )
+        self._delays = tables.delays
+        self._delays.durable = lambda: store.durable_position
+        self.delay_persistence = Persistence(
+            [Saved(self._delays, tables.delays_file, at_once=False)],
+            interval_s=self._broker.flush_delays_ms / 1000,
+        )
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self.persistence.changed
         self.topics.add_builtin()
@@ -152,6 +165,7 @@ class Services:
         self._membership = Membership(clock=clock, expiry_ms=self._broker.member_expiry_ms)
         self._locks = QueueLocks(clock=clock)
         store_host = pack_host(identity.ip, identity.port)
+        delays_ms = parse_delay_levels(store_config.delay_levels)
         self._send_service = SendService(
             topics=self.topics,
             groups=self.groups,
@@ -162,6 +176,7 @@ class Services:
             new_unique_id=unique_id,
             random_below=random.randrange,
             holds_locks=self._locks.holds_locks,
+            delay_level_max=len(delays_ms),
         )
         self._pull_service = PullService(records=store, limits=_pull_limits(self._broker))
         self.sends = SendHandler(
@@ -172,6 +187,22 @@ class Services:
             region=self._broker.region,
             sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
+        )
+        self.deliveries = Delivery(
+            service=DelayService(
+                store=store,
+                topics=self.topics,
+                groups=self.groups,
+                clock=clock,
+                progress=self._delays,
+                delays_ms=delays_ms,
+                store_host=store_host,
+            ),
+            progress=self._delays,
+            put=self.sends.put,
+            level_count=max(
+                [len(delays_ms)] + [queue.queue_id + 1 for queue in store.queues_of(SCHEDULE_TOPIC)]
+            ),
         )
         self.pulls = PullHandler(
             service=self._pull_service,
@@ -305,6 +336,7 @@ class Services:
             "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",
             "storeNotWritableReason": self.store.why_not_writable or "",
+            **self.deliveries.states(),
         }
 
 

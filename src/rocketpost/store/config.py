@@ -116,4 +116,6 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         if unit not in _UNITS_MS or not number.isdecimal():
             raise ConfigError(f"messageDelayLevel={text!r} must be delays like 1s 5m 2h 1d")
         delays.append(int(number) * _UNITS_MS[unit])
+    if not delays:
+        raise ConfigError("messageDelayLevel needs one delay at least")
     return tuple(delays)

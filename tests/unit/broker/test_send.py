@@ -206,7 +206,7 @@ def test_sizes(service: SendService, body: bytes, properties: str, named: str) -
 
 @pytest.mark.parametrize(
     ("properties", "fault"),
-    [("TRAN_MSG\x01true\x02", NoPermission), ("DELAY\x013\x02", MessageIllegal)],
+    [("TRAN_MSG\x01true\x02", NoPermission), ("TIMER_DELAY_MS\x013\x02", MessageIllegal)],
 )
 def test_kinds_that_would_be_delivered_wrongly_are_refused(
     service: SendService, properties: str, fault: type[Fault]
@@ -214,6 +214,55 @@ def test_kinds_that_would_be_delivered_wrongly_are_refused(
     with pytest.raises(fault, match="not supported"):
         draft(service, properties=properties)
     assert draft(service, properties="TRAN_MSG\x01false\x02DELAY\x010\x02").topic == "T"
+
+
+@pytest.mark.parametrize(("asked", "level"), [("3", 3), ("18", 18), ("40", 18)])
+def test_a_delayed_message_waits_in_the_queue_of_its_level(
+    service: SendService, asked: str, level: int
+) -> None:
+    stored = draft(
+        service, properties=f"UNIQ_KEY\x01U\x02DELAY\x01{asked}\x02TIMER_DELAY_MS\x015\x02"
+    )
+    assert (stored.topic, stored.queue_id, stored.keys) == (
+        "SCHEDULE_TOPIC_XXXX",
+        level - 1,
+        ("U",),
+    )
+    assert decode_properties(stored.properties) == {
+        "UNIQ_KEY": "U",
+        "DELAY": str(level),
+        "REAL_TOPIC": "T",
+        "REAL_QID": "1",
+        **ADDED,
+    }
+
+
+@pytest.mark.parametrize("level", ["soon", "9999999999", "-"])
+def test_a_level_that_is_no_number_is_refused(service: SendService, level: str) -> None:
+    with pytest.raises(MessageIllegal, match="level"):
+        draft(service, properties=f"DELAY\x01{level}\x02")
+
+
+def test_a_delayed_message_needs_room_for_its_destination(service: SendService) -> None:
+    room = PROPERTIES_BYTES_MAX - len("DELAY\x013\x02UNIQ_KEY\x01U\x02a\x01\x02") - 60
+    text = "DELAY\x013\x02UNIQ_KEY\x01U\x02a\x01" + "b" * room + "\x02"
+    with pytest.raises(MessageIllegal, match="properties"):
+        draft(service, properties=text)
+
+
+def test_a_retry_of_a_transactional_message_is_no_transaction(service: SendService) -> None:
+    text = "UNIQ_KEY\x01U\x02TRAN_MSG\x01true\x02DELAY\x013\x02"
+    stored = draft(service, topic="%RETRY%g", queue_id=0, reconsume_times=1, properties=text)
+    assert stored.topic == "SCHEDULE_TOPIC_XXXX"
+    with pytest.raises(NoPermission):
+        draft(service, properties=text)
+
+
+def test_a_dead_letter_is_not_delayed(service: SendService) -> None:
+    text = "UNIQ_KEY\x01U\x02DELAY\x013\x02"
+    stored = draft(service, topic="%RETRY%g", queue_id=0, reconsume_times=4, properties=text)
+    assert (stored.topic, stored.queue_id) == ("%DLQ%g", 0)
+    assert decode_properties(stored.properties)["DELAY"] == "-1"
 
 
 def test_ipv6_hosts_are_flagged(service: SendService) -> None:

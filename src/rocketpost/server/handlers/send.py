@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
+from rocketpost.broker.delay import real_queue_id
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
@@ -20,12 +23,13 @@ from rocketpost.codec.command import JSON, ONEWAY, Command
 from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.frames import encode_json_frame
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
-from rocketpost.errors import StoreError
+from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
+from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
-from rocketpost.store.draft import Appended
+from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
@@ -36,6 +40,8 @@ _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
 
 Ticket = tuple[Connection, Command, list[Appended]]
 """A send that is in the log and not answered yet."""
+Stored = asyncio.Future[list[Appended]]
+"""Done when messages of the broker's own are stored as safely as an acknowledged send."""
 
 
 class SendHandler:
@@ -64,6 +70,8 @@ class SendHandler:
         self._loop = asyncio.get_running_loop()
         self._pending: list[Ticket] = []
         self._impatient: set[int] = set()
+        self._own: list[tuple[Stored, list[Appended]]] = []
+        self._own_unsafe: deque[tuple[Stored, list[Appended]]] = deque()
         self._scheduled = False
         self._region = region
         self.trace_on = True
@@ -100,6 +108,27 @@ class SendHandler:
         """Serve the short form, single or batch: a header field decides, not the code."""
         self._send(connection, command, command.read(SendMessageV2))
 
+    def put(self, drafts: Sequence[Draft]) -> Stored:
+        """Store messages of the broker's own, together with the sends of this turn.
+
+        The result tells which were stored: all, or the first of them if the store is full then. It
+        fails with a ``StoreError`` if they are not stored, or may not be.
+
+        Raises:
+            StoreError: Not even the first can be stored now.
+        """
+        assert drafts
+        stored = [self._store.append(drafts[0])]
+        try:
+            for draft in drafts[1:]:
+                stored.append(self._store.append(draft))
+        except StoreError as error:
+            logger.warning("stored in part: count=%s reason=%s", len(stored), error)
+        future: Stored = self._loop.create_future()
+        self._own.append((future, stored))
+        self._schedule()
+        return future
+
     def commit(self) -> None:
         """Write what was sent in this turn of the loop, and answer it or have it wait.
 
@@ -109,16 +138,21 @@ class SendHandler:
         self._scheduled = False
         tickets, self._pending = self._pending, []
         impatient, self._impatient = self._impatient, set()
-        if not tickets:
+        own, self._own = self._own, []
+        if not tickets and not own:
             return
         try:
             self._store.commit()
         except StoreError as error:
-            logger.error("messages refused: count=%s reason=%s", len(tickets), error)
+            logger.error("messages refused: count=%s reason=%s", len(tickets) + len(own), error)
+            for future, _ in own:
+                if not future.done():
+                    future.set_exception(error)
             for ticket in tickets:
                 self._stats.put_failed()
                 self._refuse(ticket, str(error))
             return
+        self._own_unsafe.extend(own)
         if self._sync_flush:
             for ticket in tickets:
                 if id(ticket[1]) not in impatient:
@@ -128,12 +162,14 @@ class SendHandler:
                 self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
         else:
             self._acknowledge(tickets)
+            self._settle_own(self._store.confirmed_position)
 
     def close(self) -> None:
         """Commit what is pending and refuse what still waits for the disk."""
         self.commit()
         for ticket in self.gate.drain():
             self._refuse(ticket, "the broker is shutting down")
+        self._fail_own("the broker is shutting down")
         self.gate.close()
 
     def fail_from_thread(self, reason: str) -> None:
@@ -144,6 +180,7 @@ class SendHandler:
         """Refuse everything that waits for the disk: it may not be there after a crash."""
         for ticket in self.gate.drain():
             self._refuse(ticket, reason)
+        self._fail_own(reason)
 
     def _send(self, connection: Connection, command: Command, header: SendHeader) -> None:
         store = self._store
@@ -158,7 +195,10 @@ class SendHandler:
                 draft = self._service.draft(
                     header, command.body, born_host=host, client_version=command.version
                 )
-                stored = [store.append(draft)]
+                appended = store.append(draft)
+                if draft.topic == SCHEDULE_TOPIC:  # the sender knows nothing of that queue
+                    appended = appended._replace(queue_id=real_queue_id(draft))
+                stored = [appended]
         except StoreError as error:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
@@ -166,12 +206,30 @@ class SendHandler:
         if self._sync_flush and _NO_WAIT in header.properties:
             self._impatient.add(id(command))
         if not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.commit)
 
     def _became_durable(self, position: Position) -> None:
         if self._sync_flush:
             self._store.confirm(position)
+            self._settle_own(position)
+
+    def _settle_own(self, position: Position) -> None:
+        waiting = self._own_unsafe
+        while waiting and waiting[0][1][-1].end <= position:
+            future, stored = waiting.popleft()
+            if not future.done():
+                future.set_result(stored)
+
+    def _fail_own(self, reason: str) -> None:
+        while self._own_unsafe:
+            future, _ = self._own_unsafe.popleft()
+            if not future.done():
+                future.set_exception(StoreBroken(reason))
 
     def _acknowledge(self, tickets: list[Ticket]) -> None:
         template = self._ok_traced if self.trace_on else self._ok_untraced

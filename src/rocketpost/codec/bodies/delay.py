@@ -1,0 +1,36 @@
+"""How far the delay levels have been delivered: ``delayOffset.json`` and GET_ALL_DELAY_OFFSET.
+
+Levels are bare integers as keys, ``{1:12,18:0}``, as Java writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.lenient_json import encode
+from rocketpost.model.topic import DataVersion
+
+
+class DelayOffsets(msgspec.Struct, rename="camel", kw_only=True):
+    """Level to the queue offset of its first undelivered message."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[int, int] = {}
+
+
+def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> bytes:
+    """Return the text of the table."""
+    row = b",".join(b"%d:%d" % item for item in sorted(offsets.items()))
+    return b'{"dataVersion":%b,"offsetTable":{%b}}' % (encode(version), row)
+
+
+def decode_delay_offsets(data: bytes | memoryview) -> DelayOffsets:
+    """Read the table, with bare or quoted levels.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return decode_body(data, DelayOffsets)
