@@ -40,9 +40,13 @@ class Holds(Generic[C, P]):
     def __init__(self, *, resume: Callable[[Held[C, P]], None]) -> None:
         self._resume = resume
         self._loop = asyncio.get_running_loop()
-        self._by_queue: dict[tuple[str, int], list[Held[C, P]]] = {}
+        # Dictionaries serve as ordered sets: a hundred thousand pulls may wait for one queue, and
+        # taking one out must not look at the others.
+        self._by_queue: dict[tuple[str, int], dict[Held[C, P], None]] = {}
         self._by_connection: dict[C, set[Held[C, P]]] = {}
         self._count = 0
+        self.tag_count = 0
+        """Tags that the waiting pulls want, which is most of what they may weigh."""
 
     def __len__(self) -> int:
         return self._count
@@ -64,9 +68,10 @@ class Holds(Generic[C, P]):
         """Hold a pull on the queue ``key`` for ``seconds`` at most."""
         held = Held(connection, key, tags, payload)
         held.timer = self._loop.call_later(seconds, self._time_over, held)
-        self._by_queue.setdefault(key, []).append(held)
+        self._by_queue.setdefault(key, {})[held] = None
         self._by_connection.setdefault(connection, set()).add(held)
         self._count += 1
+        self.tag_count += len(tags)
 
     def arrived(self, key: tuple[str, int], tags_codes: Iterable[int]) -> None:
         """Run again those pulls on ``key`` that want one of the arrived messages."""
@@ -74,20 +79,24 @@ class Holds(Generic[C, P]):
         if waiting is None:
             return
         codes = set(tags_codes)
-        staying = []
+        staying: dict[Held[C, P], None] = {}
         for held in waiting:
             if held.tags and held.tags.isdisjoint(codes):
-                staying.append(held)
+                staying[held] = None
             else:
                 self._release(held)
         if staying:
-            self._by_queue.setdefault(key, []).extend(staying)
+            self._by_queue.setdefault(key, {}).update(staying)
+
+    def wake(self, key: tuple[str, int]) -> None:
+        """Run every pull on the queue ``key`` again."""
+        for held in list(self._by_queue.get(key, ())):
+            self._time_over(held)
 
     def wake_all(self) -> None:
         """Run every held pull again."""
-        for waiting in list(self._by_queue.values()):
-            for held in list(waiting):
-                self._time_over(held)
+        for key in list(self._by_queue):
+            self.wake(key)
 
     def drop(self, connection: C) -> None:
         """Forget the pulls of a connection that is gone."""
@@ -109,12 +118,13 @@ class Holds(Generic[C, P]):
 
     def _forget(self, held: Held[C, P]) -> None:
         self._count -= 1
+        self.tag_count -= len(held.tags)
         assert held.timer is not None
         held.timer.cancel()
 
     def _remove_from_queue(self, held: Held[C, P]) -> None:
-        waiting = self._by_queue.get(held.key, [])
-        if held in waiting:
-            waiting.remove(held)
+        waiting = self._by_queue.get(held.key)
+        if waiting is not None:
+            waiting.pop(held, None)
             if not waiting:
                 del self._by_queue[held.key]

@@ -53,14 +53,25 @@ _new = tuple.__new__
 class DroppedQueues:
     """What is left to do on disk after :meth:`MessageStore.drop_queues`."""
 
-    def __init__(self, save: Callable[[], None], unlink: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        save: Callable[[], None],
+        unlink: Callable[[], None],
+        checkpoint: Callable[[], None],
+    ) -> None:
         self._save = save
         self._unlink = unlink
+        self._checkpoint = checkpoint
 
     def finish_blocking(self) -> None:
         """Make the deletion durable, then unlink the files. Until then a crash undoes it."""
         self._save()
         self._unlink()
+        try:
+            # A checkpoint that counts queues which are gone makes a restart read the whole log.
+            self._checkpoint()
+        except (OSError, StoreBroken) as error:
+            log.warning("checkpoint not moved after a deletion reason=%s", error)
 
 
 class MessageStore:
@@ -294,7 +305,9 @@ class MessageStore:
         except OSError as error:
             raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
         self._dispatcher.refresh_mark()
-        return DroppedQueues(self._save_drops, self.unlink_dropped_blocking)
+        return DroppedQueues(
+            self._save_drops, self.unlink_dropped_blocking, self._upkeep.save_blocking
+        )
 
     # -- reading
 

@@ -91,3 +91,12 @@ async def test_a_pull_parked_again_while_waking_stays(woken: list[str]) -> None:
     assert len(holds) == 2
     holds.arrived(A, [5])
     assert sorted(woken) == ["again", "first", "stays"]
+
+
+async def test_waking_a_queue_whatever_the_tags(holds: Holds[str, str], woken: list[str]) -> None:
+    holds.park("c", A, tags=frozenset({7}), payload="seven", seconds=60)
+    holds.park("c", B, tags=frozenset(), payload="other", seconds=60)
+    holds.wake(A)
+    assert woken == ["seven"]
+    holds.wake(("T", 9))
+    holds.drop("c")

@@ -230,3 +230,20 @@ def test_intervals_can_change_while_the_store_is_open(opener: Opener) -> None:
     store.append(draft())
     end = store.commit()
     assert arrived.get(timeout=10) == end
+
+
+def test_a_crash_after_a_deletion_does_not_read_the_whole_log(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opener()
+    for topic in ("Gone", "Stays"):
+        for _ in range(20):
+            store.append(draft(topic=topic))
+    end = store.commit()
+    store.drop_queues("Gone").finish_blocking()
+    opener.crash(store)
+    with caplog.at_level("INFO"):
+        again = opener()
+    assert f"from={end}" in caplog.text
+    assert bodies(again, "Stays") == [b"hello"] * 20
+    assert bodies(again, "Gone") == []

@@ -20,7 +20,7 @@ from rocketpost.codec.bodies.group import (
 from rocketpost.codec.bodies.topic import TopicList
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import InvalidParameter
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter
 from rocketpost.codec.headers.group import (
     DeleteGroup,
     ForbidGroup,
@@ -123,7 +123,11 @@ class GroupHandlers:
 
     def config(self, connection: Connection, command: Command) -> Reply:
         """Return one group's configuration; an unknown group comes into being if it may."""
-        return json_reply(self._groups.require(command.read(GroupRequest).group))
+        group = command.read(GroupRequest).group
+        config = self._groups.find(group)  # asking for a group must not make it
+        if config is None:
+            raise GroupNotExist(f"the group {group!r} does not exist on this broker")
+        return json_reply(config)
 
     def topics(self, connection: Connection, command: Command) -> Reply:
         """List the topics in which a group has offsets."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.query import ProgressQueries
-from rocketpost.broker.topic import QUEUE_COUNT_MAX, TopicTable
+from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import (
     BrokerConsumeState,
     TimeSpans,
@@ -98,6 +99,7 @@ class OffsetHandlers:
         broker_name: Part of the name of every queue in an answer.
         broker_address: Where this broker is reached; some answers say it.
         memory_bytes: How much of the log's end counts as in memory.
+        on_reset: Called with the topic and queue whose consumers are to go on elsewhere.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class OffsetHandlers:
         broker_name: str,
         broker_address: str,
         memory_bytes: int,
+        on_reset: Callable[[str, int], None] = lambda topic, queue_id: None,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -122,6 +125,7 @@ class OffsetHandlers:
         self._broker_name = broker_name
         self._broker_address = broker_address
         self._memory_bytes = memory_bytes
+        self._on_reset = on_reset
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
@@ -161,10 +165,13 @@ class OffsetHandlers:
     def update(self, connection: Connection, command: Command) -> Reply:
         """Set where a group goes on in a queue."""
         header = command.read(UpdateOffset)
-        self._topics.require(header.topic)
+        config = self._topics.require(header.topic)
         self._groups.require(header.consumer_group)
-        if not 0 <= header.queue_id < QUEUE_COUNT_MAX:
-            raise InvalidParameter(f"queueId={header.queue_id} is not a queue")
+        # A topic may have been made smaller while somebody was still reading its last queues.
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        known = header.queue_id < count or self._store.queue(header.topic, header.queue_id)
+        if header.queue_id < 0 or not known:
+            raise InvalidParameter(f"queueId={header.queue_id} is not a queue of {header.topic}")
         if not 0 <= header.commit_offset <= _LONG_MAX:
             raise InvalidParameter(f"commitOffset={header.commit_offset} is not an offset")
         taken = self._offsets.commit(
@@ -192,6 +199,7 @@ class OffsetHandlers:
         targets = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
         for queue_id, offset in targets.items():
             self._offsets.reset(header.topic, header.group, queue_id, offset)
+            self._on_reset(header.topic, queue_id)
         logger.info(
             "offsets reset: topic=%s group=%s peer=%s to=%s",
             header.topic,

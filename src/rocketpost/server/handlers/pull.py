@@ -7,6 +7,8 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+import msgspec
+
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
@@ -31,7 +33,7 @@ from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model import sysflag
 from rocketpost.model.group import TAG, GroupConfig, Subscription, parse_tags
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.dispatch import Dispatcher, refusal
 from rocketpost.server.hold import Held, Holds
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
@@ -39,6 +41,8 @@ from rocketpost.transport.connection import Buffer, Connection
 logger = logging.getLogger(__name__)
 
 _SUSPEND_MS_MAX = 120_000
+_HELD_TAGS_MAX = 1_000_000
+_EXPRESSION_LENGTH_MAX = 64 * 1024
 
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -112,15 +116,11 @@ class PullHandler:
         topic = self._check_topic(header)
         tags = self._tags(connection, header, group)
         waiting = _Waiting(command, header, topic, group)
-        if header.sys_flag & sysflag.PULL_COMMIT_OFFSET:
+        if header.sys_flag & sysflag.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(
                 header.topic, header.consumer_group, header.queue_id, header.commit_offset
             )
-        reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
-        if reset is not None:
-            pulled = Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
-        else:
-            pulled = self._pull(header, tags)
+        pulled = self._pull(header, tags)
         suspend = header.sys_flag & sysflag.PULL_SUSPEND
         if pulled.code == ResponseCode.PULL_NOT_FOUND and suspend and header.suspend_timeout_millis:
             self._hold(connection, waiting, tags, rules)
@@ -139,6 +139,10 @@ class PullHandler:
                 codes.setdefault(key, set()).add(message.tags_code)
         for key, arrived in codes.items():
             self._holds.arrived(key, arrived)
+
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Run the held pulls of a queue again: its consumers are to go on elsewhere."""
+        self._holds.wake((topic, queue_id))
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the pulls of a connection that is gone."""
@@ -190,6 +194,10 @@ class PullHandler:
             raise SubscriptionParseFailed(
                 f"filters of type {header.expression_type} are not enabled on this broker"
             )
+        if len(header.subscription or "") > _EXPRESSION_LENGTH_MAX:
+            raise SubscriptionParseFailed(
+                f"the expression has more than {_EXPRESSION_LENGTH_MAX} characters"
+            )
         return parse_tags(header.topic, header.subscription, version=header.sub_version)
 
     def _subscription_of_group(self, header: PullMessage, group: GroupConfig) -> Subscription:
@@ -217,6 +225,9 @@ class PullHandler:
     # Reading, holding, answering.
 
     def _pull(self, header: PullMessage, tags: AbstractSet[int]) -> Pulled:
+        reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+        if reset is not None:
+            return Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
         return self._service.pull(
             header.topic,
             header.queue_id,
@@ -232,9 +243,11 @@ class PullHandler:
         tags: AbstractSet[int],
         rules: PullRules,
     ) -> None:
-        if len(self._holds) >= rules.held_max:
+        tag_count = self._holds.tag_count + len(tags)
+        if len(self._holds) >= rules.held_max or tag_count > _HELD_TAGS_MAX:
             raise SystemBusy(f"[OVERLOAD]{len(self._holds)} pulls wait already; try again later")
         header = waiting.header
+        _lighten(waiting.command, header)
         limit_ms = header.suspend_timeout_millis if rules.long_polling else rules.short_polling_ms
         connection.no_answer()
         self._holds.park(
@@ -246,8 +259,14 @@ class PullHandler:
         )
 
     def _resume(self, held: Held[Connection, _Waiting]) -> None:
-        waiting = held.payload
-        self._answer(held.connection.send, waiting, self._pull(waiting.header, held.tags))
+        waiting, connection = held.payload, held.connection
+        try:
+            self._answer(connection.send, waiting, self._pull(waiting.header, held.tags))
+        except Exception as error:
+            # An arrival woke it: what goes wrong here must not fail the send that arrived.
+            reply = refusal(connection, waiting.command, error)
+            if not waiting.command.flag & ONEWAY:
+                connection.send(encode_response(waiting.command, reply.code, remark=reply.remark))
 
     def _answer(self, send: Callable[..., None], waiting: _Waiting, pulled: Pulled) -> None:
         command, header, topic, group = waiting
@@ -294,3 +313,13 @@ class PullHandler:
             command, pulled.code, remark=pulled.status, fields=fields, body_bytes=pulled.size
         )
         send(head, *pulled.views)
+
+
+def _lighten(command: Command, header: PullMessage) -> None:
+    """Let go of what a held pull does not need: that may be megabytes, and it may wait long."""
+    command.body = b""
+    command.raw_fields = msgspec.Raw(b"")
+    command.text_fields = {}
+    command.remark = None
+    command.sender_language = ""
+    header.subscription = header.expression_type = None
