@@ -140,8 +140,7 @@ class BrokerServer:
         await self._vip.stop()
         await self._dispatcher.stop()
         try:
-            await services.delay_persistence.close()
-            await services.persistence.close()
+            await services.save_tables()
         finally:
             await asyncio.to_thread(services.store.close_blocking)
         self._services = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
@@ -15,14 +17,16 @@ from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import PullLimits, PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.retry import RetryService
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
 from rocketpost.client.message_id import unique_id
 from rocketpost.codec.record import pack_host
+from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import SCHEDULE_TOPIC, is_retry_or_dlq
-from rocketpost.model.topic import PERM_READ
+from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import Delivery
 from rocketpost.server.dispatch import Dispatcher
@@ -32,6 +36,7 @@ from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
+from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
@@ -41,6 +46,8 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import DroppedQueues, MessageStore
 from rocketpost.store.tables import TableFile
+
+logger = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
@@ -204,6 +211,19 @@ class Services:
                 [len(delays_ms)] + [queue.queue_id + 1 for queue in store.queues_of(SCHEDULE_TOPIC)]
             ),
         )
+        self._retries = RetryHandlers(
+            service=RetryService(
+                topics=self.topics,
+                groups=self.groups,
+                record_at=store.record_at,
+                store_host=store_host,
+                random_below=random.randrange,
+                level_max=len(delays_ms),
+            ),
+            progress=self._delays,
+            put=self.sends.put,
+            broker_writable=lambda: bool(self._broker.permission & PERM_WRITE),
+        )
         self.pulls = PullHandler(
             service=self._pull_service,
             topics=self.topics,
@@ -238,6 +258,7 @@ class Services:
         )
         self.sends.register(dispatcher)
         self.pulls.register(dispatcher)
+        self._retries.register(dispatcher)
         self.clients.register(dispatcher)
         TopicHandlers(
             topics=self.topics,
@@ -266,6 +287,7 @@ class Services:
             broker_name=self._identity.name,
             broker_address=self._identity.address,
             memory_bytes=self._pull_service.limits.memory_bytes,
+            on_reset=self.pulls.wake,
         ).register(dispatcher)
         QueryHandlers(
             store=self.store,
@@ -310,6 +332,22 @@ class Services:
         )
         if before.permission != broker.permission:
             self.topics.touch()
+
+    async def save_tables(self) -> None:
+        """Save every table for the last time.
+
+        Raises:
+            StoreError: A table could not be saved; what was saved before still is.
+        """
+        try:
+            # The progress of delays is saved as far as the delivered messages are on disk.
+            await asyncio.to_thread(self.store.save_blocking)
+        except (StoreError, OSError) as error:
+            logger.error("delivered messages are not on disk yet: reason=%s", error)
+        try:
+            await self.delay_persistence.close()
+        finally:
+            await self.persistence.close()
 
     def _adopt_topics(self) -> None:
         """Take back topics that were made by a send just before a crash."""

@@ -1,0 +1,146 @@
+"""Messages that a consumer sends back: again later, or among the dead letters.
+
+A message comes again in ``%RETRY%group`` after a delay that grows with each round: level 3 plus the
+rounds so far, unless the consumer names a level. After the last round, or at level -1, it goes to
+``%DLQ%group``. The copy keeps everything of the original but counts the round, and names the topic
+and the message id of the first delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rocketpost.broker.delay import postponed
+from rocketpost.codec.faults import GroupNotExist, NoPermission, SystemError_
+from rocketpost.codec.headers.retry import SendBackHeader
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.errors import LocalProtocolError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.names import dlq_topic, retry_topic
+from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
+from rocketpost.model.topic import TopicConfig
+from rocketpost.store.draft import Draft
+
+FIRST_LEVEL: Final = 3
+VERSION_MAX_RECONSUME: Final = 121
+"""3.4.9: from here on clients say how often they retry."""
+
+
+class Topics(Protocol):
+    """The topic table, as far as retries need it."""
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+    def create_internal(
+        self, topic: str, *, queue_nums: int, order: bool = False, unit: bool = False
+    ) -> TopicConfig:
+        """Return a retry or dead-letter topic, created if need be."""
+        ...  # pragma: no cover
+
+
+class Groups(Protocol):
+    """The group table, as far as retries need it."""
+
+    def find_or_create(self, group: str) -> GroupConfig | None:
+        """Return the configuration of ``group``; None when it is unknown and may not be created."""
+        ...  # pragma: no cover
+
+
+class RetryService:
+    """Turns messages that are sent back into what is stored of them.
+
+    Args:
+        record_at: Finds the message by its position.
+        random_below: Picks a queue of the retry topic.
+        level_max: The highest delay level.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        groups: Groups,
+        record_at: Callable[[int], Record | None],
+        store_host: bytes,
+        random_below: Callable[[int], int],
+        level_max: int,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._record_at = record_at
+        self._store_host = store_host
+        self._random_below = random_below
+        self._level_max = level_max
+
+    def draft(
+        self, header: SendBackHeader, *, client_version: int, broker_writable: bool
+    ) -> Draft | None:
+        """Return the copy to store; None if the group wants no retries.
+
+        Raises:
+            Fault: The message cannot be taken back.
+        """
+        group = self._groups.find_or_create(header.group)
+        if group is None:
+            raise GroupNotExist(f"the group {header.group!r} does not exist on this broker")
+        if not broker_writable:
+            raise NoPermission("this broker is not writable")
+        if group.retry_queue_nums <= 0:
+            return None
+        retry = self._topic(retry_topic(header.group), group.retry_queue_nums, header.unit_mode)
+        if not retry.writable:
+            raise NoPermission(f"the topic {retry.topic_name} is not writable")
+        record = self._record_at(header.offset)
+        if record is None:
+            raise SystemError_(f"there is no message at position {header.offset}")
+        limit = group.retry_max_times
+        if client_version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if record.reconsume_times >= limit or header.delay_level < 0:
+            dead = self._topic(dlq_topic(header.group), 1, unit=False)
+            return self._copy(record, dead.topic_name, 0, level=0)
+        count = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
+        level = header.delay_level or FIRST_LEVEL + record.reconsume_times
+        return self._copy(record, retry.topic_name, self._random_below(count), level=level)
+
+    def _topic(self, topic: str, queue_nums: int, unit: bool) -> TopicConfig:
+        found = self._topics.find(topic)
+        if found is not None:
+            return found
+        return self._topics.create_internal(topic, queue_nums=queue_nums, unit=unit)
+
+    def _copy(self, record: Record, topic: str, queue_id: int, *, level: int) -> Draft:
+        properties = record.properties
+        properties.setdefault(names.RETRY_TOPIC, record.topic)
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, record.message_id)
+        properties[names.WAIT_STORE] = "false"
+        properties[names.DELAY_LEVEL] = str(level)
+        sys_flag = host_bits(record.sys_flag, record.born_host_bytes, self._store_host)
+        if sys_flag & TRANSACTION_PREPARED:
+            sys_flag &= ~TRANSACTION_MASK
+        words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+        try:
+            draft = Draft(
+                topic,
+                queue_id,
+                record.flag,
+                sys_flag,
+                record.born_ms,
+                record.born_host_bytes,
+                self._store_host,
+                record.reconsume_times + 1,
+                0,
+                bytes(record.body),
+                encode_properties(properties),
+                string_hash(properties.get(names.TAGS, "")),
+                tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
+            )
+            return postponed(draft, level, level_max=self._level_max) if level else draft
+        except LocalProtocolError as error:
+            raise SystemError_(f"the message cannot be stored again: {error}") from None

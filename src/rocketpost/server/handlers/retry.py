@@ -1,0 +1,56 @@
+"""Requests about messages that come later: sent back by a consumer, or delayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketpost.broker.delay import DelayProgress
+from rocketpost.broker.retry import RetryService
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.retry import SendBackHeader
+from rocketpost.server.delivery import Put
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.transport.connection import Connection
+
+
+class RetryHandlers:
+    """Serves send-backs, and tells how far delayed messages are delivered.
+
+    Args:
+        put: Stores messages as safely as sends are stored.
+        broker_writable: Whether the broker's permission has the write bit.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: RetryService,
+        progress: DelayProgress,
+        put: Put,
+        broker_writable: Callable[[], bool],
+    ) -> None:
+        self._service = service
+        self._progress = progress
+        self._put = put
+        self._broker_writable = broker_writable
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back)
+        dispatcher.on(RequestCode.GET_ALL_DELAY_OFFSET, self.delay_offsets)
+
+    async def send_back(self, connection: Connection, command: Command) -> Reply:
+        """Store a message again, for later or among the dead letters; answer once it is stored."""
+        draft = self._service.draft(
+            command.read(SendBackHeader),
+            client_version=command.version,
+            broker_writable=self._broker_writable(),
+        )
+        if draft is not None:
+            await self._put([draft])
+        return Reply()
+
+    def delay_offsets(self, connection: Connection, command: Command) -> Reply:
+        """Return how far each level is delivered, as ``delayOffset.json`` has it."""
+        return Reply(body=self._progress.body())

@@ -1,0 +1,102 @@
+"""Send-backs are answered when they are stored; the progress of delays can be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketpost.broker.delay import DelayProgress
+from rocketpost.broker.retry import RetryService
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.errors import StoreFull
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.ids import Position
+from rocketpost.server.handlers.retry import RetryHandlers
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.testing.clock import FakeClock
+
+from .fakes import Caller, FakeStore
+
+
+class Groups:
+    def find_or_create(self, group: str) -> GroupConfig | None:
+        return GroupConfig(group_name=group, retry_queue_nums=0 if group == "none" else 1)
+
+
+class World:
+    def __init__(self, clock: FakeClock) -> None:
+        self.store = FakeStore()
+        self.puts: list[tuple[list[Draft], asyncio.Future[list[Appended]]]] = []
+        self.writable = True
+        self.progress = DelayProgress(clock=clock)
+        service = RetryService(
+            topics=TopicTable(clock=clock, cluster_name="C", broker_name="b"),
+            groups=Groups(),
+            record_at=self.store.record_at,
+            store_host=bytes(8),
+            random_below=lambda count: 0,
+            level_max=18,
+        )
+        handlers = RetryHandlers(
+            service=service,
+            progress=self.progress,
+            put=self.put,
+            broker_writable=lambda: self.writable,
+        )
+        self.caller = Caller(handlers)
+
+    def put(self, drafts: list[Draft]) -> asyncio.Future[list[Appended]]:
+        future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        self.puts.append((drafts, future))
+        return future
+
+
+@pytest.fixture
+def retries() -> World:
+    return World(FakeClock())
+
+
+async def ask(world: World, **fields: str) -> Any:
+    values = {"offset": "1000", "group": "g", "delayLevel": "0"} | fields
+    return await world.caller(RequestCode.CONSUMER_SEND_MSG_BACK, values)
+
+
+async def test_a_send_back_is_answered_when_it_is_stored(retries: World) -> None:
+    retries.store.put_record(1000)
+    asking = asyncio.ensure_future(ask(retries))
+    while not retries.puts:
+        await asyncio.sleep(0)
+    [(drafts, future)] = retries.puts
+    assert drafts[0].queue_id == 2
+    assert not asking.done()
+    future.set_result([])
+    assert (await asking).code == ResponseCode.SUCCESS
+
+
+async def test_a_send_back_that_is_not_stored_is_an_error(retries: World) -> None:
+    retries.store.put_record(1000)
+    asking = asyncio.ensure_future(ask(retries, delayLevel="-1"))
+    while not retries.puts:
+        await asyncio.sleep(0)
+    retries.puts[0][1].set_exception(StoreFull("no room"))
+    response = await asking
+    assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, "no room")
+
+
+async def test_refusals_and_nothing_to_do(retries: World) -> None:
+    assert (await ask(retries, group="none")).code == ResponseCode.SUCCESS
+    assert (await ask(retries)).code == ResponseCode.SYSTEM_ERROR
+    retries.writable = False
+    assert (await ask(retries)).code == ResponseCode.NO_PERMISSION
+    assert not retries.puts
+
+
+async def test_the_progress_of_delays(retries: World) -> None:
+    retries.progress.durable = lambda: Position(10)
+    retries.progress.advance(3, 7, position=Position(10))
+    assert retries.progress.revision == 1
+    response = await retries.caller(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert response.body.endswith(b'"offsetTable":{3:7}}')
