@@ -9,6 +9,7 @@ class took. Nothing here reads a file: text in, values out.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import types
 import typing
@@ -19,6 +20,8 @@ from rocketpost.errors import ConfigError
 
 T = TypeVar("T")
 
+_NUMBER_MAX = 2**63 - 1
+"""As in Java; what is larger overflows timers and compiled loops."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -115,8 +118,13 @@ def reject_unknown(values: Iterable[str], *known: Iterable[str]) -> None:
     all_known = {key for keys in known for key in keys}
     unknown = sorted(set(values) - all_known)
     if unknown:
-        names = ", ".join(unknown)
+        names = ", ".join(_with_suggestion(key, all_known) for key in unknown)
         raise ConfigError(f"unknown setting: {names}; check the spelling or remove it")
+
+
+def _with_suggestion(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+    return f"{key} (did you mean {near[0]}?)" if near else key
 
 
 def _parse(key: str, text: str, hint: Any) -> Any:
@@ -137,7 +145,10 @@ def _parse(key: str, text: str, hint: Any) -> Any:
         raise ConfigError(f"{key}={text!r} is not valid: it takes true or false")
     if kind is int or kind is float:
         try:
-            return kind(text)
+            number = kind(text)
+            if -_NUMBER_MAX <= number <= _NUMBER_MAX:
+                return number
+            raise ValueError
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
             raise ConfigError(f"{key}={text!r} is not valid: it takes {wanted}") from None

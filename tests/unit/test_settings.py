@@ -101,6 +101,8 @@ def test_unknown_keys_are_named() -> None:
     with pytest.raises(ConfigError, match="alpha, beta"):
         reject_unknown(["beta", "alpha", "name"], ["name"], [])
     reject_unknown(["name"], ["name"])
+    with pytest.raises(ConfigError, match="flushDisktype \\(did you mean flushDiskType\\?\\)"):
+        reject_unknown(["flushDisktype"], ["flushDiskType", "listenPort"])
 
 
 def test_only_mutable_keys_change() -> None:
