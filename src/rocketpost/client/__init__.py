@@ -19,15 +19,17 @@ from rocketpost.client.allocation import (
 from rocketpost.client.config import (
     ClientConfig,
     Compression,
+    MessageModel,
     ProducerConfig,
     PullConsumerConfig,
     PushConsumerConfig,
     StartFrom,
 )
-from rocketpost.client.consuming import BatchHandler, Handler
 from rocketpost.client.fetch import PullResult, PullStatus
+from rocketpost.client.handlers import BatchHandler, Handler
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
+from rocketpost.client.ordering import Suspend
 from rocketpost.client.producer import Producer, QueueSelector
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.client.push_consumer import PushConsumer
@@ -63,6 +65,7 @@ __all__ = [
     "MachineRoom",
     "MachineRoomNearby",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "MessageRefused",
     "NoNameServer",
@@ -84,4 +87,5 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "StartFrom",
+    "Suspend",
 ]

@@ -16,7 +16,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -31,12 +31,13 @@ from rocketpost.client.config import (
     PullConsumerConfig,
     PushConsumerConfig,
 )
-from rocketpost.client.consuming import BatchHandler, Handler
 from rocketpost.client.fetch import PullResult
+from rocketpost.client.handlers import BatchHandler, Handler
 from rocketpost.client.loop_thread import LoopThread, shared
 from rocketpost.client.message import Message, SendResult
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.producer import QueueSelector
+from rocketpost.client.subscriptions import Announcement
 from rocketpost.errors import ClientError
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue
@@ -294,7 +295,7 @@ class PushConsumer(_Client[async_push.PushConsumer]):
         strategy: AllocationStrategy | None = None,
     ) -> None:
         async_producer.check_group(group)
-        self._wishes: list[Callable[[async_push.PushConsumer], None]] = []
+        self._wishes: list[Callable[[async_push.PushConsumer], Announcement]] = []
         self._stopped = threading.Event()
 
         def make() -> async_push.PushConsumer:
@@ -308,10 +309,18 @@ class PushConsumer(_Client[async_push.PushConsumer]):
         super().__init__(make, survives_fork=False)
 
     def subscribe(
-        self, topic: str, handler: Handler, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None
+        self,
+        topic: str,
+        handler: Handler,
+        *,
+        tags: str = SUBSCRIBE_ALL,
+        sql: str | None = None,
+        orderly: bool = False,
     ) -> None:
         """Have ``handler`` called with each message of ``topic``."""
-        self._wish(lambda inner: inner.subscribe(topic, handler, tags=tags, sql=sql))
+        self._wish(
+            lambda inner: inner.subscribe(topic, handler, tags=tags, sql=sql, orderly=orderly)
+        )
 
     def subscribe_batches(
         self,
@@ -320,13 +329,43 @@ class PushConsumer(_Client[async_push.PushConsumer]):
         *,
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
+        orderly: bool = False,
     ) -> None:
         """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time."""
-        self._wish(lambda inner: inner.subscribe_batches(topic, handler, tags=tags, sql=sql))
+        self._wish(
+            lambda inner: inner.subscribe_batches(
+                topic, handler, tags=tags, sql=sql, orderly=orderly
+            )
+        )
 
     def unsubscribe(self, topic: str) -> None:
         """Have no more messages of ``topic``."""
         self._wish(lambda inner: inner.unsubscribe(topic))
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+
+        async def owned(inner: async_push.PushConsumer) -> list[MessageQueue]:
+            return inner.queues
+
+        return self._call(owned)
+
+    def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch nothing more, or nothing more of ``queues``."""
+
+        async def now(inner: async_push.PushConsumer) -> None:
+            inner.pause(queues)
+
+        self._call(now)
+
+    def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch again, of ``queues`` or else of everything that was paused."""
+
+        async def now(inner: async_push.PushConsumer) -> None:
+            inner.resume(queues)
+
+        self._call(now)
 
     def start(self) -> None:
         """Connect, tell the brokers, and begin to consume."""
@@ -342,14 +381,14 @@ class PushConsumer(_Client[async_push.PushConsumer]):
         """Return when another thread stops the consumer, or an interrupt comes."""
         self._stopped.wait()
 
-    def _wish(self, wish: Callable[[async_push.PushConsumer], None]) -> None:
-        self._wishes.append(wish)
+    def _wish(self, wish: Callable[[async_push.PushConsumer], Announcement]) -> None:
         if self._inner is not None:
 
             async def now(inner: async_push.PushConsumer) -> None:
-                wish(inner)
+                await wish(inner)
 
             self._call(now)
+        self._wishes.append(wish)
 
 
 class AdminClient(_Client[async_admin.AdminClient]):

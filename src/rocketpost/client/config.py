@@ -45,6 +45,15 @@ class StartFrom(enum.Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+class MessageModel(enum.Enum):
+    """Who of a group gets a message."""
+
+    CLUSTERING = "CLUSTERING"
+    """One member; the members share the queues."""
+    BROADCASTING = "BROADCASTING"
+    """Every member; each keeps its own offsets, in a local file."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """What every kind of client has.
@@ -157,6 +166,11 @@ class PushConsumerConfig(ClientConfig):
     """How a push consumer fetches and consumes.
 
     Attributes:
+        model: Whether the members share the messages, or each gets all (``messageModel``). A
+            broadcasting member's ``instance_name`` is DEFAULT unless given, so that it finds its
+            offsets again.
+        offset_directory: Where broadcasting members keep their offsets; ``~/.rocketmq_offsets``
+            if None (``rocketmq.client.localOffsetStoreDir``).
         start_from: Where to start in a queue that the group has never consumed.
         start_timestamp_ms: For :attr:`StartFrom.TIMESTAMP`; half an hour ago if None.
         concurrency: Handlers at work at the same time (``consumeThreadMin``).
@@ -166,10 +180,17 @@ class PushConsumerConfig(ClientConfig):
         cached_count_max: Fetched, unfinished messages of a queue beyond which fetching rests.
         cached_bytes_max: The same in bytes of their bodies.
         cached_span_max: The same as distance between the first and the last of them.
+        topic_count_max: Fetched, unfinished messages of a topic; divided among its queues that
+            are ours, each of which gets one at least. None for no such bound
+            (``pullThresholdForTopic``).
+        topic_bytes_max: The same in bytes of their bodies (``pullThresholdSizeForTopic``).
         hold_seconds: How long the broker holds a pull that finds nothing.
         pull_timeout: How long the client waits for it.
         error_seconds: Rest after a failed pull (``pullTimeDelayMillsWhenException``).
-        retry_max: Deliveries after the first until the dead-letter topic; -1 means 16.
+        retry_max: Deliveries after the first until the dead-letter topic; -1 means 16, and without
+            end for orderly handlers.
+        suspend_seconds: Until a message whose orderly handler raised comes again
+            (``suspendCurrentQueueTimeMillis``).
         local_retry_seconds: Until a message that could not be sent back is consumed again here.
         consume_timeout: How long a handler may take over the message that holds its queue's offset
             back; then the message is sent back and counts as finished (``consumeTimeout``).
@@ -178,6 +199,8 @@ class PushConsumerConfig(ClientConfig):
         stop_seconds: How long handlers get to finish when the consumer stops.
     """
 
+    model: MessageModel = MessageModel.CLUSTERING
+    offset_directory: str | None = None
     start_from: StartFrom = StartFrom.LAST
     start_timestamp_ms: int | None = None
     concurrency: int = 20
@@ -187,10 +210,13 @@ class PushConsumerConfig(ClientConfig):
     cached_count_max: int = 1000
     cached_bytes_max: int = 100 * 1024 * 1024
     cached_span_max: int = 2000
+    topic_count_max: int | None = None
+    topic_bytes_max: int | None = None
     hold_seconds: float = 15.0
     pull_timeout: float = 30.0
     error_seconds: float = 1.0
     retry_max: int = -1
+    suspend_seconds: float = 1.0
     local_retry_seconds: float = 5.0
     consume_timeout: float = 15 * 60.0
     rebalance_seconds: float = 20.0
@@ -207,8 +233,10 @@ class PushConsumerConfig(ClientConfig):
         check_range("retry_max", self.retry_max, -1, 2**31 - 1)
         for name in ("pull_bytes_max", "cached_bytes_max", "hold_seconds", "pull_timeout",
                      "error_seconds", "rebalance_seconds", "persist_seconds",
-                     "consume_timeout"):  # fmt: skip
+                     "consume_timeout", "suspend_seconds"):  # fmt: skip
             check_positive(name, getattr(self, name))
+        for name in ("topic_count_max", "topic_bytes_max"):
+            check_positive(name, 1 if getattr(self, name) is None else getattr(self, name))
         if self.pull_timeout < self.hold_seconds:
             raise ConfigError("pull_timeout must not be below hold_seconds")
 

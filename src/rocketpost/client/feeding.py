@@ -1,7 +1,7 @@
 """The queues that are ours, one task each that fetches: long polls, flow control, offsets.
 
-A queue's life: given by the rebalance, start offset found, fetched until it is taken away, its
-offset told to the broker, forgotten.
+A queue's life: given by the rebalance, locked if it is handled in order, start offset found,
+fetched until it is taken away, its offset stored, unlocked, forgotten.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from rocketpost.client.config import PushConsumerConfig, StartFrom
+from rocketpost.client.config import MessageModel, PushConsumerConfig, StartFrom
 from rocketpost.client.fetch import Fetcher, PullResult, PullStatus, PullWish
-from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.handlers import Consumption
 from rocketpost.client.offset_calls import OffsetCalls
-from rocketpost.client.owned_queue import OwnedQueue
+from rocketpost.client.owned_queue import Bounds, OwnedQueue, QueueLock
+from rocketpost.client.progress import Progress
+from rocketpost.client.queue_locks import QueueLocks
 from rocketpost.client.session import Session
 from rocketpost.client.tally import Tally
 from rocketpost.client.tasks import Tasks
@@ -27,9 +29,6 @@ from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
-
-Submit = Callable[[OwnedQueue, Sequence[ReceivedMessage]], None]
-"""Takes fetched messages to be handled."""
 
 SETTLE_SECONDS: Final = 0.5
 _FLOW_CONTROL_SECONDS: Final = 0.02
@@ -44,7 +43,10 @@ class Feeding:
         group: The consumer group.
         config: The consumer's.
         subscription: Returns what we want of a topic; None if nothing any more.
-        submit: Takes what was fetched.
+        consumption: Takes what was fetched.
+        progress: Where offsets are stored.
+        orderly: Whether a queue's messages are handled one after the other. Unless every member
+            gets every queue, it is fetched only while its broker locks it for us then.
     """
 
     def __init__(
@@ -54,19 +56,31 @@ class Feeding:
         *,
         config: PushConsumerConfig,
         subscription: Callable[[str], Subscription | None],
-        submit: Submit,
+        consumption: Consumption,
+        progress: Progress,
+        orderly: bool,
     ) -> None:
         self._session = session
         self._group = group
         self._config = config
         self._subscription = subscription
-        self._submit = submit
+        self._consumption = consumption
+        self._progress = progress
+        self._orderly = orderly
+        self._shared = config.model is MessageModel.CLUSTERING
+        self._locked = orderly and self._shared
         self._fetcher = Fetcher(session, group)
         self._offsets = OffsetCalls(session)
         self._tasks = Tasks()
+        self._handovers = Tasks()
         self._owned: dict[MessageQueue, tuple[OwnedQueue, asyncio.Task[None]]] = {}
+        self._leaving: dict[asyncio.Task[None], OwnedQueue] = {}
         self._tallies: dict[str, Tally] = {}
+        self._paused_all = False
+        self._paused: set[MessageQueue] = set()
+        self._resumed = asyncio.Event()
         self._started_ms = time.time_ns() // 1_000_000
+        self.locks = QueueLocks(session, group, queues=self._lockable, regained=self._regained)
 
     @property
     def owned(self) -> list[OwnedQueue]:
@@ -81,11 +95,12 @@ class Feeding:
         """Let ``share`` be the queues of ``topic`` that are ours."""
         wanted = set(share)
         lost = [queue for queue in self._owned if queue.topic == topic and queue not in wanted]
-        await asyncio.gather(*(self._release(queue) for queue in lost))
+        await self._release(lost)
         gained = [queue for queue in share if queue not in self._owned]
         for queue in gained:
-            # A queue that another member has to let go of should find its last offset stored.
-            self._own(queue, settle=0.0 if alone else SETTLE_SECONDS)
+            # A queue that another member has to let go of should find its last offset stored. A
+            # locked one does: it is not unlocked before.
+            self._own(queue, settle=0.0 if alone or self._locked else SETTLE_SECONDS)
         if lost or gained:
             logger.info(
                 "queues changed: group=%s topic=%s gained=%s lost=%s",
@@ -97,22 +112,36 @@ class Feeding:
 
     async def drop_other_topics(self, topics: list[str]) -> None:
         """Let go of the queues of every topic that is not in ``topics``."""
-        lost = [queue for queue in self._owned if queue.topic not in topics]
-        await asyncio.gather(*(self._release(queue) for queue in lost))
+        await self._release([queue for queue in self._owned if queue.topic not in topics])
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset``, wherever we stood; what is in hand counts for nothing."""
-        if self._forget(queue) is None:
+        owned = self._forget(queue)
+        if owned is None:
             return
-        try:
-            await self._offsets.commit_offset(self._group, queue, offset)
-        except RocketpostError as error:
-            logger.warning("offset not stored: queue=%s reason=%s", queue, error)
-        self._own(queue, settle=0.0, start=offset)
+        await self._progress.store({queue: offset})
+        self._start_over(owned, start=offset)
 
     async def persist(self) -> None:
-        """Tell the brokers how far we have come."""
-        await asyncio.gather(*(self._persist(owned) for owned in self.owned))
+        """Store how far we have come."""
+        await self._persist(self.owned)
+
+    def pause(self, queues: Collection[MessageQueue] | None) -> None:
+        """Fetch nothing, or nothing of these queues, until :meth:`resume`."""
+        if queues is None:
+            self._paused_all = True
+        else:
+            self._paused.update(queues)
+
+    def resume(self, queues: Collection[MessageQueue] | None) -> None:
+        """Fetch again; without ``queues`` everything that was paused."""
+        if queues is None:
+            self._paused_all = False
+            self._paused.clear()
+        else:
+            self._paused.difference_update(queues)
+        self._resumed.set()
+        self._resumed = asyncio.Event()
 
     async def stop_fetching(self) -> None:
         """Fetch nothing more; the queues stay ours until :meth:`close`."""
@@ -120,56 +149,130 @@ class Feeding:
 
     async def close(self) -> None:
         """Store the offsets and let go of every queue."""
+        leaving = list(self._leaving.values())
         await self._tasks.stop()
-        await asyncio.gather(*(self._release(queue) for queue in list(self._owned)))
+        await self._handovers.stop()
+        mine = [owned for queue in list(self._owned) if (owned := self._forget(queue))] + leaving
+        idle = [owned for owned in mine if await self._consumption.settle(owned, 0.0)]
+        await self._persist(mine)
+        # A lock whose handler is still at work is left to run out.
+        await self.locks.release(owned.queue for owned in idle if owned.lock)
 
     # Owning and letting go.
 
     def _own(self, queue: MessageQueue, *, settle: float, start: int | None = None) -> None:
-        owned = OwnedQueue(queue, self._config)
+        lock = QueueLock() if self._locked else None
+        owned = OwnedQueue(queue, lambda: self._bounds(queue.topic), lock=lock)
         work = self._feed(owned, settle=settle, start=start)
         name = f"fetch {queue.topic} {queue.broker_name}/{queue.queue_id}"
         self._owned[queue] = owned, self._tasks.start(work, name=name)
+
+    def _start_over(self, owned: OwnedQueue, *, start: int | None) -> None:
+        self._hand_over(owned, stay=True)
+        self._own(owned.queue, settle=0.0, start=start)
 
     def _forget(self, queue: MessageQueue) -> OwnedQueue | None:
         entry = self._owned.pop(queue, None)
         if entry is None:
             return None
         owned, task = entry
-        owned.dropped = True
+        owned.drop()
         if task is not asyncio.current_task():
             task.cancel()
         return owned
 
-    async def _release(self, queue: MessageQueue) -> None:
-        owned = self._forget(queue)
-        if owned is not None:
-            await self._persist(owned)
+    async def _release(self, queues: Iterable[MessageQueue]) -> None:
+        lost = [owned for queue in queues if (owned := self._forget(queue))]
+        if self._orderly:
+            for owned in lost:
+                self._hand_over(owned, stay=False)
+        else:
+            await self._persist(lost)
 
-    async def _persist(self, owned: OwnedQueue) -> None:
-        offset = owned.committable
-        if offset is None or offset == owned.persisted:
+    def _hand_over(self, owned: OwnedQueue, *, stay: bool) -> None:
+        """Let the handler at work finish, then free the queue; ``stay``: for ourselves."""
+        if not self._orderly:
             return
+        work = self._finish_handover(owned, before=self._leavers(owned.queue), stay=stay)
+        task = self._handovers.start(work, name=f"hand over {owned.queue}")
+        self._leaving[task] = owned
+        task.add_done_callback(self._leaving.pop)
+
+    def _leavers(self, queue: MessageQueue) -> list[asyncio.Task[None]]:
+        return [task for task, owned in self._leaving.items() if owned.queue == queue]
+
+    async def _finish_handover(
+        self, owned: OwnedQueue, *, before: list[asyncio.Task[None]], stay: bool
+    ) -> None:
+        # Its lock is renewed meanwhile: nobody begins with the next message before this one is
+        # done, and what the handler did is stored for them.
+        if before:
+            await asyncio.wait(before)
+        settled = await self._consumption.settle(owned, self._config.consume_timeout)
+        if not settled:
+            logger.error("handler keeps its queue from others no more: queue=%s", owned.queue)
+        if not stay:
+            await self._persist([owned])
+            if settled and owned.lock is not None:
+                await self.locks.release([owned.queue])
+
+    def _lockable(self) -> list[OwnedQueue]:
+        return [*self.owned, *self._leaving.values()]
+
+    async def _regained(self, owned: OwnedQueue) -> bool:
         try:
-            await self._offsets.commit_offset(self._group, owned.queue, offset)
-            owned.persisted = offset
+            stored = await self._progress.load(owned.queue)
         except RocketpostError as error:
-            logger.warning("offset not stored: queue=%s reason=%s", owned.queue, error)
+            logger.warning("lock not used yet: queue=%s reason=%s", owned.queue, error)
+            return False
+        if owned.dropped or stored is None or stored <= (owned.committable or 0):
+            return not owned.dropped
+        logger.info("others went on meanwhile: queue=%s offset=%s", owned.queue, stored)
+        if self._forget(owned.queue) is not None:
+            self._start_over(owned, start=None)
+        return False
+
+    async def _persist(self, queues: Iterable[OwnedQueue]) -> None:
+        offsets = {
+            owned.queue: (owned, owned.committable)
+            for owned in queues
+            if owned.committable is not None
+            and owned.committable != owned.persisted
+            # Without the lock somebody else may have gone further than we.
+            and (owned.lock is None or owned.lock.held)
+        }
+        if not offsets:
+            return
+        stored = await self._progress.store(
+            {queue: offset for queue, (_, offset) in offsets.items()}
+        )
+        for queue in stored:
+            owned, offset = offsets[queue]
+            owned.persisted = offset
+
+    def _bounds(self, topic: str) -> Bounds:
+        config = self._config
+        count_max, bytes_max = config.cached_count_max, config.cached_bytes_max
+        if config.topic_count_max is not None or config.topic_bytes_max is not None:
+            queues = sum(queue.topic == topic for queue in self._owned) or 1
+            if config.topic_count_max is not None:
+                count_max = max(1, config.topic_count_max // queues)
+            if config.topic_bytes_max is not None:
+                bytes_max = max(1, config.topic_bytes_max // queues)
+        return Bounds(count_max, bytes_max, config.cached_span_max)
+
+    async def _wait_until_wanted(self, queue: MessageQueue) -> None:
+        while self._paused_all or queue in self._paused:
+            await self._resumed.wait()
 
     # Fetching.
 
     async def _feed(self, owned: OwnedQueue, *, settle: float, start: int | None) -> None:
-        if settle:
-            await asyncio.sleep(settle)
-        while owned.tracker is None:
-            try:
-                owned.start_at(await self._start_offset(owned) if start is None else start)
-            except RocketpostError as error:
-                logger.warning("no start offset: queue=%s reason=%s", owned.queue, error)
-                await asyncio.sleep(self._config.error_seconds)
-        offset = owned.tracker.next_offset
+        offset = await self._begin(owned, settle=settle, start=start)
         while not owned.dropped:
             await owned.wait_for_room()
+            await owned.wait_until_locked()
+            await self._wait_until_wanted(owned.queue)
             subscription = self._subscription(owned.queue.topic)
             if subscription is None:
                 return
@@ -182,15 +285,32 @@ class Feeding:
                 )
                 await self.reset(owned.queue, result.next_offset)
                 return
+            if result.messages:
+                await self._wait_until_wanted(owned.queue)  # paused while the pull was held
             offset = result.next_offset
             owned.take(result.messages, offset)
-            self._submit(owned, result.messages)
+            self._consumption.submit(owned, result.messages)
+
+    async def _begin(self, owned: OwnedQueue, *, settle: float, start: int | None) -> int:
+        if settle:
+            await asyncio.sleep(settle)
+        if before := self._leavers(owned.queue):
+            await asyncio.wait(before)
+        if owned.lock is not None:
+            await self.locks.acquire(owned)
+        while owned.tracker is None:
+            try:
+                owned.start_at(await self._start_offset(owned) if start is None else start)
+            except RocketpostError as error:
+                logger.warning("no start offset: queue=%s reason=%s", owned.queue, error)
+                await asyncio.sleep(self._config.error_seconds)
+        return owned.tracker.next_offset
 
     async def _pull(
         self, owned: OwnedQueue, offset: int, subscription: Subscription
     ) -> PullResult | None:
         config = self._config
-        committable = owned.committable
+        committable = owned.committable if self._shared and owned.may_handle else None
         wish = PullWish(
             queue=owned.queue,
             offset=offset,
@@ -225,7 +345,7 @@ class Feeding:
 
     async def _start_offset(self, owned: OwnedQueue) -> int:
         queue, config = owned.queue, self._config
-        stored = await self._offsets.group_offset(self._group, queue)
+        stored = await self._progress.load(queue)
         if stored is not None:
             owned.persisted = stored
             return stored

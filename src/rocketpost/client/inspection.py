@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from rocketpost.client.consuming import Consuming
 from rocketpost.client.feeding import Feeding
+from rocketpost.client.handlers import Handlers
 from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.ordering import Suspend
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import Retry
 from rocketpost.client.session import Answer, Session, answer_request
@@ -79,13 +80,15 @@ class Inspection:
         group: str,
         *,
         describe: Callable[[], ConsumerData],
-        consuming: Consuming,
+        handlers: Handlers,
         feeding: Feeding,
+        orderly: bool,
     ) -> None:
         self._session = session
         self._group = group
         self._describe = describe
-        self._consuming = consuming
+        self._handlers = handlers
+        self._orderly = orderly
         self._feeding = feeding
         self._started_ms = time.time_ns() // 1_000_000
         session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
@@ -134,23 +137,25 @@ class Inspection:
         began = time.monotonic()
         result, remark = "CR_SUCCESS", ""
         try:
-            await self._consuming.handle_once(message)
-        except Retry as error:
+            await self._handlers.handle_once(message)
+        except (Retry, Suspend) as error:
             result, remark = "CR_LATER", str(error)
         except Exception as error:
             result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error))
         spent = round((time.monotonic() - began) * 1000)
-        outcome = _Outcome(consume_result=result, remark=remark, spent_time_mills=spent)
+        outcome = _Outcome(
+            consume_result=result, order=self._orderly, remark=remark, spent_time_mills=spent
+        )
         answer_request(connection, command, Answer(body=encode(outcome)))
 
     def _properties(self) -> dict[str, str]:
         return {
             "PROP_CLIENT_VERSION": "V5_3_3",
-            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMEORDERLY": "true" if self._orderly else "false",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "PROP_CONSUME_TYPE": self._describe().consume_type,
             "PROP_NAMESERVER_ADDR": ";".join(self._session.name_servers.addresses) + ";",
-            "PROP_THREADPOOL_CORE_SIZE": str(self._consuming.concurrency),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._handlers.concurrency),
             "consumerGroup": self._group,
             "messageModel": self._describe().message_model,
         }
@@ -159,7 +164,7 @@ class Inspection:
         return [subscription.topic for subscription in self._describe().subscription_data_set]
 
     def _topic_info(self, topic: str) -> _TopicInfo:
-        done, failed = self._consuming.tallies(topic)
+        done, failed = self._handlers.tallies(topic)
         pulled = self._feeding.tally(topic)
         now = time.monotonic()
         return _TopicInfo(
@@ -189,6 +194,8 @@ def _queue_info(owned: OwnedQueue) -> _QueueInfo:
         droped=owned.dropped,
         last_pull_timestamp=owned.pulled_ms,
         last_consume_timestamp=owned.finished_ms,
+        locked=owned.lock is not None and owned.lock.held,
+        last_lock_timestamp=owned.lock.renewed_ms if owned.lock is not None else 0,
     )
 
 

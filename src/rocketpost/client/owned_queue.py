@@ -1,39 +1,124 @@
-"""One queue while it is ours: what is in hand of it, and whether more may be fetched."""
+"""One queue while it is ours: what is in hand of it, and whether more may be fetched or handled."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_tracker import OffsetTracker
 from rocketpost.model.route import MessageQueue
 
 
-class OwnedQueue:
-    """A queue that the rebalance gave to us. Belongs to the event loop."""
+class Bounds(NamedTuple):
+    """What may be in hand of a queue; fetching rests beyond."""
 
-    def __init__(self, queue: MessageQueue, config: PushConsumerConfig) -> None:
+    count_max: int
+    bytes_max: int
+    span_max: int
+
+
+class QueueLock:
+    """The broker's leave to handle a queue in order. Belongs to the event loop.
+
+    Brokers keep a lock for 60 s after its last renewal. We trust it for half of that, so that we
+    stop before anybody else can begin.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._taken = asyncio.Event()
+        self.renewed_ms = 0
+        """When the broker last granted it."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the queue may be handled just now. Thread-safe."""
+        return time.monotonic() < self._until
+
+    def take(self, until: float) -> None:
+        """Hold it until a time of the monotonic clock."""
+        self._until = until
+        self.renewed_ms = time.time_ns() // 1_000_000
+        self._taken.set()
+
+    def lose(self) -> None:
+        """Hold it no more."""
+        self._until = 0.0
+        self._taken.clear()
+
+    async def wait(self) -> None:
+        """Return once it may be held; look at :attr:`held` again."""
+        if not self.held:
+            self._taken.clear()
+        await self._taken.wait()
+
+
+class OwnedQueue:
+    """A queue that the rebalance gave to us. Belongs to the event loop.
+
+    Args:
+        queue: Which one.
+        bounds: Tells how much of it may be in hand just now.
+        lock: The broker's lock, if it is handled in order.
+    """
+
+    def __init__(
+        self, queue: MessageQueue, bounds: Callable[[], Bounds], *, lock: QueueLock | None = None
+    ) -> None:
         self.queue = queue
+        self.lock = lock
         self.dropped = False
         """Whether it is ours no more; results that come later count for nothing."""
         self.tracker: OffsetTracker | None = None
         """None until the start offset is known."""
         self.persisted: int | None = None
-        """The offset that the broker knows of."""
+        """The offset that is stored."""
         self.pulled_ms = 0
         """When it was last pulled from."""
         self.finished_ms = 0
         """When a message of it was last done with."""
-        self._config = config
+        self._bounds = bounds
         self._room = asyncio.Event()
         self._room.set()
+        self._gone = asyncio.Event()
 
     def start_at(self, offset: int) -> None:
         """Begin to track at ``offset``."""
         self.tracker = OffsetTracker(offset)
+
+    def drop(self) -> None:
+        """Let it be ours no more."""
+        self.dropped = True
+        self._gone.set()
+
+    @property
+    def may_handle(self) -> bool:
+        """Whether a handler may be called with a message of it now. Thread-safe."""
+        return not self.dropped and (self.lock is None or self.lock.held)
+
+    async def wait_until_gone(self, seconds: float) -> None:
+        """Return when it is ours no more, at the latest after ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._gone.wait()
+        except TimeoutError:
+            return
+
+    async def wait_until_locked(self) -> None:
+        """Return once it may be handled, or is ours no more."""
+        while not self.dropped and self.lock is not None and not self.lock.held:
+            waits = [
+                asyncio.ensure_future(self.lock.wait()),
+                asyncio.ensure_future(self._gone.wait()),
+            ]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
 
     def holds(self, message: ReceivedMessage) -> bool:
         """Whether a message is in hand and unfinished."""
@@ -66,10 +151,11 @@ class OwnedQueue:
         await self._room.wait()
 
     def _is_full(self) -> bool:
-        tracker, config = self.tracker, self._config
+        tracker, bounds = self.tracker, self._bounds()
         assert tracker is not None
         return (
-            tracker.count > config.cached_count_max
-            or tracker.bytes_held > config.cached_bytes_max
-            or tracker.span > config.cached_span_max
+            tracker.count > bounds.count_max
+            or tracker.bytes_held > bounds.bytes_max
+            # Handled in order there is no span beyond the count; skipped messages make none.
+            or (self.lock is None and tracker.span > bounds.span_max)
         )

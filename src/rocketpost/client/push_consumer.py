@@ -5,22 +5,37 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import time
+from collections.abc import Collection
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from rocketpost.client.accord import Accord
 from rocketpost.client.allocation import AllocationStrategy, Average
-from rocketpost.client.config import ProducerConfig, PushConsumerConfig
-from rocketpost.client.consuming import BatchHandler, Consuming, Handler, Listener, listener_for
+from rocketpost.client.config import MessageModel, ProducerConfig, PushConsumerConfig
+from rocketpost.client.consuming import Consuming
 from rocketpost.client.feeding import Feeding
+from rocketpost.client.handlers import (
+    BatchHandler,
+    Consumption,
+    Handler,
+    Handlers,
+    Listener,
+    listener_for,
+)
 from rocketpost.client.inspection import Inspection
+from rocketpost.client.local_offsets import LocalOffsets
+from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.client.ordering import Ordering
 from rocketpost.client.producer import check_group
+from rocketpost.client.progress import BrokerProgress
 from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.retry import SendBack
 from rocketpost.client.sender import Sender
 from rocketpost.client.session import Answer, Session
+from rocketpost.client.subscriptions import Announcement, Subscriptions, subscription_of
 from rocketpost.client.tasks import Tasks, repeat
-from rocketpost.codec.bodies.client import ClientConfigCheck, ConsumerData
+from rocketpost.client.understudy import Understudy
+from rocketpost.codec.bodies.client import ClientConfigCheck
 from rocketpost.codec.bodies.offset import decode_queue_offsets
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
@@ -28,14 +43,14 @@ from rocketpost.codec.headers.client import ConsumerGroupRequest
 from rocketpost.codec.headers.offset import ResetOffset
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import ClientError, ConfigError, Fault, RouteNotFound
-from rocketpost.model.group import SQL92, SUBSCRIBE_ALL, Subscription, parse_tags
-from rocketpost.model.names import retry_topic, topic_problem
+from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
 from rocketpost.model.route import MessageQueue
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-_EXPIRE_SECONDS = 60.0
+STABLE_INSTANCE: Final = "DEFAULT"
+_EXPIRE_SECONDS: Final = 60.0
 
 
 class PushConsumer:
@@ -50,7 +65,8 @@ class PushConsumer:
 
     A handler that returns has done with its message; one that raises gets it again later, see
     :class:`Retry`. Async handlers run on the loop, plain functions in threads, ``concurrency`` of
-    each kind at most. Messages may come more than once and in any order.
+    each kind at most. Messages may come more than once and, unless handlers are orderly, in any
+    order.
 
     Args:
         group: The consumer group; its members share the queues and must subscribe alike.
@@ -74,11 +90,13 @@ class PushConsumer:
         config = config or PushConsumerConfig()
         if name_servers is not None:
             config = dataclasses.replace(config, name_servers=name_servers)
+        if config.model is MessageModel.BROADCASTING and not config.instance_name:
+            # The client id names the file of offsets, so it must be the same after a restart.
+            config = dataclasses.replace(config, instance_name=STABLE_INSTANCE)
         self.group = group
         self.config = config
         self._strategy = strategy or Average()
-        self._subscriptions: dict[str, Subscription] = {}
-        self._listeners: dict[str, Listener] = {}
+        self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = Tasks()
 
@@ -106,20 +124,32 @@ class PushConsumer:
         return [owned.queue for owned in self._feeding.owned]
 
     def subscribe(
-        self, topic: str, handler: Handler, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None
-    ) -> None:
+        self,
+        topic: str,
+        handler: Handler,
+        *,
+        tags: str = SUBSCRIBE_ALL,
+        sql: str | None = None,
+        orderly: bool = False,
+    ) -> Announcement:
         """Have ``handler`` called with each message of ``topic``.
+
+        On a running consumer the brokers are told soon; awaiting the result waits for that, and
+        raises what they have against a SQL filter.
 
         Args:
             topic: Which topic.
             handler: An async or a plain function of one message.
             tags: Which tags, such as ``A || B``; all if ``*``.
             sql: A SQL92 filter instead of tags; brokers must have it enabled.
+            orderly: Whether the messages of a queue are handled one after the other. All handlers
+                of a group must be orderly then, with all members.
 
         Raises:
-            ConfigError: The topic's name is illegal.
+            ConfigError: The topic's name is illegal, or orderly and other handlers would meet.
         """
-        self._subscribe(topic, listener_for(handler, batches=False), tags, sql)
+        listener = listener_for(handler, batches=False, orderly=orderly)
+        return self._subscribe(subscription_of(topic, tags, sql), listener)
 
     def subscribe_batches(
         self,
@@ -128,22 +158,26 @@ class PushConsumer:
         *,
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
-    ) -> None:
+        orderly: bool = False,
+    ) -> Announcement:
         """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time.
 
         If it raises, all of them come again later.
 
         Raises:
-            ConfigError: The topic's name is illegal.
+            ConfigError: The topic's name is illegal, or orderly and other handlers would meet.
         """
-        self._subscribe(topic, listener_for(handler, batches=True), tags, sql)
+        listener = listener_for(handler, batches=True, orderly=orderly)
+        return self._subscribe(subscription_of(topic, tags, sql), listener)
 
-    def unsubscribe(self, topic: str) -> None:
+    def unsubscribe(self, topic: str) -> Announcement:
         """Have no more messages of ``topic``."""
-        self._subscriptions.pop(topic, None)
-        self._listeners.pop(topic, None)
-        if self._session is not None:
-            self._changed()
+        self._subscriptions.remove(topic)
+        session = self._session
+        if session is None:
+            return Announcement(None)
+        work = self._announce(session)
+        return Announcement(session.tasks.start(work, name=f"unsubscribe {topic}"))
 
     async def start(self) -> None:
         """Connect, tell the brokers, and begin to consume.
@@ -152,29 +186,28 @@ class PushConsumer:
             ConfigError: Nothing is subscribed to.
             NoNameServer: No name server is known, or none answers.
             Fault: A broker refuses a SQL filter.
+            ClientError: It runs already, or another consumer uses its file of offsets.
         """
         if self._session is not None:
             raise ClientError("the consumer is running already")
-        if not self._subscriptions:
+        if not len(self._subscriptions):
             raise ConfigError("subscribe to a topic before starting the consumer")
         session = Session(self.config)
-        session.add_consumer(self._describe)
+        session.add_consumer(self._subscriptions.describe)
         session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
         session.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
         await session.start()
-        self._assemble(session)
+        try:
+            await self._assemble(session)
+        except BaseException:
+            await session.stop()
+            raise
         try:
             await self._first_contact(session)
         except BaseException:
             await self.stop()
             raise
-        self._background.start(self._rebalancer.run(), name="rebalance")
-        every = self.config.persist_seconds
-        persist = repeat(self._feeding.persist, every=every, first=every, what="offsets")
-        self._background.start(persist, name="persist offsets")
-        every = min(_EXPIRE_SECONDS, self.config.consume_timeout)
-        expire = repeat(self._expire, every=every, first=every, what="slow handlers")
-        self._background.start(expire, name="expire slow handlers")
+        self._start_background()
 
     async def stop(self) -> None:
         """Stop fetching, let handlers at work finish, store the offsets, take leave.
@@ -188,10 +221,14 @@ class PushConsumer:
         self._session = None
         await self._background.stop()
         await self._feeding.stop_fetching()
-        await self._consuming.stop(self.config.stop_seconds)
+        await self._consumption.stop(self.config.stop_seconds)
         await self._sender.in_flight.wait_idle()
         await self._feeding.close()
+        await self._consumption.close()
+        if self._local is not None:
+            await self._local.close()
         self._sender.close()
+        await self._understudy.stop()
         await session.stop()
 
     async def run_forever(self) -> None:
@@ -199,61 +236,106 @@ class PushConsumer:
         self._running()
         await asyncio.Event().wait()
 
+    def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch nothing more, or nothing more of ``queues``.
+
+        What is fetched already is still handled. The queues stay ours, and members that come or go
+        still change that; a queue that is paused and lost is still paused when it comes back.
+        """
+        self._running()
+        self._feeding.pause(queues)
+
+    def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch again, of ``queues`` or else of everything that was paused."""
+        self._running()
+        self._feeding.resume(queues)
+
     # Inside.
 
     async def _expire(self) -> None:
-        await self._consuming.expire(self._feeding.owned)
+        await self._consumption.expire(self._feeding.owned)
 
     def _running(self) -> Session:
         if self._session is None:
             raise ClientError("the consumer is not running; use `async with` or call start()")
         return self._session
 
-    def _assemble(self, session: Session) -> None:
-        config = self.config
-        self._session = session
+    async def _assemble(self, session: Session) -> None:
+        config, orderly = self.config, bool(self._subscriptions.orderly)
+        broadcasting = config.model is MessageModel.BROADCASTING
+        self._local: LocalOffsets | None = None
+        if broadcasting:
+            self._local = LocalOffsets(config.offset_directory, session.client_id, self.group)
+            await self._local.open()
         self._sender = Sender(session, ProducerConfig())
-        self._consuming = Consuming(
-            listeners=self._listeners,
-            send_back=SendBack(session, self._sender, self.group, retry_max=config.retry_max),
-            config=config,
+        send_back = SendBack(session, self._sender, self.group, retry_max=config.retry_max)
+        self._handlers = Handlers(
+            self._subscriptions.listeners,
+            concurrency=config.concurrency,
+            batch_max=config.batch_max,
+        )
+        kind = Ordering if orderly else Consuming
+        self._consumption: Consumption = kind(
+            handlers=self._handlers, send_back=None if broadcasting else send_back, config=config
         )
         self._feeding = Feeding(
             session,
             self.group,
             config=config,
-            subscription=self._subscription,
-            submit=self._consuming.submit,
+            subscription=self._subscriptions.find,
+            consumption=self._consumption,
+            progress=self._local or BrokerProgress(OffsetCalls(session), self.group),
+            orderly=orderly,
         )
         self._rebalancer = Rebalancer(
             session,
             self.group,
             strategy=self._strategy,
-            topics=self._topics,
+            topics=lambda: self._subscriptions.topics,
             apply=self._feeding.apply,
             every=config.rebalance_seconds,
+            broadcasting=broadcasting,
+            after=Accord(session, self.group, describe=self._subscriptions.describe).check,
         )
         Inspection(
             session,
             self.group,
-            describe=self._describe,
-            consuming=self._consuming,
+            describe=self._subscriptions.describe,
+            handlers=self._handlers,
             feeding=self._feeding,
+            orderly=orderly,
         )
         session.on_reconnect(self._rebalancer.wake)
+        self._understudy = Understudy(session)
+        self._session = session
+
+    def _start_background(self) -> None:
+        start, config = self._background.start, self.config
+        start(self._understudy.keep_moving(), name="show that the loop moves")
+        start(self._rebalancer.run(), name="rebalance")
+        if self._subscriptions.orderly:
+            # Not in the background: locks are renewed until the last handler is done.
+            self._running().tasks.start(self._feeding.locks.run(), name="renew locks")
+        every = config.persist_seconds
+        persist = repeat(self._feeding.persist, every=every, first=every, what="offsets")
+        start(persist, name="persist offsets")
+        every = min(_EXPIRE_SECONDS, config.consume_timeout)
+        expire = repeat(self._expire, every=every, first=every, what="slow handlers")
+        start(expire, name="expire slow handlers")
 
     async def _first_contact(self, session: Session) -> None:
-        for topic in self._topics():
+        for topic in self._subscriptions.topics:
             try:
                 await session.routes.fetch(topic)
             except (RouteNotFound, Fault) as error:
                 logger.info("no route yet: topic=%s reason=%s", topic, error)
-        for subscription in self._subscriptions.values():
-            if not subscription.is_tag:
-                await self._check_expression(session, subscription)
+        for subscription in self._subscriptions.given:
+            await self._check_expression(session, subscription)
         await session.heartbeat_all()
 
     async def _check_expression(self, session: Session, subscription: Subscription) -> None:
+        if subscription.is_tag:
+            return
         address = session.routes.some_broker(subscription.topic)
         if address is not None:
             check = ClientConfigCheck(
@@ -261,51 +343,24 @@ class PushConsumer:
             )
             await session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=encode(check))
 
-    def _subscribe(self, topic: str, listener: Listener, tags: str, sql: str | None) -> None:
-        problem = topic_problem(topic)
-        if problem is not None:
-            raise ConfigError(problem)
-        version = time.time_ns() // 1_000_000
-        if sql is None:
-            subscription = parse_tags(topic, tags, version=version)
-        else:
-            subscription = Subscription(
-                topic=topic, sub_string=sql, expression_type=SQL92, sub_version=version
-            )
-        self._subscriptions[topic] = subscription
-        self._listeners[topic] = listener
-        if self._session is not None:
-            self._changed()
+    def _subscribe(self, subscription: Subscription, listener: Listener) -> Announcement:
+        self._subscriptions.check_kind(listener)
+        if self._session is None:
+            self._subscriptions.add(subscription, listener)
+            return Announcement(None)
+        work = self._add(self._session, subscription, listener)
+        return Announcement(self._session.tasks.start(work, name=f"subscribe {subscription.topic}"))
 
-    def _changed(self) -> None:
-        session = self._running()
-        session.tasks.start(self._announce(), name="announce subscriptions")
+    async def _add(self, session: Session, subscription: Subscription, listener: Listener) -> None:
+        await session.routes.refresh(subscription.topic)
+        await self._check_expression(session, subscription)
+        self._subscriptions.add(subscription, listener)
+        await self._announce(session)
 
-    async def _announce(self) -> None:
-        session = self._running()
-        for topic in self._topics():
-            await session.routes.refresh(topic)
+    async def _announce(self, session: Session) -> None:
         await session.heartbeat_all()
-        await self._feeding.drop_other_topics(self._topics())
+        await self._feeding.drop_other_topics(self._subscriptions.topics)
         self._rebalancer.wake()
-
-    def _topics(self) -> list[str]:
-        return [*self._subscriptions, retry_topic(self.group)]
-
-    def _subscription(self, topic: str) -> Subscription | None:
-        if topic == retry_topic(self.group):
-            return self._retry_subscription()
-        return self._subscriptions.get(topic)
-
-    def _retry_subscription(self) -> Subscription:
-        return Subscription(topic=retry_topic(self.group), sub_string=SUBSCRIBE_ALL)
-
-    def _describe(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self.group,
-            consume_from_where=self.config.start_from.value,
-            subscription_data_set=[*self._subscriptions.values(), self._retry_subscription()],
-        )
 
     # Requests of brokers.
 

@@ -18,7 +18,7 @@ from rocketpost.codec.bodies.client import ConsumerIds
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.headers.client import ConsumerGroupRequest
-from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.errors import ClientError, RocketpostError, RouteNotFound
 from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ class Rebalancer:
         strategy: How to share out.
         topics: Lists the subscribed topics.
         apply: Puts a share into effect.
+        broadcasting: Whether every member gets every queue.
+        after: Called after every round.
         every: Seconds between rounds.
     """
 
@@ -50,6 +52,8 @@ class Rebalancer:
         topics: Callable[[], list[str]],
         apply: Apply,
         every: float,
+        broadcasting: bool = False,
+        after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._session = session
         self._group = group
@@ -57,6 +61,8 @@ class Rebalancer:
         self._topics = topics
         self._apply = apply
         self._every = every
+        self._broadcasting = broadcasting
+        self._after = after
         self._wake = asyncio.Event()
         self._complained: set[str] = set()
 
@@ -71,6 +77,8 @@ class Rebalancer:
             self._wake.clear()
             began = loop.time()
             balanced = await self.round()
+            if self._after is not None:
+                await self._after()
             await self._wait(self._every if balanced else ROUND_SECONDS_MIN)
             # Members that come together should not cause a round each.
             await asyncio.sleep(max(0.0, began + ROUND_SECONDS_MIN - loop.time()))
@@ -91,9 +99,21 @@ class Rebalancer:
 
     async def _share_out(self, topic: str) -> None:
         queues = await self._session.routes.subscribe(topic)
+        if self._broadcasting:
+            await self._apply(topic, queues, True)
+            return
         members = await self._members(topic)
-        share = self._strategy(self._session.client_id, queues, members) if queues else []
+        share = self._ask_strategy(queues, members) if queues else []
         await self._apply(topic, share, members == [self._session.client_id])
+
+    def _ask_strategy(self, queues: list[MessageQueue], members: list[str]) -> list[MessageQueue]:
+        try:
+            return self._strategy(self._session.client_id, queues, members)
+        except RocketpostError:
+            raise
+        except Exception as error:  # a strategy may be anybody's; the next round asks it again
+            logger.exception("strategy failed: name=%s", self._strategy.name)
+            raise ClientError(f"the strategy {self._strategy.name} failed: {error}") from error
 
     async def _members(self, topic: str) -> list[str]:
         address = self._session.routes.some_broker(topic)
@@ -104,7 +124,8 @@ class Rebalancer:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
             ConsumerGroupRequest(consumer_group=self._group),
         )
-        return sorted(set(decode_body(response.body, ConsumerIds).consumer_id_list))
+        ids = set(decode_body(response.body, ConsumerIds).consumer_id_list)
+        return sorted(ids, key=_java_order)
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -112,3 +133,7 @@ class Rebalancer:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def _java_order(text: str) -> bytes:
+    return text.encode("utf-16-be")  # Java compares UTF-16 units, and all members must sort alike

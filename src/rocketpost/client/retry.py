@@ -66,6 +66,15 @@ class SendBack:
             logger.warning("message not sent to retry: id=%s reason=%s", message.message_id, error)
         return False
 
+    async def dead_letter(self, message: ReceivedMessage) -> bool:
+        """Have the broker put a message into the dead-letter topic; return whether it did."""
+        try:
+            await self._as_new_message(message, DEAD_LETTER)
+            return True
+        except RocketpostError as error:
+            logger.warning("message not given up: id=%s reason=%s", message.message_id, error)
+        return False
+
     async def _to_broker(self, message: ReceivedMessage, delay_level: int) -> None:
         fields = {
             "offset": str(message.position),
@@ -103,8 +112,9 @@ class SendBack:
             names.ORIGIN_MESSAGE_ID: message.properties.get(
                 names.ORIGIN_MESSAGE_ID, message.message_id
             ),
-            names.DELAY_LEVEL: str(level),
         }
+        if delay_level != DEAD_LETTER:
+            properties[names.DELAY_LEVEL] = str(level)
         properties.pop(names.TRANSACTION_PREPARED, None)
         try:
             text = encode_properties(properties).decode()

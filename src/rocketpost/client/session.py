@@ -65,7 +65,9 @@ class Session:
     def __init__(self, config: ClientConfig, *, auto_create_queues: int = 4) -> None:
         self.config = config
         self.client_id = make_client_id(config)
-        self.connector = Connector(on_request=self._on_request, on_made=self._on_made)
+        self.connector = Connector(
+            on_request=self._on_request, on_made=self._on_made, on_lost=self._on_lost
+        )
         self.name_servers = NameServers(config, self.connector)
         self.routes = RouteCache(self._ask, auto_create_queues=auto_create_queues)
         self.tasks = Tasks()
@@ -74,6 +76,11 @@ class Session:
         self._producers: list[str] = []
         self._consumers: list[Callable[[], ConsumerData]] = []
         self._reconnected: list[Callable[[], None]] = []
+        self._lost: list[Callable[[str], None]] = []
+        self.heartbeat: tuple[list[str], bytes] = [], b""
+        """The last heartbeat and whom it was for; replaced as a whole, any thread may read it."""
+        self.heartbeat_sent = 0.0
+        """When that was, on the monotonic clock."""
         self._heard: dict[str, float] = {}
         self._started = False
 
@@ -137,6 +144,10 @@ class Session:
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when a broker has been connected to and told of our groups."""
         self._reconnected.append(callback)
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Call ``callback`` with the address of a server whose connection is gone."""
+        self._lost.append(callback)
 
     def on(self, code: int, handler: RequestHandler) -> None:
         """Let ``handler`` serve requests of brokers; None from it means no answer now."""
@@ -217,6 +228,7 @@ class Session:
             return
         addresses = self.routes.broker_addresses(masters_only=not self._consumers)
         body = self._heartbeat_body()
+        self.heartbeat, self.heartbeat_sent = (addresses, body), time.monotonic()
         await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
 
     async def heartbeat_at(self, address: str) -> None:
@@ -273,6 +285,11 @@ class Session:
     def _on_made(self, address: str, connection: Connection) -> None:
         if self._started and address not in self.name_servers.addresses:
             self.tasks.start(self._greet(address), name=f"greet {address}")
+
+    def _on_lost(self, address: str, connection: Connection) -> None:
+        if self._started:
+            for callback in self._lost:
+                callback(address)
 
     async def _greet(self, address: str) -> None:
         await self.heartbeat_at(address)

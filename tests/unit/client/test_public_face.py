@@ -20,6 +20,7 @@ PINNED = [
     "MachineRoom",
     "MachineRoomNearby",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "MessageRefused",
     "NoNameServer",
@@ -41,6 +42,7 @@ PINNED = [
     "SendResult",
     "SendStatus",
     "StartFrom",
+    "Suspend",
 ]
 
 

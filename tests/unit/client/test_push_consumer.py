@@ -3,13 +3,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from client.brokers import NAMESRV, QueueBroker, network_of, record, route_of
-from client.network import FakeNetwork
+from client.network import Answer, FakeNetwork
 from rocketpost.client import (
     ConfigError,
+    Fault,
+    MessageModel,
     MessageQueue,
     NoNameServer,
     PushConsumer,
@@ -22,7 +25,7 @@ from rocketpost.client import rebalance as rebalance_module
 from rocketpost.codec.bodies.offset import encode_queue_offsets
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, encode_command
-from rocketpost.codec.lenient_json import decode_any
+from rocketpost.codec.lenient_json import decode_any, encode
 from rocketpost.codec.properties import decode_properties
 
 A = "a:1"
@@ -536,3 +539,165 @@ async def test_a_consumer_without_a_topic_does_not_start(use_network: Use) -> No
         await consumer().start()
     with pytest.raises(ConfigError, match="characters"):
         consumer().subscribe("a b", Got())
+
+
+def at_home(tmp_path: Path) -> dict[str, object]:
+    return {"model": MessageModel.BROADCASTING, "offset_directory": str(tmp_path)}
+
+
+async def test_a_broadcasting_member_gets_every_queue_and_keeps_its_own_offsets(
+    use_network: Use, tmp_path: Path
+) -> None:
+    network, broker = setup(use_network, members=["another"])
+    broker.put(b"0")
+    broker.put(b"1", queue_id=1)
+    got = Got()
+    reader = consumer(**at_home(tmp_path))
+    reader.subscribe("T", got)
+    async with reader:
+        assert reader.client_id.endswith("@DEFAULT")
+        await until(lambda: len(got) == 2)
+        assert len(reader.queues) == 2  # no retry topic
+    assert not broker.offsets
+    assert not network.sent(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    assert b'"messageModel":"BROADCASTING"' in network.sent(RequestCode.HEART_BEAT)[0].body
+    assert {command.fields["sysFlag"] for command in network.sent(RequestCode.PULL_MESSAGE)} == {
+        "2"
+    }
+    broker.put(b"2")
+    again = consumer(**at_home(tmp_path))
+    again.subscribe("T", got)
+    async with again:
+        await until(lambda: len(got) == 3)
+    assert got[2].body == b"2"
+
+
+async def test_a_broadcast_message_that_fails_is_dropped(
+    use_network: Use, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, broker = setup(use_network)
+    calls: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        calls.append(message.body)
+        raise ValueError("no")
+
+    broker.put(b"0")
+    broker.put(b"1")
+    reader = consumer(**at_home(tmp_path))
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: caplog.text.count("message given up") == 2)
+    assert sorted(calls) == [b"0", b"1"]
+    assert not network.sent(SEND_BACK)
+
+
+async def test_pausing_stops_fetching_of_all_or_some_queues(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(broker.held) == 3)
+        reader.pause()
+        broker.put(b"0")
+        broker.put(b"1", queue_id=1)
+        await asyncio.sleep(0.02)
+        assert not got
+        reader.pause([MessageQueue("a", 1, "T")])
+        reader.resume([MessageQueue("a", 1, "T")])
+        await asyncio.sleep(0.01)
+        assert not got  # all is still paused
+        reader.resume()
+        await until(lambda: len(got) == 2)
+        reader.pause([MessageQueue("a", 0, "T")])
+        broker.put(b"2")
+        broker.put(b"3", queue_id=1)
+        await until(lambda: len(got) == 3)
+        assert got[2].body == b"3"
+        reader.resume([MessageQueue("a", 0, "T")])
+        await until(lambda: len(got) == 4)
+
+
+async def test_bounds_of_a_topic_are_divided_among_its_queues(use_network: Use) -> None:
+    _, broker = setup(use_network)
+    release = asyncio.Event()
+
+    async def handler(message: ReceivedMessage) -> None:
+        await release.wait()
+
+    for _ in range(10):
+        broker.put(b"xxxx")
+        broker.put(b"xxxx", queue_id=1)
+    reader = consumer(topic_count_max=4, pull_count_max=1)
+    reader.subscribe("T", handler)
+    async with reader:
+        await asyncio.sleep(0.05)
+        held = [owned.tracker.count for owned in reader._feeding.owned if owned.tracker]
+        assert sorted(held) == [0, 3, 3]  # the bound may be passed by one pull
+        release.set()
+        await until(lambda: broker.held.get(("T", 0)) and broker.held.get(("T", 1)))
+
+
+async def test_a_sql_filter_added_at_run_time_is_checked_first(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    reader = consumer()
+    reader.subscribe("T", Got())
+    async with reader:
+        broker.refuse[RequestCode.CHECK_CLIENT_CONFIG] = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        with pytest.raises(Fault):
+            await reader.subscribe("T", Got(), sql="a >")
+        assert b"SQL92" not in network.sent(RequestCode.HEART_BEAT)[-1].body
+        broker.refuse.clear()
+        await reader.subscribe("T", Got(), sql="a > 1")
+        assert b"SQL92" in network.sent(RequestCode.HEART_BEAT)[-1].body
+        await reader.unsubscribe("T")
+        assert b'"topic":"T"' not in network.sent(RequestCode.HEART_BEAT)[-1].body
+        await until(lambda: [queue.topic for queue in reader.queues] == [RETRY_TOPIC])
+
+
+async def test_members_that_subscribe_differently_are_reported_once(
+    use_network: Use, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
+    network, broker = setup(use_network)
+    table = {"T": {"topic": "T", "subString": "B", "expressionType": "TAG", "subVersion": 1}}
+    body = encode({"subscriptionTable": table, "messageModel": "CLUSTERING"})
+    monkeypatch.setattr(
+        broker, "_get_consumer_connection_list", lambda _: Answer(body=body), raising=False
+    )
+    reader = consumer(rebalance_seconds=0.001)
+    reader.subscribe("T", Got(), tags="A")
+    async with reader:
+        asked = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        await until(lambda: len(network.sent(asked)) > 3)
+    assert caplog.text.count("of T we want TAG A, another member wants TAG B") == 1
+
+
+async def test_a_strategy_that_fails_leaves_the_queues_as_they_are(use_network: Use) -> None:
+    _, broker = setup(use_network)
+
+    class Moody:
+        name = "MOODY"
+        broken = False
+
+        def __call__(
+            self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
+        ) -> list[MessageQueue]:
+            if self.broken:
+                raise RuntimeError("bad day")
+            return list(queues)
+
+    strategy, got = Moody(), Got()
+    config = PushConsumerConfig(
+        name_servers=NAMESRV, start_from=StartFrom.FIRST, rebalance_seconds=0.01, stop_seconds=0.05
+    )
+    reader = PushConsumer("G", config=config, strategy=strategy)
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(reader.queues) == 3)
+        strategy.broken = True
+        assert not await reader._rebalancer.round()
+        assert len(reader.queues) == 3
+        broker.put(b"0")
+        await until(lambda: got)

@@ -1,0 +1,154 @@
+"""Handlers of messages: which one a message is for, and the workers that call them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.owned_queue import OwnedQueue
+from rocketpost.client.tally import Tally
+from rocketpost.client.workers import AsyncWorkers, Report, ThreadWorkers, Workers
+
+Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
+"""Handles one message; raises to get it again later."""
+BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[None] | None]
+"""Handles several messages; raises to get all of them again later."""
+
+
+class Listener(NamedTuple):
+    """A handler and how it wants to be called."""
+
+    handler: Handler | BatchHandler
+    batches: bool
+    is_async: bool
+    orderly: bool = False
+
+
+def listener_for(
+    handler: Handler | BatchHandler, *, batches: bool, orderly: bool = False
+) -> Listener:
+    """Find out what kind of handler this is."""
+    call = getattr(handler, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+    return Listener(handler, batches, is_async, orderly)
+
+
+class Consumption(Protocol):
+    """Sees to it that messages are handled and accounted for."""
+
+    def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Have messages of one queue handled."""
+        ...  # pragma: no cover
+
+    async def expire(self, queues: Sequence[OwnedQueue]) -> None:
+        """Let go of messages whose handlers take too long."""
+        ...  # pragma: no cover
+
+    async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
+        """Wait for handlers whose outcome still counts; return whether none is at work."""
+        ...  # pragma: no cover
+
+    async def stop(self, seconds: float) -> None:
+        """Begin nothing more; give handlers at work ``seconds`` to finish."""
+        ...  # pragma: no cover
+
+    async def close(self) -> None:
+        """Forget everything; handlers at work finish for nothing."""
+        ...  # pragma: no cover
+
+
+class Handlers:
+    """Calls the handlers of one consumer. Belongs to the event loop.
+
+    Args:
+        listeners: Handlers by topic; may grow while we run.
+        concurrency: Handlers at work at the same time, of each kind.
+        batch_max: Messages in one call of a batch handler.
+    """
+
+    def __init__(self, listeners: dict[str, Listener], *, concurrency: int, batch_max: int) -> None:
+        self._listeners = listeners
+        self._batch_max = batch_max
+        self._async: Workers = AsyncWorkers(concurrency)
+        self._threads: Workers = ThreadWorkers(concurrency)
+        self._tallies: dict[str, tuple[Tally, Tally]] = {}
+        self.concurrency = concurrency
+
+    def find(self, topic: str) -> Listener | None:
+        """Return the handler of ``topic``; a single one serves every topic."""
+        found = self._listeners.get(topic)
+        if found is None and len(self._listeners) == 1:
+            return next(iter(self._listeners.values()))
+        return found
+
+    def batch_size(self, listener: Listener) -> int:
+        """Return how many messages one call may have."""
+        return self._batch_max if listener.batches else 1
+
+    def start(self, call: Call, report: Report) -> None:
+        """Make a call when a worker is free."""
+        workers = self._async if call.listener.is_async else self._threads
+        workers.submit(call, report)
+
+    async def handle_once(self, message: ReceivedMessage) -> None:
+        """Have one message handled now, without any effect on offsets.
+
+        Raises:
+            Exception: What the handler raises.
+        """
+        listener = self.find(message.topic)
+        if listener is None:
+            raise LookupError(f"no handler for {message.topic}")
+        argument = [message] if listener.batches else message
+        if listener.is_async:
+            await listener.handler(argument)  # type: ignore[arg-type, misc]
+        else:
+            await asyncio.to_thread(listener.handler, argument)  # type: ignore[arg-type]
+
+    def tallies(self, topic: str) -> tuple[Tally, Tally]:
+        """Return how many messages of ``topic`` were handled well, and how many failed."""
+        found = self._tallies.get(topic)
+        if found is None:
+            found = self._tallies[topic] = Tally(), Tally()
+        return found
+
+    def count(self, topic: str, messages: int, call: Call, *, failed: bool) -> None:
+        """Count the outcome of a call."""
+        now = time.monotonic()
+        self.tallies(topic)[failed].count(messages, now - call.began, now=now)
+
+    async def stop(self, seconds: float) -> None:
+        """Call nothing more; give handlers at work ``seconds`` to finish."""
+        await asyncio.gather(self._async.stop(seconds), self._threads.stop(seconds))
+
+
+class Call:
+    """One call of a handler, skipped if the queue was lost meanwhile."""
+
+    __slots__ = ("_messages", "_owned", "began", "listener")
+
+    def __init__(
+        self, owned: OwnedQueue, listener: Listener, messages: Sequence[ReceivedMessage]
+    ) -> None:
+        self._owned = owned
+        self._messages = messages
+        self.listener = listener
+        self.began = 0.0
+        """When the handler was called, on the monotonic clock."""
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the handler was not called."""
+        return not self.began
+
+    def __call__(self) -> object:
+        """Call the handler, unless its queue may not be handled any more."""
+        if not self._owned.may_handle:
+            return None
+        self.began = time.monotonic()
+        argument = self._messages if self.listener.batches else self._messages[0]
+        return self.listener.handler(argument)  # type: ignore[arg-type]

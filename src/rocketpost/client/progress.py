@@ -1,0 +1,55 @@
+"""How far a group has come, kept where it survives us: with the brokers, or in a local file.
+
+Members that share their queues keep their offsets with the brokers, for whoever gets a queue next.
+A broadcasting member shares with nobody and keeps its own, see ``local_offsets``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.errors import RocketpostError
+from rocketpost.model.route import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+
+class Progress(Protocol):
+    """Stores offsets of queues."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset; None if the queue was never consumed."""
+        ...  # pragma: no cover
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Store offsets; return the queues whose offsets are safe. Failures are logged."""
+        ...  # pragma: no cover
+
+
+class BrokerProgress:
+    """Offsets of a group that its members share. Belongs to the event loop."""
+
+    def __init__(self, calls: OffsetCalls, group: str) -> None:
+        self._calls = calls
+        self._group = group
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Ask the queue's broker."""
+        return await self._calls.group_offset(self._group, queue)
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Tell each queue's broker."""
+        stored = await asyncio.gather(*(self._store(*item) for item in offsets.items()))
+        return {queue for queue, ok in zip(offsets, stored, strict=True) if ok}
+
+    async def _store(self, queue: MessageQueue, offset: int) -> bool:
+        try:
+            await self._calls.commit_offset(self._group, queue, offset)
+            return True
+        except RocketpostError as error:
+            logger.warning("offset not stored: queue=%s reason=%s", queue, error)
+            return False
