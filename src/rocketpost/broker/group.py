@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,7 @@ GROUP_COUNT_MAX: Final = 32_768
 
 FORBIDDEN_READ_BIT: Final = 2
 _INT32_MAX: Final = 2**31 - 1
+_POLICY_BYTES_MAX: Final = 4096
 _RETRY_POLICIES: Final = frozenset({"CUSTOMIZED", "EXPONENTIAL"})
 
 
@@ -195,8 +196,9 @@ class GroupTable:
         ):
             if not low <= value <= high:
                 raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
+        _check_policy_size(wanted.group_retry_policy)
         policy = wanted.group_retry_policy.get("type", "CUSTOMIZED")
-        if policy not in _RETRY_POLICIES:
+        if not isinstance(policy, str) or policy not in _RETRY_POLICIES:
             raise InvalidParameter(
                 f"groupRetryPolicy type {policy!r} takes CUSTOMIZED or EXPONENTIAL"
             )
@@ -220,3 +222,12 @@ class GroupTable:
         self.revision += 1
         if self.on_change is not None:
             self.on_change(group)
+
+
+def _check_policy_size(policy: dict[str, Any]) -> None:
+    try:
+        size = len(msgspec.json.encode(policy))
+    except RecursionError:
+        size = _POLICY_BYTES_MAX + 1
+    if size > _POLICY_BYTES_MAX:
+        raise InvalidParameter(f"groupRetryPolicy takes more than {_POLICY_BYTES_MAX} bytes")

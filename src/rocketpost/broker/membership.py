@@ -16,12 +16,21 @@ import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from rocketpost.codec.faults import SystemBusy
 from rocketpost.model.clock import Clock
 from rocketpost.model.group import Subscription
 
 logger = logging.getLogger(__name__)
 
 EXPIRY_MS: Final = 120_000
+MEMBERS_MAX: Final = 500_000
+"""Memberships of all clients in all groups; more are refused."""
+
+WEIGHT_MAX: Final = 1_000_000
+"""Topics and tags that all members subscribe, long texts counting more; more are refused."""
+
+_REPORTED_MAX: Final = 5
+_WEIGHT_CHARACTERS: Final = 64
 BROADCASTING: Final = "BROADCASTING"
 
 _Signature = frozenset[tuple[str, str, str]]
@@ -40,12 +49,13 @@ class Client(NamedTuple):
 class Member:
     """A client in a group."""
 
-    __slots__ = ("client", "last_ms", "signature")
+    __slots__ = ("client", "last_ms", "signature", "weight")
 
     def __init__(self, client: Client, now_ms: int) -> None:
         self.client = client
         self.last_ms = now_ms
         self.signature: _Signature | None = None
+        self.weight = 0
 
 
 class ConsumerGroup:
@@ -107,11 +117,18 @@ class Membership:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Hashable, set[tuple[bool, str]]] = {}
         self._turn = 0
+        self._member_count = 0
+        self._weight = 0
 
     # Producers.
 
     def join_producer(self, group: str, client: Client) -> None:
-        """Note a heartbeat of a producer."""
+        """Note a heartbeat of a producer.
+
+        Raises:
+            SystemBusy: There are too many members already.
+        """
+        self._check_room(client.connection in self._producers.get(group, ()))
         members = self._producers.setdefault(group, {})
         _refresh(members, client, self._clock.now_ms())
         self._remember(client.connection, group, consumer=False)
@@ -162,8 +179,16 @@ class Membership:
             consume_from_where: Where a new group starts; the newest value counts.
             subscriptions: All topics that the group wants; None keeps those that are known.
             fingerprint: The client's own hash of the heartbeat, 0 if it sends none.
+
+        Raises:
+            SystemBusy: There are too many members or subscriptions already.
         """
         state = self._consumers.get(group)
+        self._check_room(state is not None and client.connection in state.members)
+        subscriptions = None if subscriptions is None else list(subscriptions)
+        weight = _weight(subscriptions or ())
+        known = state.members.get(client.connection) if state is not None else None
+        self._check_weight(weight - (known.weight if known is not None else 0))
         if state is None:
             state = self._consumers[group] = ConsumerGroup(group)
         member, new = _refresh(state.members, client, self._clock.now_ms())
@@ -176,6 +201,8 @@ class Membership:
             _set_and_report(state, name, value, client)
         if subscriptions is None:
             return Joined(new, stale=not state.subscriptions or fingerprint != state.fingerprint)
+        self._weight += weight - member.weight
+        member.weight = weight
         wanted = {each.topic: each for each in subscriptions}
         state.fingerprint = fingerprint
         changed = _replace_subscriptions(state.subscriptions, wanted)
@@ -257,8 +284,19 @@ class Membership:
             for connection, member in state.members.items():
                 yield connection, group, True, member
 
+    def _check_room(self, known: bool) -> None:
+        if not known and self._member_count >= MEMBERS_MAX:
+            raise SystemBusy(f"[OVERLOAD]{MEMBERS_MAX} members are connected already")
+
+    def _check_weight(self, more: int) -> None:
+        if more > 0 and self._weight + more > WEIGHT_MAX:
+            raise SystemBusy(f"[OVERLOAD]members subscribe {self._weight} topics and tags already")
+
     def _remember(self, connection: Hashable, group: str, *, consumer: bool) -> None:
-        self._groups_of.setdefault(connection, set()).add((consumer, group))
+        groups = self._groups_of.setdefault(connection, set())
+        if (consumer, group) not in groups:
+            groups.add((consumer, group))
+            self._member_count += 1
 
     def _remove(self, connection: Hashable, group: str, *, consumer: bool) -> bool:
         known = self._groups_of.get(connection)
@@ -269,12 +307,16 @@ class Membership:
         if not consumer:
             members = self._producers.get(group, {})
             found = members.pop(connection, None) is not None
+            self._member_count -= found
             if not members:
                 self._producers.pop(group, None)
             return found
         state = self._consumers.get(group)
-        if state is None or state.members.pop(connection, None) is None:
+        member = None if state is None else state.members.pop(connection, None)
+        if state is None or member is None:
             return False
+        self._member_count -= 1
+        self._weight -= member.weight
         if not state.members:
             del self._consumers[group]
         return True
@@ -285,7 +327,9 @@ def _refresh(members: dict[Hashable, Member], client: Client, now_ms: int) -> tu
     if member is not None and member.client.client_id == client.client_id:
         member.last_ms = now_ms
         return member, False
+    weight = 0 if member is None else member.weight  # still counted; the caller sets it right
     member = members[client.connection] = Member(client, now_ms)
+    member.weight = weight
     return member, True
 
 
@@ -318,6 +362,15 @@ def _replace_subscriptions(
     return changed
 
 
+def _weight(subscriptions: Iterable[Subscription]) -> int:
+    return sum(
+        1
+        + len(each.tags_set or ())
+        + (len(each.topic) + len(each.sub_string)) // _WEIGHT_CHARACTERS
+        for each in subscriptions
+    )
+
+
 def _signature(subscriptions: Iterable[Subscription]) -> _Signature:
     return frozenset(
         (each.topic, each.expression_type or "TAG", each.sub_string) for each in subscriptions
@@ -336,7 +389,7 @@ def _report_differences(state: ConsumerGroup) -> None:
         return
     state.reported = True
     common = frozenset.intersection(*by_signature)
-    for signature, client_id in by_signature.items():
+    for signature, client_id in list(by_signature.items())[:_REPORTED_MAX]:
         odd = "; ".join(
             f"{topic} {kind} {text}" for topic, kind, text in sorted(signature - common)
         )

@@ -18,6 +18,7 @@ from rocketpost.codec.bodies.offset import (
     encode_offset_row,
     encode_offset_table,
 )
+from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.model import names
 from rocketpost.model.clock import Clock
@@ -26,6 +27,8 @@ from rocketpost.model.topic import DataVersion
 logger = logging.getLogger(__name__)
 
 NO_OFFSET: Final = -1
+OFFSETS_MAX: Final = 2_000_000
+"""Offsets of all groups in all queues; beyond it no new one is taken."""
 COMMITS_A_VERSION: Final = 500
 
 
@@ -48,12 +51,17 @@ class OffsetTable:
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[tuple[str, int], int] = {}
         self._commits = 0
+        self._count = 0
         self.version = DataVersion()
         self.revision = 0
         """Grows with every change; whoever saves the table compares it."""
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
-        """Set an offset; return False, changing nothing, while a reset of the queue is pending."""
+        """Set an offset; return False, changing nothing, while a reset of the queue is pending.
+
+        Raises:
+            SystemBusy: There are too many offsets already.
+        """
         key = f"{topic}@{group}"
         if self._resets and (key, queue_id) in self._resets:
             return False
@@ -111,6 +119,9 @@ class OffsetTable:
         """Let ``target`` go on in ``topic`` exactly where ``source`` is."""
         row = self._rows.get(f"{topic}@{source}")
         if row is not None:
+            self._check_room(len(row.offsets))
+            before = self._rows.get(f"{topic}@{target}")
+            self._count += len(row.offsets) - (0 if before is None else len(before.offsets))
             self._rows[f"{topic}@{target}"] = _Row(dict(row.offsets))
             self._changed()
 
@@ -151,15 +162,20 @@ class OffsetTable:
                 continue
             good = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
             self._rows[key] = _Row(good)
+            self._count += len(good)
         self.version = body.data_version
 
     def _put(self, key: str, queue_id: int, offset: int) -> None:
         row = self._rows.get(key)
         if row is None:
+            self._check_room(1)
             row = self._rows[key] = _Row({})
         before = row.offsets.get(queue_id, NO_OFFSET)
         if before == offset:
             return
+        if queue_id not in row.offsets:
+            self._check_room(1)
+            self._count += 1
         if offset < before:
             logger.info(
                 "offset moved back: row=%s queue=%s from=%s to=%s", key, queue_id, before, offset
@@ -171,9 +187,13 @@ class OffsetTable:
         if self._commits % COMMITS_A_VERSION == 0:
             self.version = self.version.next(self._clock.now_ms())
 
+    def _check_room(self, more: int) -> None:
+        if self._count + more > OFFSETS_MAX:
+            raise SystemBusy(f"[OVERLOAD]{self._count} offsets are kept already")
+
     def _forget(self, keys: Iterator[str]) -> None:
         for key in keys:
-            del self._rows[key]
+            self._count -= len(self._rows.pop(key).offsets)
             self._forget_volatile([key])
             self._changed()
 

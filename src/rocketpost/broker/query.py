@@ -102,7 +102,7 @@ class ProgressQueries:
         members = self._membership.consumer_group(group)
         queues: dict[MessageQueue, QueueProgress] = {}
         tps = 0.0
-        for topic in topics or self._offsets.topics_of(group):
+        for topic in dict.fromkeys(topics or self._offsets.topics_of(group)):
             config = self._topics.find(topic)
             if config is None:
                 continue

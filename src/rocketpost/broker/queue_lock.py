@@ -13,6 +13,8 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.route import MessageQueue
 
 LOCK_MS: Final = 60_000
+LOCKS_MAX: Final = 500_000
+"""Locks of all groups; beyond it no new one is given."""
 
 
 class _Lock(NamedTuple):
@@ -26,6 +28,7 @@ class QueueLocks:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
@@ -37,6 +40,10 @@ class QueueLocks:
         held = []
         for queue in queues:
             lock = locks.get(queue)
+            if lock is None:
+                if self._count >= LOCKS_MAX:
+                    continue
+                self._count += 1
             if lock is None or lock.client_id == client_id or lock.expires_ms <= now_ms:
                 locks[queue] = mine
                 held.append(queue)
@@ -51,6 +58,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._groups.pop(group, None)
 
@@ -68,5 +76,6 @@ class QueueLocks:
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, lock in locks.items() if lock.expires_ms <= now_ms]:
                 del locks[queue]
+                self._count -= 1
             if not locks:
                 del self._groups[group]

@@ -2,7 +2,8 @@
 
 A handler is a plain function ``(connection, command) -> Reply | None``. It raises a ``Fault`` to
 refuse; it returns None when it answers later by itself: a held pull, a send that awaits the disk.
-What must wait for somebody else is registered with :meth:`Dispatcher.on_async` and runs as a task.
+What must wait for somebody else is registered with :meth:`Dispatcher.on_async` and runs as a task;
+how many of those run, and how many bytes of requests they hold, is bounded.
 """
 
 from __future__ import annotations
@@ -10,14 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
-from rocketpost.errors import Fault, RocketpostError
+from rocketpost.codec.faults import SystemBusy
+from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
 from rocketpost.transport.connection import Buffer, Connection
 
 logger = logging.getLogger(__name__)
+
+TASKS_MAX: Final = 16_384
+TASK_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What the requests that wait for something may hold, of all connections together."""
+
+REMARK_LENGTH_MAX: Final = 4096
+"""A refusal may quote what it refuses, which may be megabytes."""
 
 
 class Reply(NamedTuple):
@@ -39,6 +48,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._handlers: dict[int, Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._task_bytes = 0
 
     def on(self, code: int, handler: Handler) -> None:
         """Let ``handler`` serve requests of ``code``."""
@@ -49,9 +59,13 @@ class Dispatcher:
         """Let a coroutine function serve requests of ``code``, each in a task."""
 
         def start(connection: Connection, command: Command) -> None:
+            size = len(command.body) + len(command.raw_fields)
+            if self._task_bytes + size > TASK_BYTES_MAX or len(self._tasks) >= TASKS_MAX:
+                raise SystemBusy(f"[OVERLOAD]{len(self._tasks)} requests wait already; try later")
+            self._task_bytes += size
             task = asyncio.ensure_future(self._run(handler, connection, command))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda done: self._ended(done, size))
 
         self.on(code, start)
 
@@ -82,6 +96,10 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _ended(self, task: asyncio.Task[None], size: int) -> None:
+        self._tasks.discard(task)
+        self._task_bytes -= size
+
     async def _run(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
         try:
             reply = await handler(connection, command)
@@ -96,26 +114,43 @@ def answer(connection: Connection, command: Command, reply: Reply) -> None:
         return
     body = reply.body
     buffers: list[Buffer] = body if isinstance(body, list) else [body] if body else []
-    head = encode_response(
-        command,
-        reply.code,
-        remark=reply.remark,
-        fields=reply.fields,
-        body_bytes=sum(map(len, buffers)),
-    )
+    try:
+        head = encode_response(
+            command,
+            reply.code,
+            remark=reply.remark,
+            fields=reply.fields,
+            body_bytes=sum(map(len, buffers)),
+        )
+    except LocalProtocolError as error:
+        # It had to be answered all the same: the peer counts on it, and so does back-pressure.
+        logger.warning(
+            "answer does not fit: peer=%s code=%s reason=%s",
+            connection.peer_text,
+            command.code,
+            error,
+        )
+        head = encode_response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
+        buffers = []
     connection.answer(head, *buffers)
 
 
 def refusal(connection: Connection, command: Command, error: Exception) -> Reply:
     """Turn what a handler raised into a response; our own mistakes are logged in full."""
     if isinstance(error, Fault):
-        return Reply(int(error.code), remark=error.remark)
+        return Reply(int(error.code), remark=_cut(error.remark))
     if isinstance(error, RocketpostError):
         logger.warning(
             "request failed: peer=%s code=%s reason=%s", connection.peer_text, command.code, error
         )
-        return Reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        return Reply(ResponseCode.SYSTEM_ERROR, remark=_cut(str(error)))
     logger.error(
         "request failed: peer=%s code=%s", connection.peer_text, command.code, exc_info=error
     )
-    return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+    return Reply(ResponseCode.SYSTEM_ERROR, remark=_cut(f"{type(error).__name__}: {error}"))
+
+
+def _cut(remark: str) -> str:
+    if len(remark) <= REMARK_LENGTH_MAX:
+        return remark
+    return f"{remark[:REMARK_LENGTH_MAX]}... ({len(remark)} characters)"

@@ -54,6 +54,7 @@ from rocketpost.transport.connection import Buffer, Connection
 logger = logging.getLogger(__name__)
 
 CLIENT_ID_LENGTH_MAX: Final = 1024
+HEARTBEAT_BYTES_MAX: Final = 4 * 1024 * 1024
 _RELAY_SECONDS: Final = 10.0
 _VERSION_RUNNING_INFO: Final = 62  # 3.1.8: older clients cannot be asked.
 
@@ -114,6 +115,8 @@ class ClientHandlers:
 
     def heartbeat(self, connection: Connection, command: Command) -> Reply:
         """Note which groups a client belongs to."""
+        if len(command.body) > HEARTBEAT_BYTES_MAX:
+            raise InvalidParameter(f"a heartbeat takes at most {HEARTBEAT_BYTES_MAX} bytes")
         heartbeat = read_body(command, decode_heartbeat)
         if not heartbeat.client_id.strip() or len(heartbeat.client_id) > CLIENT_ID_LENGTH_MAX:
             raise InvalidParameter("the heartbeat has no usable clientID")
@@ -230,6 +233,8 @@ class ClientHandlers:
         request = read_body(command, decode_lock_request)
         if problem := group_problem(request.consumer_group):
             raise InvalidParameter(problem)
+        if len(request.client_id) > CLIENT_ID_LENGTH_MAX:
+            raise InvalidParameter(f"clientId has more than {CLIENT_ID_LENGTH_MAX} characters")
         known = [queue for queue in request.mq_set if self._is_known(queue)]
         held = self._locks.lock(request.consumer_group, request.client_id, known)
         return json_reply(LockResponse(held))
