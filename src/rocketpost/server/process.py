@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rocketpost.errors import RocketpostError
 
@@ -16,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 _EXIT_CONFIG = 2
 _EXIT_FAILED = 1
+_MESSAGE_LENGTH_MAX = 4096
+_TRACEBACK_LENGTH_MAX = 16_384
 
 
 class Server(Protocol):
@@ -42,17 +45,51 @@ def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
     if not __debug__:
         print("refusing to run under python -O: the checks would be gone", file=sys.stderr)
         return _EXIT_CONFIG
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    _open_many_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_run(make, ready))
     except RocketpostError as error:
         print(f"error: {error}", file=sys.stderr)
         return _EXIT_CONFIG
+
+
+class OneLineFormatter(logging.Formatter):
+    """Keeps each record in its line, so that no name or remark of a peer can pass for another.
+
+    Control characters are escaped, long messages cut, and the lines of a traceback indented.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the message in one line."""
+        text = record.message
+        if len(text) > _MESSAGE_LENGTH_MAX:
+            text = f"{text[:_MESSAGE_LENGTH_MAX]}... ({len(text)} characters)"
+        record.message = text if text.isprintable() else _escaped(text)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """Return the traceback, indented."""
+        lines = super().formatException(ei)[-_TRACEBACK_LENGTH_MAX:].splitlines()
+        return "\n".join("    " + _escaped(line) for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _open_many_files() -> None:
+    """Let the process open as many files as it is allowed to: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ValueError, OSError) as error:
+        logger.info("limit of open files left as it is: reason=%s", error)
 
 
 async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
