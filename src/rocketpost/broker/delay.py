@@ -13,26 +13,24 @@ a message whose topic is gone, is in ADR 0013.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from rocketpost.codec.bodies.delay import decode_delay_offsets, encode_delay_offsets
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.codec.properties import (
     PROPERTIES_BYTES_MAX,
     decode_properties,
     encode_properties,
 )
 from rocketpost.codec.record import Record, host_bits
-from rocketpost.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from rocketpost.errors import LocalProtocolError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
-from rocketpost.model.topic import DataVersion, TopicConfig
+from rocketpost.model.topic import TopicConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.draft import Draft
 from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES
@@ -138,65 +136,6 @@ def real_queue_id(draft: Draft) -> int:
     return int(decode_properties(draft.properties)[names.REAL_QUEUE_ID])
 
 
-class DelayProgress:
-    """How far each level has been delivered; the table of ``delayOffset.json``.
-
-    What is delivered and what is saved differ: an offset is saved only once the delivered copies
-    before it are on disk, lest a power cut takes a copy that nobody will make again.
-    """
-
-    def __init__(self, *, clock: Clock) -> None:
-        self._clock = clock
-        self._reached: dict[int, int] = {}
-        self._safe: dict[int, int] = {}
-        self._unsafe: deque[tuple[Position, int, int]] = deque()
-        self._revision = 0
-        self.durable: Callable[[], Position] = lambda: Position(0)
-        self.version = DataVersion()
-
-    @property
-    def revision(self) -> int:
-        """Grows with every change of what is to be saved."""
-        durable = self.durable()
-        while self._unsafe and self._unsafe[0][0] <= durable:
-            _, level, offset = self._unsafe.popleft()
-            self._safe[level] = offset
-            self._revision += 1
-            self.version = self.version.next(self._clock.now_ms())
-        return self._revision
-
-    def reached(self, level: int) -> int:
-        """Return the queue offset of the first undelivered message of a level."""
-        return self._reached.get(level, 0)
-
-    def advance(self, level: int, offset: int, *, position: Position) -> None:
-        """Note that a level is delivered up to ``offset``, by copies before ``position``."""
-        self._reached[level] = offset
-        self._unsafe.append((position, level, offset))
-
-    def body(self) -> bytes:
-        """Return the body of GET_ALL_DELAY_OFFSET."""
-        return encode_delay_offsets(self.version, self._safe)
-
-    def to_json(self) -> bytes:
-        """Return the text of ``delayOffset.json``."""
-        return self.body()
-
-    def load(self, data: bytes) -> None:
-        """Take over what ``delayOffset.json`` says.
-
-        Raises:
-            StoreError: The text is no such table.
-        """
-        try:
-            table = decode_delay_offsets(data)
-        except RemoteProtocolError as error:
-            raise StoreError(f"delayOffset.json cannot be read: {error}") from None
-        self.version = table.data_version
-        self._safe = {level: max(0, at) for level, at in table.offset_table.items() if level > 0}
-        self._reached = dict(self._safe)
-
-
 class _Step(NamedTuple):
     """Entries before ``end`` were stored by a clock that was ahead; they wait until then."""
 
@@ -245,36 +184,20 @@ class DelayService:
         drafts: list[Draft] = []
         offsets: list[int] = []
         size_sum = 0
-        wait_ms: int | None = None
-        for position, size, code in ENTRY.iter_unpack(_whole(queue, offset)):
-            due_ms = self._due_ms(level, offset, code, queue.end, now_ms)
-            if due_ms > now_ms:
-                wait_ms = due_ms - now_ms
+        wait = Wait(None)
+        for entry in ENTRY.iter_unpack(_entries(queue, offset)):
+            found = self._judge(level, offset, entry, end=queue.end, now_ms=now_ms)
+            if isinstance(found, Wait):
+                wait = found
                 break
-            record = self._record(position, size)
-            draft: Draft | None = None
-            if record is None:
-                logger.warning("delayed message is gone: level=%s offset=%s", level, offset)
-            elif code < record.store_ms and (late_ms := self._wait_ms(level, record, now_ms)):
-                wait_ms = late_ms
-                break
-            else:
-                draft = self._delivered(record)
-                if draft is not None and self._is_missing(draft, now_ms):
-                    if not self._gave_up(draft, now_ms):
-                        wait_ms = MISSING_RETRY_MS
-                        break
-                    draft = None
-            if drafts and size_sum + size > BATCH_BYTES_MAX:
-                break
-            if draft is not None:
-                drafts.append(draft)
+            if found is not None:
+                size_sum += entry[1]
+                if drafts and size_sum > BATCH_BYTES_MAX:
+                    break
+                drafts.append(found)
                 offsets.append(offset)
-                size_sum += size
             offset += 1
-        if offset > start:
-            return Due(drafts, offsets, offset)
-        return Wait(wait_ms)
+        return Due(drafts, offsets, offset) if offset > start else wait
 
     def skip_delivered(self, level: int) -> bool:
         """Pass one message whose copy is in the log already; False once there is none.
@@ -303,6 +226,27 @@ class DelayService:
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         return self._progress.reached(level), int(queue.end) if queue is not None else 0
 
+    def _judge(
+        self, level: int, offset: int, entry: tuple[int, int, int], *, end: int, now_ms: int
+    ) -> Draft | Wait | None:
+        """Return what to deliver for an entry, how long it must wait, or None to pass it over."""
+        position, size, code = entry
+        due_ms = self._due_ms(level, offset, code, end, now_ms)
+        if due_ms > now_ms:
+            return Wait(due_ms - now_ms)
+        record = self._record(position, size)
+        if record is None:
+            logger.warning("delayed message is gone: level=%s offset=%s", level, offset)
+            return None
+        if code < record.store_ms:  # no time, but the code of a tag
+            due_ms = record.store_ms + self._delay_ms(level)
+            if due_ms > now_ms:
+                return Wait(due_ms - now_ms)
+        draft = self._delivered(record)
+        if draft is None or not self._is_missing(draft.topic, now_ms):
+            return draft
+        return None if self._gave_up(draft, now_ms) else Wait(MISSING_RETRY_MS)
+
     def _start(self, level: int, queue: ConsumeQueue) -> int:
         """Return the progress of a level, corrected into its queue."""
         offset = self._progress.reached(level)
@@ -328,10 +272,6 @@ class DelayService:
         )  # fmt: skip
         self._steps[level] = _Step(end, latest_ms)
         return latest_ms
-
-    def _wait_ms(self, level: int, record: Record, now_ms: int) -> int:
-        """Return how long a message must wait whose entry holds no time, but a tags code."""
-        return max(0, record.store_ms + self._delay_ms(level) - now_ms)
 
     def _delay_ms(self, level: int) -> int:
         return self._delays_ms[min(level, len(self._delays_ms)) - 1]
@@ -371,8 +311,7 @@ class DelayService:
             tuple(word for word in (unique_key, *words) if word),
         )
 
-    def _is_missing(self, draft: Draft, now_ms: int) -> bool:
-        topic = draft.topic
+    def _is_missing(self, topic: str, now_ms: int) -> bool:
         if self._topics.find(topic) is None:
             group = topic.removeprefix(RETRY_PREFIX)
             if not topic.startswith(RETRY_PREFIX) or self._groups.find(group) is None:
@@ -422,7 +361,7 @@ class DelayService:
         return None
 
 
-def _whole(queue: ConsumeQueue, offset: int) -> bytes:
+def _entries(queue: ConsumeQueue, offset: int) -> bytes:
     count = min(BATCH_COUNT_MAX, int(queue.end) - offset)
     data = queue.read(offset, count) if count > 0 else b""
     return data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]

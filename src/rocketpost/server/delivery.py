@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rocketpost.broker.delay import DelayProgress, DelayService, Due, Wait
+from rocketpost.broker.delay import DelayService, Due, Wait
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from rocketpost.broker.delay import DelayProgress, DelayService
+from rocketpost.broker.delay import DelayService
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpost.broker import delay
-from rocketpost.broker.delay import DelayProgress, DelayService, Due, Wait, level_of, postponed
+from rocketpost.broker.delay import DelayService, Due, Wait, level_of, postponed
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host
 from rocketpost.errors import LocalProtocolError, StoreError

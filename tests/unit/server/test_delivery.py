@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rocketpost.broker.delay import DelayProgress, Due, Wait
+from rocketpost.broker.delay import Due, Wait
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.errors import StoreFull
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketpost.broker.delay import DelayProgress
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.retry import RetryService
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command

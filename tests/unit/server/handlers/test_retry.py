@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketpost.broker.delay import DelayProgress
+from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.retry import RetryService
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode

@@ -1,0 +1,75 @@
+"""How far each delay level has been delivered, and how much of that may be saved."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from rocketpost.codec.bodies.delay import decode_delay_offsets, encode_delay_offsets
+from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
+from rocketpost.model.topic import DataVersion
+
+
+class DelayProgress:
+    """How far each level has been delivered; the table of ``delayOffset.json``.
+
+    What is delivered and what is saved differ: an offset is saved only once the delivered copies
+    before it are on disk, lest a power cut takes a copy that nobody will make again.
+    """
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._reached: dict[int, int] = {}
+        self._safe: dict[int, int] = {}
+        self._unsafe: deque[tuple[Position, int, int]] = deque()
+        self._revision = 0
+        self.durable: Callable[[], Position] = lambda: Position(0)
+        self.version = DataVersion()
+
+    @property
+    def revision(self) -> int:
+        """Grows with every change of what is to be saved."""
+        self._settle()
+        return self._revision
+
+    def reached(self, level: int) -> int:
+        """Return the queue offset of the first undelivered message of a level."""
+        return self._reached.get(level, 0)
+
+    def advance(self, level: int, offset: int, *, position: Position) -> None:
+        """Note that a level is delivered up to ``offset``, by copies before ``position``."""
+        self._reached[level] = offset
+        self._unsafe.append((position, level, offset))
+
+    def body(self) -> bytes:
+        """Return the body of GET_ALL_DELAY_OFFSET."""
+        self._settle()
+        return encode_delay_offsets(self.version, self._safe)
+
+    def to_json(self) -> bytes:
+        """Return the text of ``delayOffset.json``."""
+        return self.body()
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``delayOffset.json`` says.
+
+        Raises:
+            StoreError: The text is no such table.
+        """
+        try:
+            table = decode_delay_offsets(data)
+        except RemoteProtocolError as error:
+            raise StoreError(f"delayOffset.json cannot be read: {error}") from None
+        self.version = table.data_version
+        self._safe = {level: max(0, at) for level, at in table.offset_table.items() if level > 0}
+        self._reached = dict(self._safe)
+
+    def _settle(self) -> None:
+        durable = self.durable()
+        while self._unsafe and self._unsafe[0][0] <= durable:
+            _, level, offset = self._unsafe.popleft()
+            self._safe[level] = offset
+            self._revision += 1
+            self.version = self.version.next(self._clock.now_ms())
