@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rocketpost.broker.topic import QUEUE_COUNT_MAX
+from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import TRACE_TOPIC, topic_problem
 from rocketpost.settings import build, keys_of, option, parse_properties, reject_unknown
 from rocketpost.store.config import StoreConfig
+
+_INT_MAX: Final = 2**31 - 1
+_ANSWER_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
+_COUNT_MAX: Final = 65_536
+_HELD_MAX: Final = 1_000_000
 
 
 class BrokerRole(enum.Enum):
@@ -27,7 +34,10 @@ class BrokerRole(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of the broker process. Keys are RocketMQ's, so an existing broker.conf works."""
+    """Settings of the broker process. Keys are RocketMQ's, so an existing broker.conf works.
+
+    Whoever reaches the port may change the mutable ones, so each number has a bound above.
+    """
 
     cluster_name: str = option("brokerClusterName", "DefaultCluster", important=True)
     broker_name: str = option("brokerName", "", important=True)
@@ -86,26 +96,26 @@ class BrokerConfig:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
         if not 1 <= self.memory_ratio <= 100:
             raise ConfigError(f"accessMessageInMemoryMaxRatio={self.memory_ratio} is no percentage")
-        for key, value in (
-            ("defaultTopicQueueNums", self.default_topic_queue_nums),
-            ("flushConsumerOffsetInterval", self.flush_offsets_ms),
-            ("flushDelayOffsetInterval", self.flush_delays_ms),
-            ("shortPollingTimeMills", self.short_polling_ms),
-            ("registerBrokerTimeoutMills", self.register_timeout_ms),
-            ("channelExpiredTimeout", self.member_expiry_ms),
-            ("pullThreadPoolQueueCapacity", self.held_pulls_max),
-            ("syncFlushTimeout", self.sync_flush_timeout_ms),
-            ("maxTransferBytesOnMessageInMemory", self.pull_bytes_in_memory),
-            ("maxTransferCountOnMessageInMemory", self.pull_count_in_memory),
-            ("maxTransferBytesOnMessageInDisk", self.pull_bytes_on_disk),
-            ("maxTransferCountOnMessageInDisk", self.pull_count_on_disk),
-            ("pullBatchMaxMessageCount", self.pull_count_max),
-            ("maxFilterMessageSize", self.scan_bytes_max),
-            ("maxMsgsNumBatch", self.query_count_max),
-            ("defaultQueryMaxNum", self.query_count_default),
+        for key, value, most in (
+            ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
+            ("flushConsumerOffsetInterval", self.flush_offsets_ms, _INT_MAX),
+            ("flushDelayOffsetInterval", self.flush_delays_ms, _INT_MAX),
+            ("shortPollingTimeMills", self.short_polling_ms, _INT_MAX),
+            ("registerBrokerTimeoutMills", self.register_timeout_ms, _INT_MAX),
+            ("channelExpiredTimeout", self.member_expiry_ms, _INT_MAX),
+            ("pullThreadPoolQueueCapacity", self.held_pulls_max, _HELD_MAX),
+            ("syncFlushTimeout", self.sync_flush_timeout_ms, _INT_MAX),
+            ("maxTransferBytesOnMessageInMemory", self.pull_bytes_in_memory, _ANSWER_BYTES_MAX),
+            ("maxTransferCountOnMessageInMemory", self.pull_count_in_memory, _COUNT_MAX),
+            ("maxTransferBytesOnMessageInDisk", self.pull_bytes_on_disk, _ANSWER_BYTES_MAX),
+            ("maxTransferCountOnMessageInDisk", self.pull_count_on_disk, _COUNT_MAX),
+            ("pullBatchMaxMessageCount", self.pull_count_max, _COUNT_MAX),
+            ("maxFilterMessageSize", self.scan_bytes_max, _ANSWER_BYTES_MAX),
+            ("maxMsgsNumBatch", self.query_count_max, _COUNT_MAX),
+            ("defaultQueryMaxNum", self.query_count_default, _COUNT_MAX),
         ):
-            if value <= 0:
-                raise ConfigError(f"{key}={value} must be above 0")
+            if not 0 < value <= most:
+                raise ConfigError(f"{key}={value} must be between 1 and {most}")
 
 
 _NO_POOLS: Final = "there are no thread pools here: one event loop serves all requests"

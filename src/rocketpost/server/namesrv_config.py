@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
 
+_INT_MAX = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvConfig:
@@ -43,9 +45,9 @@ class NamesrvConfig:
             ("brokerCountMax", self.brokers_max),
             ("routeEntryCountMax", self.route_entries_max),
         ):
-            if value <= 0:
-                raise ConfigError(f"{key}={value} must be above 0")
-        if self.wait_for_service_seconds < 0:
+            if not 0 < value <= _INT_MAX:
+                raise ConfigError(f"{key}={value} must be between 1 and {_INT_MAX}")
+        if not 0 <= self.wait_for_service_seconds <= _INT_MAX:
             raise ConfigError(
                 f"waitSecondsForService={self.wait_for_service_seconds} must not be below 0"
             )

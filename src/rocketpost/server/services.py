@@ -23,6 +23,7 @@ from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
 from rocketpost.client.message_id import unique_id
+from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
@@ -49,6 +50,9 @@ from rocketpost.store.message_store import DroppedQueues, MessageStore
 from rocketpost.store.tables import TableFile
 
 logger = logging.getLogger(__name__)
+
+MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 256 * 1024
+"""The largest body whose record, with properties and topic, fits into an answer."""
 
 
 class Identity(NamedTuple):
@@ -327,7 +331,8 @@ class Services:
         self.store.configure(store)
         self.sends.trace_on = broker.trace_on
         self._send_service.configure(
-            message_bytes_max=store.message_bytes_max,
+            # Else it could be stored, but no answer to a pull could ever hold it.
+            message_bytes_max=min(store.message_bytes_max, MESSAGE_BYTES_MAX),
             trace_on=broker.trace_on,
             accept_from_ms=broker.accept_sends_from_ms,
         )

@@ -14,6 +14,8 @@ RECORD_SLACK_BYTES: Final = 64 * 1024
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ENTRY_BYTES: Final = 20
+_INT_MAX: Final = 2**31 - 1
+"""As in Java; a timer that is told to wait longer fails, and a thread of the store with it."""
 
 
 class FlushMode(enum.Enum):
@@ -73,8 +75,8 @@ class StoreConfig:
             ("cleanResourceInterval", self.clean_interval_ms),
             ("deleteFileBatchMax", self.clean_batch_count_max),
         ):
-            if value <= 0:
-                raise ConfigError(f"{key}={value} must be above 0")
+            if not 0 < value <= _INT_MAX:
+                raise ConfigError(f"{key}={value} must be between 1 and {_INT_MAX}")
         if self.message_bytes_max >= self.segment_bytes:
             raise ConfigError("maxMessageSize must be below mappedFileSizeCommitLog")
         for key, ratio in (

@@ -12,10 +12,16 @@ import pytest
 from rocketpost.broker import membership, offset, queue_lock
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
+from rocketpost.codec.faults import InvalidParameter
+from rocketpost.errors import ConfigError
 from rocketpost.server import dispatch
+from rocketpost.server.config import broker_settings
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.hold import Held, Holds
+from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.namesrv_config import NamesrvConfig
 from rocketpost.server.process import OneLineFormatter
+from rocketpost.settings import changed
 from rocketpost.testing.clock import FakeClock
 
 from .handlers.fakes import FakeConnection
@@ -216,3 +222,22 @@ def test_long_messages_are_cut() -> None:
 def test_lines_of_an_error_cannot_pass_for_records() -> None:
     text = formatted("failed", error=ValueError("a\nINFO all is well"))
     assert [line[:1] for line in text.splitlines()[1:]] == [" "] * (len(text.splitlines()) - 1)
+
+
+@pytest.mark.parametrize("key", ["flushIntervalCommitLog", "flushIntervalConsumeQueue",
+    "maxTransferBytesOnMessageInMemory", "maxFilterMessageSize", "pullThreadPoolQueueCapacity",
+    "defaultTopicQueueNums", "pullBatchMaxMessageCount", "shortPollingTimeMills",
+    "deleteFileBatchMax", "fileReservedTime", "maxMessageSize"])  # fmt: skip
+@pytest.mark.parametrize("value", ["9223372036854775807", "9" * 30, "2147483648", "0", "-1"])
+def test_no_number_that_an_administrator_may_set_is_without_a_bound(key: str, value: str) -> None:
+    # An interval of 2^63 ms ended the thread that makes messages durable.
+    broker, store = broker_settings({"storePathRootDir": "/nowhere"})
+    live = LiveConfig(broker, store, clock=FakeClock())
+    with pytest.raises(InvalidParameter):
+        live.change({key: value})
+
+
+@pytest.mark.parametrize("value", ["9223372036854775807", "0"])
+def test_nor_one_of_the_name_server(value: str) -> None:
+    with pytest.raises(ConfigError):
+        changed(NamesrvConfig(), {"scanNotActiveBrokerInterval": value})
