@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,8 +51,15 @@ def watched() -> Iterator[Watch]:
     watch = Watch()
     root.handlers[:] = [watch]
     root.setLevel(logging.INFO)
+    hook = threading.excepthook
+
+    def died(failure: threading.ExceptHookArgs) -> None:
+        watch.tracebacks.append(f"thread {failure.thread} died: {failure.exc_value!r}")
+
+    threading.excepthook = died
     try:
         yield watch
     finally:
+        threading.excepthook = hook
         root.handlers[:] = before
         root.setLevel(level)

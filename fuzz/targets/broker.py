@@ -103,6 +103,8 @@ class Target:
         services = self._broker._services
         assert services is not None
         store = services.store
+        if self._broker._work is None or self._broker._work.done():
+            raise Find(f"the broker's own work ended: {self._broker._work}")
         if not store.writable:
             raise Find(f"the store takes no messages any more: {store.why_not_writable}")
         for queue in list(store.queues):
