@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketpost.codec.record import Record, decode_record
-from rocketpost.errors import CorruptRecord, StoreBroken, StoreError, StoreFull, StoreLocked
+from rocketpost.errors import CorruptRecord, StoreBroken, StoreError, StoreFull
 from rocketpost.model import sysflag
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position, QueueOffset
@@ -31,8 +30,9 @@ from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.dispatch import SCHEDULE_TOPIC, Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.drops import DroppedTopics
-from rocketpost.store.files import FileSystem, RealFiles, make_directory, write_all
+from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.flusher import Flusher
+from rocketpost.store.guard import Guard
 from rocketpost.store.key_index import KeyIndex
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue_files import QueueFiles
@@ -93,6 +93,7 @@ class MessageStore:
     ) -> None:
         self.config = config
         self.layout = Layout(config.root, config.commit_log_path)
+        self._guard = Guard(files, self.layout)
         self._clock = clock
         self._files = files
         self._on_broken = on_broken
@@ -100,7 +101,6 @@ class MessageStore:
         self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
         self._delays_ms = parse_delay_levels(config.delay_levels)
         self._reasons: dict[str, str] = {}
-        self._lock_fd = -1
         self._wave_ms = 0
         self._store_ms = 0
         self._saving_drops = threading.Lock()
@@ -185,7 +185,7 @@ class MessageStore:
             on_broken=on_broken,
             on_arrivals=on_arrivals,
         )
-        store._take_lock()
+        store._guard.take_blocking()
         try:
             store._recover()
         except OSError as error:
@@ -433,7 +433,7 @@ class MessageStore:
 
         A broken store is only let go; its next start recovers it.
         """
-        if self._lock_fd < 0:
+        if not self._guard.is_held:
             return
         clean = False
         try:
@@ -513,18 +513,8 @@ class MessageStore:
             if self._drops.is_changed:
                 self._drops.save_blocking()
 
-    def _take_lock(self) -> None:
-        try:
-            make_directory(self._files, self.layout.root)
-            self._lock_fd = self._files.lock(self.layout.lock)
-        except BlockingIOError as error:
-            raise StoreLocked(f"{self.layout.root} is in use by another process") from error
-        except OSError as error:
-            raise StoreError(f"{self.layout.root} cannot be locked: {error}") from error
-        write_all(self._files, self._lock_fd, b"lock", 0)
-
     def _recover(self) -> None:
-        clean = self._files.stat(self.layout.abort) is None
+        clean = self._guard.was_left_in_order
         self.segments.load_blocking(clean=clean)
         self._drops.load_blocking()
         recovered = Recovery(
@@ -537,7 +527,7 @@ class MessageStore:
             checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
             clean=clean,
         ).run_blocking()
-        self._write_abort()
+        self._guard.mark_open_blocking()
         self.unlink_dropped_blocking()
         self._store_ms = recovered.store_ms
         self._allocator.start()
@@ -558,15 +548,6 @@ class MessageStore:
         except OSError as error:
             self._note_trouble(f"queues or index could not be saved: {error.strerror}")
 
-    def _write_abort(self) -> None:
-        fd = self._files.open(self.layout.abort, create=True)
-        try:
-            write_all(self._files, fd, str(os.getpid()).encode(), 0)
-            self._files.fdatasync(fd)
-        finally:
-            self._files.close(fd)
-        self._files.fsync_dir(self.layout.root)
-
     def _release(self, *, clean: bool = False) -> None:
         """Close every file; with ``clean``, say that there is nothing to recover."""
         self._allocator.close_blocking()
@@ -575,11 +556,7 @@ class MessageStore:
             with contextlib.suppress(OSError):  # what is not saved is built again
                 self.index.close_blocking()
         self.segments.close()
-        if clean:
-            self._files.unlink(self.layout.abort)
-            self._files.fsync_dir(self.layout.root)
-        self._files.close(self._lock_fd)
-        self._lock_fd = -1
+        self._guard.release_blocking(clean=clean)
 
     def _remove_tree(self, path: str) -> None:
         for name in self._files.listdir(path):
