@@ -14,6 +14,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.errors import ConfigError
+from rocketpost.model.ids import Position
 from rocketpost.server import dispatch
 from rocketpost.server.config import broker_settings
 from rocketpost.server.dispatch import Dispatcher, Reply
@@ -25,6 +26,7 @@ from rocketpost.settings import changed
 from rocketpost.testing.clock import FakeClock
 
 from .handlers.fakes import FakeConnection
+from .handlers.test_send import DRAFT, Store, handler
 from .handlers.world import World
 
 
@@ -241,3 +243,20 @@ def test_no_number_that_an_administrator_may_set_is_without_a_bound(key: str, va
 def test_nor_one_of_the_name_server(value: str) -> None:
     with pytest.raises(ConfigError):
         changed(NamesrvConfig(), {"scanNotActiveBrokerInterval": value})
+
+
+async def test_sends_that_wait_for_a_slow_disk_keep_nothing_of_their_bodies() -> None:
+    store = Store()
+    sends = handler(store, sync=True)
+    connection = FakeConnection()
+    for flag in (0, 2):
+        fields = {"topic": "T"}
+        command = Command(10, flag=flag, body=bytes(1000), text_fields=fields, encoding=1)
+        sends._pending.append((connection, command, [store.append(DRAFT)]))
+        sends.commit()
+        assert len(sends.gate) == 1  # who wants no answer waits for none
+        if not flag:
+            assert (command.body, command.text_fields) == (b"", {})
+    sends.gate.advance(Position(20))
+    assert [answer.code for answer in connection.responses] == [ResponseCode.SUCCESS]
+    sends.close()

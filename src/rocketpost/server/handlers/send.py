@@ -35,6 +35,7 @@ from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
+_NO_FIELDS = msgspec.Raw(b"")
 _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
 
 
@@ -155,7 +156,12 @@ class SendHandler:
         self._own_unsafe.extend(own)
         if self._sync_flush:
             for ticket in tickets:
-                if id(ticket[1]) not in impatient:
+                command = ticket[1]
+                if id(command) not in impatient and not command.flag & ONEWAY:
+                    # It is written. While the disk is slow, only what the answer needs may wait.
+                    command.body = b""
+                    command.raw_fields = _NO_FIELDS
+                    command.text_fields = {}
                     self.gate.park(ticket[2][-1].end, ticket)
             self._store.request_flush()
             if impatient:
