@@ -17,6 +17,8 @@ import pytest
 
 from rocketpost.client import (
     Compression,
+    LitePullConsumer,
+    LitePullConsumerConfig,
     Message,
     MessageQueue,
     NoNameServer,
@@ -460,3 +462,58 @@ async def test_a_name_server_nobody_runs_is_an_error_that_says_so() -> None:
     async with Producer("sdk-lost", name_servers="127.0.0.1:1") as producer:
         with pytest.raises(NoNameServer, match="cannot connect"):
             await producer.send(Message("T", b"x"))
+
+
+async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
+    got: list[int] = []
+    async with asyncio.timeout(30):
+        while len(got) < count:
+            got += [int(message.body) for message in await consumer.poll(1.0)]
+    return sorted(got)
+
+
+async def test_a_lite_pull_consumer_polls_commits_and_seeks(
+    name_servers: str, producer: Producer, topic: str
+) -> None:
+    for n in range(40):
+        await producer.send(Message(topic, b"%d" % n))
+    config = LitePullConsumerConfig(name_servers=name_servers, start_from=StartFrom.FIRST)
+    group = fresh_group()
+
+    def member() -> LitePullConsumer:
+        consumer = LitePullConsumer(group, config=config)
+        consumer.subscribe(topic)
+        return consumer
+
+    async with member() as consumer:
+        assert await poll_all(consumer, 40) == list(range(40))
+        await consumer.commit()
+        async with member() as other:
+            await until(lambda: len(consumer.assignment) == len(other.assignment) == 2)
+        await until(lambda: len(consumer.assignment) == 4)
+    async with member() as consumer:
+        await producer.send(Message(topic, b"40"))
+        assert await poll_all(consumer, 1) == [40]
+        for queue in consumer.assignment:
+            await consumer.seek_to_begin(queue)
+        assert await poll_all(consumer, 41) == list(range(41))
+        for queue in consumer.assignment:
+            await consumer.seek_to_time(queue, time.time_ns() // 1_000_000 + 60_000)
+        assert await consumer.poll(0.5) == []
+
+
+async def test_assigned_queues_are_read_beside_the_group(
+    name_servers: str, producer: Producer, topic: str
+) -> None:
+    config = LitePullConsumerConfig(
+        name_servers=name_servers, start_from=StartFrom.FIRST, auto_commit=False
+    )
+    async with LitePullConsumer(fresh_group(), config=config) as consumer:
+        [first, second, *_] = await consumer.queues(topic)
+        await consumer.assign([first], tags="A")
+        for n in range(5):
+            await producer.send(Message(topic, b"%d" % n, tags="A"), queue=first)
+            await producer.send(Message(topic, b"100", tags="B"), queue=first)
+            await producer.send(Message(topic, b"200", tags="A"), queue=second)
+        assert await poll_all(consumer, 5) == list(range(5))
+        assert await consumer.poll(0.3) == []

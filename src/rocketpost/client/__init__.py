@@ -19,6 +19,7 @@ from rocketpost.client.allocation import (
 from rocketpost.client.config import (
     ClientConfig,
     Compression,
+    LitePullConsumerConfig,
     MessageModel,
     ProducerConfig,
     PullConsumerConfig,
@@ -27,6 +28,7 @@ from rocketpost.client.config import (
 )
 from rocketpost.client.fetch import PullResult, PullStatus
 from rocketpost.client.handlers import BatchHandler, Handler
+from rocketpost.client.lite_pull_consumer import LitePullConsumer
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.ordering import Suspend
@@ -62,6 +64,8 @@ __all__ = [
     "ConsistentHash",
     "Fault",
     "Handler",
+    "LitePullConsumer",
+    "LitePullConsumerConfig",
     "MachineRoom",
     "MachineRoomNearby",
     "Message",

@@ -7,7 +7,7 @@ Java property it stands for when the names differ much.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from rocketpost.codec.codes import ResponseCode
@@ -239,6 +239,54 @@ class PushConsumerConfig(ClientConfig):
             check_positive(name, 1 if getattr(self, name) is None else getattr(self, name))
         if self.pull_timeout < self.hold_seconds:
             raise ConfigError("pull_timeout must not be below hold_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullConsumerConfig(ClientConfig):
+    """How a lite pull consumer fetches ahead and commits.
+
+    Attributes:
+        start_from: Where to start in a queue that the group has never consumed.
+        start_timestamp_ms: For :attr:`StartFrom.TIMESTAMP`; half an hour ago if None.
+        auto_commit: Whether polls commit what earlier polls returned.
+        commit_seconds: Between such commits (``autoCommitIntervalMillis``).
+        pull_count_max: Messages asked for with one pull, which is what a poll returns at most.
+        pull_bytes_max: Bytes asked for with one pull.
+        cached_count_max: Messages of a queue fetched and not polled beyond which fetching rests.
+        cached_bytes_max: The same in bytes of their bodies.
+        cached_span_max: The same as distance between the first and the last of them.
+        topic_count_max: The same for all queues of a topic (``pullThresholdForAll``).
+        hold_seconds: How long the broker holds a pull that finds nothing.
+        pull_timeout: How long the client waits for it.
+        error_seconds: Rest after a failed pull.
+        rebalance_seconds: Between rounds of sharing out the queues.
+    """
+
+    start_from: StartFrom = StartFrom.LAST
+    start_timestamp_ms: int | None = None
+    auto_commit: bool = True
+    commit_seconds: float = 5.0
+    pull_count_max: int = 10
+    pull_bytes_max: int = 256 * 1024
+    cached_count_max: int = 1000
+    cached_bytes_max: int = 100 * 1024 * 1024
+    cached_span_max: int = 2000
+    topic_count_max: int = 10_000
+    hold_seconds: float = 20.0
+    pull_timeout: float = 30.0
+    error_seconds: float = 1.0
+    rebalance_seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        check_positive("commit_seconds", self.commit_seconds)
+        self.fetching()
+
+    def fetching(self) -> PushConsumerConfig:
+        """Return the settings that a push consumer has for the same things, checked."""
+        same = {field.name for field in fields(PushConsumerConfig)}
+        names = [field.name for field in fields(self) if field.name in same]
+        return PushConsumerConfig(**{name: getattr(self, name) for name in names})
 
 
 def check_positive(name: str, value: float) -> None:

@@ -47,6 +47,8 @@ class Feeding:
         progress: Where offsets are stored.
         orderly: Whether a queue's messages are handled one after the other. Unless every member
             gets every queue, it is fetched only while its broker locks it for us then.
+        manual: Whether offsets are stored by :meth:`persist` alone. Filters travel with each pull
+            then, for groups that brokers need not know.
     """
 
     def __init__(
@@ -58,7 +60,8 @@ class Feeding:
         subscription: Callable[[str], Subscription | None],
         consumption: Consumption,
         progress: Progress,
-        orderly: bool,
+        orderly: bool = False,
+        manual: bool = False,
     ) -> None:
         self._session = session
         self._group = group
@@ -67,6 +70,7 @@ class Feeding:
         self._consumption = consumption
         self._progress = progress
         self._orderly = orderly
+        self._manual = manual
         self._shared = config.model is MessageModel.CLUSTERING
         self._locked = orderly and self._shared
         self._fetcher = Fetcher(session, group)
@@ -122,6 +126,13 @@ class Feeding:
         await self._progress.store({queue: offset})
         self._start_over(owned, start=offset)
 
+    def seek(self, queue: MessageQueue, offset: int) -> bool:
+        """Go on from ``offset`` without storing it; return whether the queue is ours."""
+        owned = self._forget(queue)
+        if owned is not None:
+            self._start_over(owned, start=offset)
+        return owned is not None
+
     async def persist(self) -> None:
         """Store how far we have come."""
         await self._persist(self.owned)
@@ -154,7 +165,8 @@ class Feeding:
         await self._handovers.stop()
         mine = [owned for queue in list(self._owned) if (owned := self._forget(queue))] + leaving
         idle = [owned for owned in mine if await self._consumption.settle(owned, 0.0)]
-        await self._persist(mine)
+        if not self._manual:
+            await self._persist(mine)
         # A lock whose handler is still at work is left to run out.
         await self.locks.release(owned.queue for owned in idle if owned.lock)
 
@@ -186,7 +198,7 @@ class Feeding:
         if self._orderly:
             for owned in lost:
                 self._hand_over(owned, stay=False)
-        else:
+        elif not self._manual:
             await self._persist(lost)
 
     def _hand_over(self, owned: OwnedQueue, *, stay: bool) -> None:
@@ -283,7 +295,10 @@ class Feeding:
                 logger.warning(
                     "offset moved: queue=%s from=%s to=%s", owned.queue, offset, result.next_offset
                 )
-                await self.reset(owned.queue, result.next_offset)
+                if self._manual:
+                    self.seek(owned.queue, result.next_offset)
+                else:
+                    await self.reset(owned.queue, result.next_offset)
                 return
             if result.messages:
                 await self._wait_until_wanted(owned.queue)  # paused while the pull was held
@@ -304,13 +319,16 @@ class Feeding:
             except RocketpostError as error:
                 logger.warning("no start offset: queue=%s reason=%s", owned.queue, error)
                 await asyncio.sleep(self._config.error_seconds)
+        if self._manual and start is None:
+            owned.persisted = owned.committable  # where nothing was polled there is no progress
         return owned.tracker.next_offset
 
     async def _pull(
         self, owned: OwnedQueue, offset: int, subscription: Subscription
     ) -> PullResult | None:
         config = self._config
-        committable = owned.committable if self._shared and owned.may_handle else None
+        tells = self._shared and owned.may_handle and not self._manual
+        committable = owned.committable if tells else None
         wish = PullWish(
             queue=owned.queue,
             offset=offset,
@@ -319,7 +337,7 @@ class Feeding:
             bytes_max=config.pull_bytes_max,
             hold_ms=round(config.hold_seconds * 1000),
             commit_offset=committable if committable else None,
-            tell_subscription=False,
+            tell_subscription=self._manual,
         )
         began = time.monotonic()
         owned.pulled_ms = time.time_ns() // 1_000_000

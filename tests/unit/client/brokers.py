@@ -164,6 +164,9 @@ class QueueBroker:
     def _get_max_offset(self, command: Command) -> Answer:
         return Answer(fields={"offset": str(self.end(_key(command)))})
 
+    def _get_min_offset(self, command: Command) -> Answer:
+        return Answer(fields={"offset": str(self.min_offset)})
+
     def _search_offset_by_timestamp(self, command: Command) -> Answer:
         return Answer(fields={"offset": "1"})
 

@@ -17,6 +17,8 @@ PINNED = [
     "ConsistentHash",
     "Fault",
     "Handler",
+    "LitePullConsumer",
+    "LitePullConsumerConfig",
     "MachineRoom",
     "MachineRoomNearby",
     "Message",

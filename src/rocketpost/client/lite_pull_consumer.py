@@ -1,0 +1,339 @@
+"""The lite pull consumer: the application polls, queues and fetching are seen to."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Self
+
+from rocketpost.client.allocation import AllocationStrategy, Average
+from rocketpost.client.config import LitePullConsumerConfig
+from rocketpost.client.feeding import Feeding
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.offset_calls import Boundary, OffsetCalls
+from rocketpost.client.polling import Polling
+from rocketpost.client.producer import check_group
+from rocketpost.client.progress import BrokerProgress
+from rocketpost.client.rebalance import Rebalancer
+from rocketpost.client.session import Answer, Session
+from rocketpost.client.subscriptions import subscription_of
+from rocketpost.client.tasks import Tasks
+from rocketpost.codec.bodies.client import CONSUME_TYPES, ConsumerData
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.client import ConsumerGroupRequest
+from rocketpost.errors import ClientError, ConfigError
+from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
+from rocketpost.model.route import MessageQueue
+from rocketpost.transport.connection import Connection
+
+
+class LitePullConsumer:
+    """Fetches ahead and hands over what is polled. Belongs to the event loop.
+
+    ::
+
+        consumer = LitePullConsumer("billing", name_servers="127.0.0.1:9876")
+        consumer.subscribe("Orders")
+        async with consumer:
+            while True:
+                for message in await consumer.poll():
+                    ...
+
+    Either :meth:`subscribe`, and the members of the group share the queues, or :meth:`assign`, and
+    these queues are read whoever else reads them. A commit covers everything that was polled, so
+    be done with it before: an automatic one happens at the start of a poll.
+
+    Args:
+        group: The consumer group.
+        name_servers: ``host:port;host:port``; wins over the one in ``config``.
+        config: Everything else.
+        strategy: How the members share the queues; all must use the same.
+
+    Raises:
+        ConfigError: The group's name is illegal.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: LitePullConsumerConfig | None = None,
+        strategy: AllocationStrategy | None = None,
+    ) -> None:
+        check_group(group)
+        config = config or LitePullConsumerConfig()
+        if name_servers is not None:
+            config = dataclasses.replace(config, name_servers=name_servers)
+        self.group = group
+        self.config = config
+        self._strategy = strategy or Average()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._assigned: dict[str, Subscription] = {}
+        self._session: Session | None = None
+        self._background = Tasks()
+        self._commits = Tasks()
+        self._commit_due = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # What is read.
+
+    def subscribe(self, topic: str, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> None:
+        """Take part in the sharing of the queues of ``topic``.
+
+        Raises:
+            ConfigError: The topic's name is illegal.
+            ClientError: Queues are assigned already.
+        """
+        if self._assigned:
+            raise ClientError("queues are assigned; subscribe and assign exclude each other")
+        self._subscriptions[topic] = subscription_of(topic, tags, sql)
+        self._changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read no more of ``topic``."""
+        self._subscriptions.pop(topic, None)
+        self._changed()
+
+    async def assign(
+        self,
+        queues: Collection[MessageQueue],
+        *,
+        tags: str = SUBSCRIBE_ALL,
+        sql: str | None = None,
+    ) -> None:
+        """Read these queues, in place of those that were assigned before.
+
+        Raises:
+            ConfigError: There are none.
+            ClientError: A topic is subscribed to, or the consumer is not running.
+        """
+        self._running()
+        if self._subscriptions:
+            raise ClientError("a topic is subscribed to; subscribe and assign exclude each other")
+        if not queues:
+            raise ConfigError("at least one queue must be assigned")
+        topics: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            topics.setdefault(queue.topic, []).append(queue)
+        self._assigned = {topic: subscription_of(topic, tags, sql) for topic in topics}
+        await self._feeding.drop_other_topics(list(topics))
+        for topic, share in topics.items():
+            await self._feeding.apply(topic, share, True)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now, sorted."""
+        self._running()
+        owned = [owned.queue for owned in self._feeding.owned]
+        return sorted(owned, key=lambda queue: queue.sort_key)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be read, sorted.
+
+        Raises:
+            RouteNotFound: The topic is unknown.
+        """
+        return await self._running().routes.subscribe(topic)
+
+    # Reading.
+
+    async def poll(self, timeout: float = 5.0) -> list[ReceivedMessage]:
+        """Return some messages of one queue; none if none come within ``timeout`` seconds.
+
+        Raises:
+            ConfigError: The time is negative.
+        """
+        self._running()
+        if timeout < 0:
+            raise ConfigError(f"timeout must not be negative, as {timeout} is")
+        now = asyncio.get_running_loop().time()
+        if self.config.auto_commit and now >= self._commit_due:
+            self._commit_due = now + self.config.commit_seconds
+            await self.commit()
+        return await self._polling.take(timeout)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store what was polled as consumed, or ``offsets`` as the next ones, and wait for that.
+
+        What cannot be stored is logged; the next commit tries again.
+        """
+        self._running()
+        if offsets is None:
+            await self._feeding.persist()
+        else:
+            await self._progress.store(offsets)
+
+    def commit_soon(self) -> None:
+        """Store what has been polled until now as consumed, without waiting for that."""
+        self._running()
+        offsets = {
+            owned.queue: owned.committable
+            for owned in self._feeding.owned
+            if owned.committable is not None and owned.committable != owned.persisted
+        }
+        self._commits.start(self.commit(offsets), name="commit")
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's stored offset; None if there is none."""
+        self._running()
+        return await self._progress.load(queue)
+
+    # Moving about.
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset``; what was fetched and not polled is forgotten.
+
+        Raises:
+            ConfigError: The offset lies outside the queue.
+            ClientError: The queue is not ours.
+        """
+        self._running()
+        first, end = await asyncio.gather(
+            self._offsets.min_offset(queue), self._offsets.max_offset(queue)
+        )
+        if not first <= offset <= end:
+            raise ConfigError(f"offset {offset} lies outside {first} to {end}")
+        if not self._feeding.seek(queue, offset):
+            raise ClientError(f"the queue {queue} is not ours")
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on from the oldest message."""
+        self._running()
+        await self.seek(queue, await self._offsets.min_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message."""
+        self._running()
+        await self.seek(queue, await self._offsets.max_offset(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on from the first message stored at that time or later."""
+        await self.seek(queue, await self.search_offset(queue, timestamp_ms))
+
+    async def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, *, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Return the offset of the message stored around ``timestamp_ms``."""
+        self._running()
+        return await self._offsets.search_offset(queue, timestamp_ms, boundary)
+
+    def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch nothing more, or nothing more of ``queues``."""
+        self._running()
+        self._feeding.pause(queues)
+
+    def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch again, of ``queues`` or else of everything that was paused."""
+        self._running()
+        self._feeding.resume(queues)
+
+    # Coming and going.
+
+    async def start(self) -> None:
+        """Connect, and begin to fetch what is subscribed to.
+
+        Raises:
+            NoNameServer: No name server is known, or none answers.
+            ClientError: It runs already.
+        """
+        if self._session is not None:
+            raise ClientError("the consumer is running already")
+        session = Session(self.config)
+        session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+        await session.start()
+        self._assemble(session)
+        try:
+            await self._announce(session)
+        except BaseException:
+            await self.stop()
+            raise
+        self._background.start(self._rebalancer.run(), name="rebalance")
+
+    async def stop(self) -> None:
+        """Commit, if that is automatic, stop fetching and take leave."""
+        session = self._session
+        if session is None:
+            return
+        await self._background.stop()
+        if self.config.auto_commit:
+            await self.commit()
+        await self._commits.wait(self.config.call_timeout)
+        self._session = None
+        await self._commits.stop()
+        await self._feeding.close()
+        await self._polling.close()
+        await session.stop()
+
+    def _assemble(self, session: Session) -> None:
+        self._session = session
+        self._announced = False
+        self._polling = Polling()
+        self._offsets = OffsetCalls(session)
+        self._progress = BrokerProgress(self._offsets, self.group)
+        self._commit_due = asyncio.get_running_loop().time() + self.config.commit_seconds
+        self._feeding = Feeding(
+            session,
+            self.group,
+            config=self.config.fetching(),
+            subscription=lambda topic: (self._subscriptions | self._assigned).get(topic),
+            consumption=self._polling,
+            progress=self._progress,
+            manual=True,
+        )
+        self._rebalancer = Rebalancer(
+            session,
+            self.group,
+            strategy=self._strategy,
+            topics=lambda: list(self._subscriptions),
+            apply=self._feeding.apply,
+            every=self.config.rebalance_seconds,
+        )
+        session.on_reconnect(self._rebalancer.wake)
+
+    def _changed(self) -> None:
+        if self._session is not None:
+            self._session.tasks.start(self._announce(self._session), name="announce subscriptions")
+
+    async def _announce(self, session: Session) -> None:
+        if self._subscriptions and not self._announced:
+            # A member that assigns its queues itself must not be counted by those that share.
+            self._announced = True
+            session.add_consumer(self._describe)
+        for topic in self._subscriptions:
+            await session.routes.refresh(topic)
+        await session.heartbeat_all()
+        await self._feeding.drop_other_topics([*self._subscriptions, *self._assigned])
+        self._rebalancer.wake()
+
+    def _describe(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_from_where=self.config.start_from.value,
+            consume_type=CONSUME_TYPES[0],
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def _members_changed(self, connection: Connection, command: Command) -> Answer | None:
+        if command.read(ConsumerGroupRequest).consumer_group == self.group:
+            self._rebalancer.wake()
+        return None
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise ClientError("the consumer is not running; use `async with` or call start()")
+        return self._session

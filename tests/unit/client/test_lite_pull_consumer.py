@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from client.brokers import NAMESRV, QueueBroker, network_of, route_of
+from client.network import FakeNetwork
+from rocketpost.client import (
+    ClientError,
+    ConfigError,
+    LitePullConsumer,
+    LitePullConsumerConfig,
+    MessageQueue,
+    StartFrom,
+)
+from rocketpost.client import rebalance as rebalance_module
+from rocketpost.codec.codes import RequestCode
+
+A = "a:1"
+Q0, Q1 = MessageQueue("a", 0, "T"), MessageQueue("a", 1, "T")
+
+Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+@pytest.fixture
+def broker() -> QueueBroker:
+    return QueueBroker()
+
+
+@pytest.fixture
+def network(use_network: Use, broker: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
+    monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
+    return use_network(network_of({"T": route_of({"a": A})}, {A: broker.serve}))
+
+
+def consumer(**options: object) -> LitePullConsumer:
+    defaults: dict[str, object] = {"start_from": StartFrom.FIRST, "error_seconds": 0.001}
+    config = LitePullConsumerConfig(name_servers=NAMESRV, **(defaults | options))  # type: ignore[arg-type]
+    return LitePullConsumer("G", config=config)
+
+
+async def poll_all(reader: LitePullConsumer, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    async with asyncio.timeout(2):
+        while len(got) < count:
+            got += [message.body for message in await reader.poll(1.0)]
+    return got
+
+
+async def test_subscribed_queues_are_shared_and_polled(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(6):
+        broker.put(b"%d" % n, queue_id=n % 2)
+    reader = consumer(pull_count_max=2)
+    reader.subscribe("T")
+    async with reader:
+        assert sorted(await poll_all(reader, 6)) == [b"%d" % n for n in range(6)]
+        assert reader.assignment == [Q0, Q1]
+        assert await reader.poll(0) == []
+        assert not broker.offsets  # nothing is committed before it is due
+    assert broker.offsets == {("T", 0): 3, ("T", 1): 3}
+    body = network.sent(RequestCode.HEART_BEAT)[0].body
+    assert b"CONSUME_ACTIVELY" in body
+    assert b"%RETRY%" not in body
+    assert {c.fields["sysFlag"] for c in network.sent(RequestCode.PULL_MESSAGE)} == {"6"}
+
+
+async def test_a_due_commit_covers_earlier_polls_only(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(pull_count_max=1, commit_seconds=0.001)
+    await reader.start()
+    await reader.assign([Q0])
+    await poll_all(reader, 2)
+    await asyncio.sleep(0.002)
+    await reader.poll()
+    assert broker.offsets[("T", 0)] == 2
+    await reader.stop()
+    assert broker.offsets[("T", 0)] == 3
+
+
+async def test_without_auto_commit_only_commits_commit(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(pull_count_max=1, auto_commit=False)
+    async with reader:
+        await reader.assign([Q0])
+        await poll_all(reader, 1)
+        assert await reader.committed(Q0) is None
+        await reader.commit()
+        assert await reader.committed(Q0) == 1
+        await poll_all(reader, 1)
+        reader.commit_soon()
+        await poll_all(reader, 1)
+        await reader.commit({Q1: 7})
+    assert broker.offsets == {("T", 0): 2, ("T", 1): 7}
+
+
+async def test_assigned_queues_are_read_without_telling_the_group(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    broker.put(b"0")
+    broker.put(b"1", queue_id=1)
+    reader = consumer()
+    async with reader:
+        await reader.assign([Q0])
+        assert await poll_all(reader, 1) == [b"0"]
+        await reader.assign([Q1])
+        assert await poll_all(reader, 1) == [b"1"]
+        assert reader.assignment == [Q1]
+        with pytest.raises(ClientError, match="exclude"):
+            reader.subscribe("T")
+        with pytest.raises(ConfigError, match="at least one"):
+            await reader.assign([])
+    assert not network.sent(RequestCode.HEART_BEAT)
+
+
+async def test_seeking_goes_back_and_forth(network: FakeNetwork, broker: QueueBroker) -> None:
+    for n in range(5):
+        broker.put(b"%d" % n)
+    reader = consumer(pull_count_max=5)
+    async with reader:
+        await reader.assign([Q0])
+        assert len(await poll_all(reader, 5)) == 5
+        await reader.seek(Q0, 3)
+        assert await poll_all(reader, 2) == [b"3", b"4"]
+        await reader.seek_to_begin(Q0)
+        assert len(await poll_all(reader, 5)) == 5
+        await reader.seek_to_time(Q0, 1)
+        assert await poll_all(reader, 4) == [b"1", b"2", b"3", b"4"]
+        await reader.seek(Q0, 0)
+        await asyncio.sleep(0.01)
+        await reader.seek_to_end(Q0)
+        broker.put(b"5")
+        assert await poll_all(reader, 1) == [b"5"]  # what was fetched before is forgotten
+        with pytest.raises(ConfigError, match="outside"):
+            await reader.seek(Q0, 7)
+        with pytest.raises(ClientError, match="not ours"):
+            await reader.seek(Q1, 0)
+
+
+async def test_an_offset_that_is_gone_is_corrected(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    broker.min_offset = 10
+    broker.put(b"10")
+    reader = consumer()
+    async with reader:
+        await reader.assign([Q0])
+        assert await poll_all(reader, 1) == [b"10"]
+
+
+async def test_paused_queues_are_not_fetched(network: FakeNetwork, broker: QueueBroker) -> None:
+    reader = consumer()
+    async with reader:
+        await reader.assign([Q0, Q1])
+        reader.pause([Q0])
+        broker.put(b"0")
+        broker.put(b"1", queue_id=1)
+        assert await poll_all(reader, 1) == [b"1"]
+        assert await reader.poll(0.01) == []
+        reader.resume([Q0])
+        assert await poll_all(reader, 1) == [b"0"]
+
+
+async def test_topics_change_while_it_runs(network: FakeNetwork, broker: QueueBroker) -> None:
+    broker.put(b"0")
+    reader = consumer()
+    async with reader:
+        with pytest.raises(ConfigError):
+            await reader.poll(-1)
+        reader.subscribe("T")
+        with pytest.raises(ClientError, match="exclude"):
+            await reader.assign([Q0])
+        assert await poll_all(reader, 1) == [b"0"]
+        assert await reader.queues("T") == [Q0, Q1]
+        reader.unsubscribe("T")
+        async with asyncio.timeout(2):
+            while reader.assignment:
+                await asyncio.sleep(0)
+    with pytest.raises(ClientError, match="not running"):
+        await reader.poll()
