@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, TypeVar
 
 from rocketpost.client import admin as async_admin
 from rocketpost.client import producer as async_producer
 from rocketpost.client import pull_consumer as async_pull
 from rocketpost.client import push_consumer as async_push
 from rocketpost.client.allocation import AllocationStrategy
+from rocketpost.client.blocking_base import BlockingClient
 from rocketpost.client.config import (
     ClientConfig,
     ProducerConfig,
@@ -33,109 +32,19 @@ from rocketpost.client.config import (
 )
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
-from rocketpost.client.loop_thread import LoopThread, shared
 from rocketpost.client.message import Message, SendResult
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.producer import QueueSelector
 from rocketpost.client.subscriptions import Announcement
-from rocketpost.errors import ClientError
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue
 
 __all__ = ["AdminClient", "Producer", "PullConsumer", "PushConsumer"]
 
-
-class _Startable(Protocol):
-    async def start(self) -> None: ...  # pragma: no cover
-
-    async def stop(self) -> None: ...  # pragma: no cover
-
-
-C = TypeVar("C", bound=_Startable)
 T = TypeVar("T")
 
 
-class _Client(Generic[C]):
-    """A client on the loop thread, made anew in a forked child. Thread-safe."""
-
-    def __init__(self, make: Callable[[], C], *, survives_fork: bool = True) -> None:
-        self._make = make
-        self._survives_fork = survives_fork
-        self._lock = threading.Lock()
-        self._abandoned: list[object] = []
-        self._inner: C | None = None
-        self._thread: LoopThread | None = None
-        self._pid = os.getpid()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Connect.
-
-        Raises:
-            NoNameServer: No address of a name server is known.
-        """
-        self._check_fork()
-        with self._lock:
-            if self._inner is not None:
-                raise ClientError("the client is running already")
-            self._start()
-
-    def stop(self) -> None:
-        """Finish and close everything; does nothing in a child that has not used the client."""
-        self._check_fork(restart=False)
-        with self._lock:
-            inner, thread = self._inner, self._thread
-            self._inner = self._thread = None
-        if inner is None or thread is None:
-            return
-        try:
-            thread.call(inner.stop())
-        finally:
-            shared.leave()
-
-    def _start(self) -> None:
-        thread = shared.enter()
-        try:
-            inner = self._make()
-            thread.call(inner.start())
-        except BaseException:
-            shared.leave()
-            raise
-        self._inner, self._thread = inner, thread
-
-    def _call(self, work: Callable[[C], Coroutine[Any, Any, T]]) -> T:
-        if self._pid != os.getpid():
-            self._check_fork()
-        inner, thread = self._inner, self._thread
-        if inner is None or thread is None:
-            raise ClientError("the client is not running; use `with` or call start()")
-        return thread.call(work(inner))
-
-    def _check_fork(self, *, restart: bool = True) -> None:
-        if self._pid == os.getpid():
-            return
-        # Only the thread that forked is left; the lock and the connections are the parent's.
-        self._lock = threading.Lock()
-        was_running = self._inner is not None
-        self._abandoned += [self._inner, self._thread]
-        self._inner = self._thread = None
-        self._pid = os.getpid()
-        if was_running and restart and self._survives_fork:
-            self._start()
-
-
-class Producer(_Client[async_producer.Producer]):
+class Producer(BlockingClient[async_producer.Producer]):
     """Sends messages; see :class:`rocketpost.client.Producer`. Thread-safe."""
 
     def __init__(
@@ -212,7 +121,7 @@ class Producer(_Client[async_producer.Producer]):
         return self._call(lambda inner: inner.queues(topic))
 
 
-class PullConsumer(_Client[async_pull.PullConsumer]):
+class PullConsumer(BlockingClient[async_pull.PullConsumer]):
     """Pulls by queue and offset; see :class:`rocketpost.client.PullConsumer`. Thread-safe."""
 
     def __init__(
@@ -280,7 +189,7 @@ class PullConsumer(_Client[async_pull.PullConsumer]):
         self._call(lambda inner: inner.commit_offset(queue, offset))
 
 
-class PushConsumer(_Client[async_push.PushConsumer]):
+class PushConsumer(BlockingClient[async_push.PushConsumer]):
     """Has handlers called; see :class:`rocketpost.client.PushConsumer`. Thread-safe.
 
     Plain handlers run in threads of their own, never in the caller's.
@@ -391,7 +300,7 @@ class PushConsumer(_Client[async_push.PushConsumer]):
         self._wishes.append(wish)
 
 
-class AdminClient(_Client[async_admin.AdminClient]):
+class AdminClient(BlockingClient[async_admin.AdminClient]):
     """Administration; see :mod:`rocketpost.client.admin`. Thread-safe."""
 
     def __init__(
