@@ -85,7 +85,7 @@ async def test_a_batch_keeps_its_ids_with_java(peer: Peer, cluster: Cluster, top
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
 async def test_both_kinds_of_members_share_a_group(
-    peer: Peer, cluster: Cluster, topic: str, orderly: bool
+    peer: Peer, cluster: Cluster, topic: str, orderly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     group = f"sdk-and-java-{next(_groups)}"
     mine: list[ReceivedMessage] = []
@@ -120,6 +120,7 @@ async def test_both_kinds_of_members_share_a_group(
     ours = [message for message in mine if message.body != b"later"]
     bodies = [message.body.decode() for message in ours] + [each["body"] for each in theirs]
     assert sorted(bodies, key=int) == [str(n) for n in range(40)]
+    assert "members of a group differ" not in caplog.text
     assert {m.queue.queue_id for m in ours}.isdisjoint(each["queueId"] for each in theirs)
     if orderly:
         for queue_id in range(4):

@@ -15,10 +15,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rocketpost.client import admin as async_admin
+from rocketpost.client import lite_pull_consumer as async_lite
 from rocketpost.client import producer as async_producer
 from rocketpost.client import pull_consumer as async_pull
 from rocketpost.client import push_consumer as async_push
@@ -26,20 +27,21 @@ from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
 from rocketpost.client.config import (
     ClientConfig,
+    LitePullConsumerConfig,
     ProducerConfig,
     PullConsumerConfig,
     PushConsumerConfig,
 )
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
-from rocketpost.client.message import Message, SendResult
+from rocketpost.client.message import Message, ReceivedMessage, SendResult
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.producer import QueueSelector
 from rocketpost.client.subscriptions import Announcement
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue
 
-__all__ = ["AdminClient", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["AdminClient", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer"]
 
 T = TypeVar("T")
 
@@ -189,6 +191,105 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
         self._call(lambda inner: inner.commit_offset(queue, offset))
 
 
+class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
+    """Polls; see :class:`rocketpost.client.LitePullConsumer`. Thread-safe.
+
+    A forked child subscribes anew as a member of its own; what was assigned has to be again.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: LitePullConsumerConfig | None = None,
+        strategy: AllocationStrategy | None = None,
+    ) -> None:
+        async_producer.check_group(group)
+        self._topics: dict[str, tuple[str, str | None]] = {}
+
+        def make() -> async_lite.LitePullConsumer:
+            inner = async_lite.LitePullConsumer(
+                group, name_servers=name_servers, config=config, strategy=strategy
+            )
+            for topic, (tags, sql) in self._topics.items():
+                inner.subscribe(topic, tags=tags, sql=sql)
+            return inner
+
+        super().__init__(make)
+
+    def subscribe(self, topic: str, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> None:
+        """Take part in the sharing of the queues of ``topic``."""
+        if self._inner is not None:
+            self._now(lambda inner: inner.subscribe(topic, tags=tags, sql=sql))
+        self._topics[topic] = tags, sql
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read no more of ``topic``."""
+        if self._inner is not None:
+            self._now(lambda inner: inner.unsubscribe(topic))
+        self._topics.pop(topic, None)
+
+    def assign(
+        self,
+        queues: Collection[MessageQueue],
+        *,
+        tags: str = SUBSCRIBE_ALL,
+        sql: str | None = None,
+    ) -> None:
+        """Read these queues, in place of those that were assigned before."""
+        self._call(lambda inner: inner.assign(queues, tags=tags, sql=sql))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now, sorted."""
+        return self._now(lambda inner: inner.assignment)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be read, sorted."""
+        return self._call(lambda inner: inner.queues(topic))
+
+    def poll(self, timeout: float = 5.0) -> list[ReceivedMessage]:
+        """Return some messages of one queue; none if none come within ``timeout`` seconds."""
+        return self._call(lambda inner: inner.poll(timeout))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store what was polled as consumed, or ``offsets`` as the next ones."""
+        self._call(lambda inner: inner.commit(offsets))
+
+    def commit_soon(self) -> None:
+        """Store what has been polled until now as consumed, without waiting for that."""
+        self._now(lambda inner: inner.commit_soon())
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's stored offset; None if there is none."""
+        return self._call(lambda inner: inner.committed(queue))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset``; what was fetched and not polled is forgotten."""
+        self._call(lambda inner: inner.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on from the oldest message."""
+        self._call(lambda inner: inner.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message."""
+        self._call(lambda inner: inner.seek_to_end(queue))
+
+    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on from the first message stored at that time or later."""
+        self._call(lambda inner: inner.seek_to_time(queue, timestamp_ms))
+
+    def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch nothing more, or nothing more of ``queues``."""
+        self._now(lambda inner: inner.pause(queues))
+
+    def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Fetch again, of ``queues`` or else of everything that was paused."""
+        self._now(lambda inner: inner.resume(queues))
+
+
 class PushConsumer(BlockingClient[async_push.PushConsumer]):
     """Has handlers called; see :class:`rocketpost.client.PushConsumer`. Thread-safe.
 
@@ -254,27 +355,15 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now."""
-
-        async def owned(inner: async_push.PushConsumer) -> list[MessageQueue]:
-            return inner.queues
-
-        return self._call(owned)
+        return self._now(lambda inner: inner.queues)
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch nothing more, or nothing more of ``queues``."""
-
-        async def now(inner: async_push.PushConsumer) -> None:
-            inner.pause(queues)
-
-        self._call(now)
+        self._now(lambda inner: inner.pause(queues))
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch again, of ``queues`` or else of everything that was paused."""
-
-        async def now(inner: async_push.PushConsumer) -> None:
-            inner.resume(queues)
-
-        self._call(now)
+        self._now(lambda inner: inner.resume(queues))
 
     def start(self) -> None:
         """Connect, tell the brokers, and begin to consume."""

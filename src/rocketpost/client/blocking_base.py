@@ -95,6 +95,12 @@ class BlockingClient(Generic[C]):
             raise ClientError("the client is not running; use `with` or call start()")
         return thread.call(work(inner))
 
+    def _now(self, work: Callable[[C], T]) -> T:
+        async def call(inner: C) -> T:
+            return work(inner)
+
+        return self._call(call)
+
     def _check_fork(self, *, restart: bool = True) -> None:
         if self._pid == os.getpid():
             return

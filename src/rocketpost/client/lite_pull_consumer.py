@@ -20,6 +20,7 @@ from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.session import Answer, Session
 from rocketpost.client.subscriptions import subscription_of
 from rocketpost.client.tasks import Tasks
+from rocketpost.client.understudy import Understudy
 from rocketpost.codec.bodies.client import CONSUME_TYPES, ConsumerData
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
@@ -262,6 +263,7 @@ class LitePullConsumer:
         except BaseException:
             await self.stop()
             raise
+        self._background.start(self._understudy.keep_moving(), name="show that the loop moves")
         self._background.start(self._rebalancer.run(), name="rebalance")
 
     async def stop(self) -> None:
@@ -277,6 +279,7 @@ class LitePullConsumer:
         await self._commits.stop()
         await self._feeding.close()
         await self._polling.close()
+        await self._understudy.stop()
         await session.stop()
 
     def _assemble(self, session: Session) -> None:
@@ -304,6 +307,7 @@ class LitePullConsumer:
             every=self.config.rebalance_seconds,
         )
         session.on_reconnect(self._rebalancer.wake)
+        self._understudy = Understudy(session)
 
     def _changed(self) -> None:
         if self._session is not None:

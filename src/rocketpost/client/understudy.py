@@ -108,7 +108,7 @@ class Understudy:
         frame = sys._current_frames().get(self._loop_thread)
         where = traceback.format_stack(frame)[-_FRAMES_SHOWN:] if frame is not None else []
         logger.error(
-            "the event loop stands still, a handler blocks it (let a plain function do that, it "
+            "the event loop stands still, something blocks it (let a plain handler do that, it "
             "gets a thread): client=%s seconds=%.0f\n%s",
             self._session.client_id,
             time.monotonic() - self._moved,

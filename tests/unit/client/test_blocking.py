@@ -11,14 +11,22 @@ from client.network import FakeNetwork
 from rocketpost.client import (
     ClientError,
     ConfigError,
+    LitePullConsumerConfig,
     Message,
+    MessageQueue,
     MessageRefused,
     PullStatus,
     PushConsumerConfig,
     SendStatus,
     StartFrom,
 )
-from rocketpost.client.blocking import AdminClient, Producer, PullConsumer, PushConsumer
+from rocketpost.client.blocking import (
+    AdminClient,
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
 from rocketpost.codec.codes import RequestCode
 
 A = "a:1"
@@ -89,6 +97,35 @@ def test_pulling_and_administration_block_too(use_network: Use) -> None:
         assert consumer.fetch_offset(queue) == 1
     with AdminClient(name_servers=NAMESRV) as admin:
         assert admin.call(lambda a: a.cluster.route("T")) == ROUTES["T"]
+
+
+def test_a_lite_pull_consumer_polls_and_seeks(use_network: Use) -> None:
+    broker = QueueBroker()
+    use_network(network_of({"T": route_of({"a": A})}, {A: broker.serve}))
+    queue = MessageQueue("a", 0, "T")
+    config = LitePullConsumerConfig(name_servers=NAMESRV, start_from=StartFrom.FIRST)
+    reader = LitePullConsumer("G", config=config)
+    reader.subscribe("T")
+    broker.put(b"0")
+    with reader:
+        assert [message.body for message in reader.poll()] == [b"0"]
+        reader.commit()
+        assert reader.committed(queue) == 1
+        reader.seek_to_begin(queue)
+        assert [message.body for message in reader.poll()] == [b"0"]
+        reader.commit({queue: 0})
+        reader.commit_soon()
+        assert reader.assignment == reader.queues("T")
+        reader.seek_to_time(queue, 0)
+        reader.seek(queue, 0)
+        reader.pause()
+        reader.seek_to_end(queue)
+        assert reader.poll(0.01) == []
+        reader.resume()
+        reader.unsubscribe("T")
+        reader.assign([queue])
+        assert reader.assignment == [queue]
+    assert loop_threads() == []
 
 
 def test_a_push_consumer_handles_in_threads_until_it_is_stopped(use_network: Use) -> None:
