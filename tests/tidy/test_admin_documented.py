@@ -12,7 +12,7 @@ from rocketpost.admin.main import mqadmin
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "guide" / "mqadmin.md").read_text()
-TRIED = (ROOT / "tests" / "integration" / "test_admin.py").read_text()
+TRIED = "".join(path.read_text() for path in (ROOT / "tests/integration").glob("test_admin*.py"))
 
 # Listed once for all commands, or accepted for the sake of old scripts and without effect.
 COMMON = {"-n", "-h", "--timeout", "--json", "--help"}

@@ -15,6 +15,7 @@ from rocketpost import VERSION
 from rocketpost.admin import (
     broker,
     consumer,
+    dead_letter,
     group,
     message,
     namesrv,
@@ -168,6 +169,7 @@ for _noun in (
     message,
     reading,
     sending,
+    dead_letter,
     broker,
     namesrv,
 ):

@@ -18,14 +18,29 @@ from typing import Self
 
 from rocketpost.client.admin.brokers import BrokerAdmin
 from rocketpost.client.admin.cluster import ClusterAdmin
+from rocketpost.client.admin.dead_letter import DeadLetter, Selection
+from rocketpost.client.admin.dead_letters import DeadLetterAdmin
 from rocketpost.client.admin.groups import GroupAdmin
 from rocketpost.client.admin.messages import MessageAdmin
+from rocketpost.client.admin.resending import Outcome, Resent
 from rocketpost.client.admin.topics import TopicAdmin
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.session import Session
 from rocketpost.errors import ClientError
 
-__all__ = ["AdminClient", "BrokerAdmin", "ClusterAdmin", "GroupAdmin", "MessageAdmin", "TopicAdmin"]
+__all__ = [
+    "AdminClient",
+    "BrokerAdmin",
+    "ClusterAdmin",
+    "DeadLetter",
+    "DeadLetterAdmin",
+    "GroupAdmin",
+    "MessageAdmin",
+    "Outcome",
+    "Resent",
+    "Selection",
+    "TopicAdmin",
+]
 
 
 class AdminClient:
@@ -110,3 +125,8 @@ class AdminClient:
     def messages(self) -> MessageAdmin:
         """Messages: by key, by id, by offset."""
         return MessageAdmin(self.session)
+
+    @property
+    def dead_letters(self) -> DeadLetterAdmin:
+        """Dead letters of groups: read them, send them again."""
+        return DeadLetterAdmin(self.session)

@@ -1,0 +1,131 @@
+"""Dead letters: what a group could not handle after its last retry, in ``%DLQ%group``.
+
+A dead letter is a copy of the message. It names the topic that it was sent to, and is read like any
+message; reading changes nothing. Sending it again is the business of ``resending``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from rocketpost.client.admin.dead_letter import EVERYTHING, DeadLetter, Selection
+from rocketpost.client.admin.messages import TOOLS_GROUP
+from rocketpost.client.admin.resend_lock import ResendLock
+from rocketpost.client.admin.resending import Resender, Resent
+from rocketpost.client.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.client.route_cache import subscribe_queues
+from rocketpost.client.session import Session
+from rocketpost.errors import ConfigError, RouteNotFound
+from rocketpost.model.group import Subscription
+from rocketpost.model.names import dlq_topic, group_problem
+from rocketpost.model.route import MessageQueue
+
+_PULL_SECONDS: Final = 10.0
+
+
+class DeadLetterAdmin:
+    """Reads dead letters, and sends them to their topics again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def read(
+        self, group: str, selection: Selection = EVERYTHING
+    ) -> AsyncIterator[DeadLetter]:
+        """Yield the dead letters of a group, broker by broker, oldest first.
+
+        Raises:
+            ConfigError: The name of the group is illegal.
+            RouteNotFound: The group has no dead letters.
+            Fault: A broker refuses.
+        """
+        for queue in await self._queues(group):
+            async for letter in self._letters(group, queue, selection):
+                yield letter
+
+    async def resend(
+        self,
+        group: str,
+        selection: Selection = EVERYTHING,
+        *,
+        dry_run: bool = False,
+        rate: float | None = None,
+        after: str | None = None,
+        on_each: Callable[[Resent], None] = lambda resent: None,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> list[Resent]:
+        """Send dead letters to the topics that they came from; none twice, also when repeated.
+
+        What was re-sent before is found by its id on the broker and left out, so that a call that
+        was cut short is simply repeated. What ADR 0016 promises holds also when several do it at
+        the same time: one waits for the other. The dead letters stay where they are.
+
+        Args:
+            group: Whose dead letters.
+            selection: Which of them.
+            dry_run: Only say what would be done.
+            rate: How many to send in a second at most.
+            after: The client id of a call that is known to be dead, whose lock is not waited for.
+            on_each: Told of each dead letter as soon as it is done.
+            on_wait: Told once when another call has the lock.
+
+        Returns:
+            What became of each of them, in order.
+
+        Raises:
+            ConfigError: The name of the group is illegal.
+            RouteNotFound: The group has no dead letters.
+            RequestTimeout: A broker does not answer; repeat the call.
+            ConnectionLost: A broker cannot be reached; repeat the call.
+            ClientError: Another call did not give the lock up, or the broker has no key index.
+        """
+        done: list[Resent] = []
+        resender = Resender(self._session, rate=rate, dry_run=dry_run)
+        for queue in await self._queues(group):
+            lock = ResendLock(self._session, queue)
+            if not dry_run:
+                await lock.acquire(after=after, on_wait=on_wait)
+            async with lock:
+                async for letter in self._letters(group, queue, selection):
+                    resent = await resender.resend(letter, lock)
+                    done.append(resent)
+                    on_each(resent)
+        return done
+
+    async def _queues(self, group: str) -> list[MessageQueue]:
+        if problem := group_problem(group):
+            raise ConfigError(problem)
+        topic = dlq_topic(group)
+        try:
+            route = await self._session.routes.fetch(topic)
+        except RouteNotFound as error:
+            raise RouteNotFound(f"the group {group} has no dead letters: {error}") from error
+        queues = subscribe_queues(topic, route)
+        if not queues:
+            raise RouteNotFound(
+                f"the topic {topic} may not be read; `mqadmin updateTopicPerm -p 6` allows it"
+            )
+        return queues
+
+    async def _letters(
+        self, group: str, queue: MessageQueue, selection: Selection
+    ) -> AsyncIterator[DeadLetter]:
+        calls = OffsetCalls(self._session)
+        offset, end = await calls.min_offset(queue), await calls.max_offset(queue)
+        if selection.begin_ms is not None:
+            offset = max(offset, await calls.search_offset(queue, selection.begin_ms))
+        if selection.end_ms is not None:
+            end = min(end, await calls.search_offset(queue, selection.end_ms + 1))
+        fetcher, everything = Fetcher(self._session, TOOLS_GROUP), Subscription(topic=queue.topic)
+        while offset < end:
+            wish = PullWish(queue, offset, everything)
+            result = await fetcher.pull(wish, timeout=_PULL_SECONDS)
+            for message in result.messages:
+                letter = DeadLetter(group, message)
+                if message.queue_offset < end and selection.takes(letter):
+                    yield letter
+            if result.status is PullStatus.NO_NEW_MSG:
+                return
+            offset = max(result.next_offset, offset + 1)

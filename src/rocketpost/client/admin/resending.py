@@ -1,0 +1,229 @@
+"""Sending a dead letter to its topic again, once.
+
+The copy goes to the broker that has the dead letter, with a unique id that follows from the dead
+letter. Before it is sent, the key index of that broker tells whether it is there already. One
+attempt is made; without an answer the call fails, and the next one looks again. ADR 0016 says what
+that promises at every point where it can be cut short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from typing import Final, NamedTuple
+
+from rocketpost.client.admin.dead_letter import DeadLetter
+from rocketpost.client.admin.resend_lock import ResendLock
+from rocketpost.client.producer import select_by_hash
+from rocketpost.client.route_cache import PublishRoute, publish_queues
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.headers.message import QueryMessage, SendMessageV2, SendResponse
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import decode_records
+from rocketpost.errors import (
+    ClientError,
+    Fault,
+    LocalProtocolError,
+    MessageRefused,
+    RouteNotFound,
+)
+from rocketpost.model import properties as names
+from rocketpost.model.names import NO_SEND_TOPICS, topic_problem
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_MASK
+
+PRODUCER_GROUP: Final = "mqadmin_producer"
+DEAD_LETTER: Final = "__DEAD_LETTER"
+"""The property of a re-sent message that names the dead letter: topic, slash, id."""
+
+_KEPT: Final = frozenset({names.KEYS, names.TAGS, names.SHARDING_KEY, "BUYER_ID", "INSTANCE_ID"})
+_STORED: Final = frozenset(
+    {
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+_NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
+_LOOK_UP_SECONDS: Final = 18.0
+_INDEXED_SECONDS: Final = 5.0
+_LOOK_AGAIN_SECONDS: Final = 0.05
+_ANY_TIME: Final = 2**63 - 1
+
+
+class Outcome(enum.Enum):
+    """What became of one dead letter."""
+
+    SENT = "SENT"
+    ALREADY_SENT = "ALREADY_SENT"
+    """An earlier call did it."""
+    WOULD_SEND = "WOULD_SEND"
+    REFUSED = "REFUSED"
+    """It was not sent; the reason tells why."""
+
+
+class Resent(NamedTuple):
+    """One dead letter and what became of it."""
+
+    letter: DeadLetter
+    outcome: Outcome
+    offset_id: str | None = None
+    """The broker's id of the copy in the original topic."""
+    reason: str | None = None
+
+
+def copy_properties(letter: DeadLetter) -> dict[str, str]:
+    """Return the properties of the copy: the user's, without those of retries and deliveries."""
+    kept = {
+        name: value
+        for name, value in letter.message.properties.items()
+        if name in _KEPT or name not in names.RESERVED
+    }
+    kept[names.UNIQUE_KEY] = letter.resent_id
+    kept[names.WAIT_STORE] = "true"
+    kept[DEAD_LETTER] = f"{letter.message.record.topic}/{letter.id}"
+    return kept
+
+
+class Resender:
+    """Sends dead letters again, one after the other. Belongs to the event loop.
+
+    Args:
+        session: How to reach brokers.
+        rate: How many to send in a second at most; None for as many as it can.
+        dry_run: Look only.
+    """
+
+    def __init__(self, session: Session, *, rate: float | None, dry_run: bool) -> None:
+        self._session = session
+        self._seconds = 1.0 / rate if rate else 0.0
+        self._dry_run = dry_run
+        self._next_at = 0.0
+        self._routes: dict[str, PublishRoute] = {}
+        self._indexing: set[str] = set()
+
+    async def resend(self, letter: DeadLetter, lock: ResendLock) -> Resent:
+        """Send a dead letter, unless its copy is there already.
+
+        Raises:
+            ClientError: It is not certain what happened, or would be if it were done again.
+        """
+        try:
+            queue = await self._queue(letter)
+            properties = _property_text(letter)
+        except (RouteNotFound, MessageRefused) as error:
+            return Resent(letter, Outcome.REFUSED, reason=str(error))
+        if not self._dry_run:
+            await self._pace()
+            await lock.renew()
+        brokers = {each.broker_name for each in self._routes[queue.topic].queues}
+        found = await self._look_up(letter, queue.topic, brokers)
+        if found is not None:
+            return Resent(letter, Outcome.ALREADY_SENT, found)
+        if self._dry_run:
+            return Resent(letter, Outcome.WOULD_SEND)
+        lock.in_doubt = True
+        try:
+            offset_id = await self._send(letter, queue, properties)
+        except Fault as error:  # an answer: it is not stored
+            lock.in_doubt = False
+            return Resent(letter, Outcome.REFUSED, reason=error.remark or str(error))
+        lock.in_doubt = False
+        await self._check_index(letter, queue)
+        return Resent(letter, Outcome.SENT, offset_id)
+
+    async def _queue(self, letter: DeadLetter) -> MessageQueue:
+        topic = letter.topic
+        if topic is None:
+            raise MessageRefused("it does not say which topic it was sent to")
+        if topic in NO_SEND_TOPICS or topic_problem(topic):
+            raise MessageRefused(f"nobody may send to the topic {topic!r}")
+        route = self._routes.get(topic)
+        if route is None:
+            # Not the producer's way: that would create a topic that was deleted on purpose.
+            queues = publish_queues(topic, await self._session.routes.fetch(topic))
+            if not queues:
+                raise RouteNotFound(f"no broker takes messages of the topic {topic}")
+            route = self._routes[topic] = PublishRoute(queues)
+        home = letter.message.queue.broker_name
+        queues = [each for each in route.queues if each.broker_name == home] or route.queues
+        key = letter.message.sharding_key
+        if key:
+            return select_by_hash(queues, key)
+        return (
+            route.next_of(lambda broker: any(broker == each.broker_name for each in queues))
+            or (queues[0])
+        )
+
+    async def _pace(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self._next_at - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        self._next_at = max(self._next_at, loop.time()) + self._seconds
+
+    async def _look_up(self, letter: DeadLetter, topic: str, brokers: set[str]) -> str | None:
+        """Return the offset id of the copy, wherever its topic lies; None if there is none."""
+        header = QueryMessage(
+            topic=topic,
+            key=letter.resent_id,
+            max_num=32,
+            begin_timestamp=0,
+            end_timestamp=_ANY_TIME,
+            unique_key_query="true",
+        )
+        for broker in sorted(brokers):
+            response = await self._session.call(
+                self._session.routes.master(broker),
+                RequestCode.QUERY_MESSAGE,
+                header,
+                timeout=_LOOK_UP_SECONDS,
+                accept=_NOT_FOUND,
+            )
+            for record in decode_records(response.body):
+                if record.properties.get(names.UNIQUE_KEY) == letter.resent_id:
+                    return record.message_id
+        return None
+
+    async def _send(self, letter: DeadLetter, queue: MessageQueue, properties: str) -> str:
+        record = letter.message.record
+        response = await self._session.call(
+            self._session.routes.master(queue.broker_name),
+            RequestCode.SEND_MESSAGE_V2,
+            SendMessageV2(
+                producer_group=PRODUCER_GROUP,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                sys_flag=record.sys_flag & (COMPRESSED | COMPRESSION_MASK),
+                born_timestamp=time.time_ns() // 1_000_000,
+                flag=record.flag,
+                properties=properties,
+                broker_name=queue.broker_name,
+            ),
+            body=bytes(record.body),
+            accept=_STORED,
+        )
+        return response.read(SendResponse).msg_id
+
+    async def _check_index(self, letter: DeadLetter, queue: MessageQueue) -> None:
+        """Make sure, once per broker, that a repeated call would find the copy."""
+        if queue.broker_name in self._indexing:
+            return
+        deadline = asyncio.get_running_loop().time() + _INDEXED_SECONDS
+        while await self._look_up(letter, queue.topic, {queue.broker_name}) is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise ClientError(
+                    f"{letter.id} was sent again, but {queue.broker_name} does not index messages "
+                    "(messageIndexEnable): doing it twice could not be told, so this stops here"
+                )
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        self._indexing.add(queue.broker_name)
+
+
+def _property_text(letter: DeadLetter) -> str:
+    try:
+        return encode_properties(copy_properties(letter)).decode()
+    except LocalProtocolError as error:
+        raise MessageRefused(f"its properties cannot be sent again: {error}") from error
