@@ -19,13 +19,14 @@ from rocketpost.codec.record import Record
 from rocketpost.testing.campaign import Campaign
 from rocketpost.testing.link import BrokerLink, Part
 
-DELAY_MS = 1000
+SECONDS = 3
 SETTINGS = {
-    "messageDelayLevel": "1s 1s",
-    "flushDelayOffsetInterval": "100",
-    "flushIntervalCommitLog": "300",
-    # Files large enough that no copy of a message expires in between.
-    "maxIndexNum": "200000",
+    "messageDelayLevel": f"{SECONDS}s {SECONDS}s",
+    # Messages are on disk before they are due; when power goes right after their delivery, the
+    # copies are not, while the progress was saved several times.
+    "flushIntervalCommitLog": "2000",
+    "flushIntervalConsumeQueue": "60000",
+    "flushDelayOffsetInterval": "50",
 }
 
 
@@ -68,7 +69,7 @@ async def check(campaign: Campaign, sent: set[str]) -> Counter[str]:
                 await asyncio.sleep(0.1)
     except TimeoutError:
         pytest.fail(f"lost: {sorted(sent - counts.keys())[:5]} of {len(sent)}")
-    early = [record for record in records if record.store_ms - record.born_ms < DELAY_MS]
+    early = [record for record in records if record.store_ms - record.born_ms < 1000 * SECONDS]
     assert not early
     return counts
 
@@ -84,15 +85,16 @@ async def test_power_cut_while_delivering(
     campaign = odd_campaign(tmp_path, seed=seed, flush=flush, loses_power=True, settings=SETTINGS)
     sent: set[str] = set()
     with campaign.broker as broker:
-        for number in range(max(1, rounds // 5)):
+        for number in range(max(1, rounds // 10)):
             sent |= set(await send(campaign.address, f"R{number}", 200))
-            await asyncio.sleep(rng.uniform(0.9, 1.6))
+            await asyncio.sleep(SECONDS + rng.uniform(-0.1, 0.6))
             broker.kill()
             cut_power(tmp_path / "store", tmp_path / "mirror", rng)
             await asyncio.to_thread(broker.start)
         counts = await check(campaign, sent)
+    # Copies that the power cut took do not count here; a consumer may have seen them.
     twice = sum(count - 1 for count in counts.values())
-    print(f"sent={len(sent)} delivered_again={twice}")
+    print(f"sent={len(sent)} twice_on_disk={twice}")
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -104,10 +106,10 @@ async def test_kill_while_the_disk_is_full_now_and_then(
     campaign = odd_campaign(tmp_path, seed=seed, flush=flush, full_every=40, settings=SETTINGS)
     sent: set[str] = set()
     with campaign.broker as broker:
-        for number in range(max(1, rounds // 5)):
+        for number in range(max(1, rounds // 10)):
             for part in range(20):
                 sent |= set(await send(campaign.address, f"R{number}P{part}", 10))
-            await asyncio.sleep(rng.uniform(0.7, 1.4))
+            await asyncio.sleep(SECONDS + rng.uniform(-0.3, 0.4))
             broker.kill()
             await asyncio.to_thread(broker.start)
         counts = await check(campaign, sent)

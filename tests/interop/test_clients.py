@@ -244,7 +244,6 @@ def test_orderly_push_keeps_the_order_of_each_queue(
         assert offsets == list(range(len(offsets)))
 
 
-@pytest.mark.later("messages sent back")
 def test_a_refused_message_comes_again(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
     [sent] = named(peer.run("send", **common, tags="A", keys="again"), "sent")
@@ -328,7 +327,6 @@ def test_committed_offsets_are_kept(peer: Peer, cluster: Cluster, topic: str) ->
     assert after[1] == 3
 
 
-@pytest.mark.later("delayed messages")
 def test_a_delayed_message_shows_up_later(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
     peer.run("send", **common, delayLevel=2, tags="A", keys="late")

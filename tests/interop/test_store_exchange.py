@@ -122,7 +122,6 @@ def test_a_store_goes_back_and_forth(
         assert len(read(reader, cluster.namesrv, "Orders")) == 3 * len(written["Orders"])
 
 
-@pytest.mark.later("delayed messages")
 def test_a_delayed_message_is_delivered_by_the_next_owner(
     reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path
 ) -> None:
