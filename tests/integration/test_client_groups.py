@@ -37,11 +37,16 @@ QUEUES = 6
 # A member in a process of its own: says which queues it has and which messages it handled.
 MEMBER = """
 import asyncio, json, sys
-from rocketpost.client import PushConsumer, PushConsumerConfig, StartFrom
+from rocketpost.client import MessageModel, PushConsumer, PushConsumerConfig, StartFrom
 
-async def main(servers, group, topic, orderly):
+async def main(servers, group, topic, kind, directory=None):
     config = PushConsumerConfig(
-        name_servers=servers, start_from=StartFrom.FIRST, rebalance_seconds=2, persist_seconds=1
+        name_servers=servers,
+        start_from=StartFrom.FIRST,
+        rebalance_seconds=2,
+        persist_seconds=0.2,
+        model=MessageModel.BROADCASTING if directory else MessageModel.CLUSTERING,
+        offset_directory=directory,
     )
     consumer = PushConsumer(group, config=config)
 
@@ -49,7 +54,7 @@ async def main(servers, group, topic, orderly):
         tell(queue=message.queue.queue_id, body=message.body.decode())
         await asyncio.sleep(0.005)
 
-    consumer.subscribe(topic, handle, orderly=orderly)
+    consumer.subscribe(topic, handle, orderly=kind == "orderly")
     async with consumer:
         while True:
             tell(owned=sorted(q.queue_id for q in consumer.queues if q.topic == topic))
@@ -58,7 +63,7 @@ async def main(servers, group, topic, orderly):
 def tell(**what):
     print(json.dumps(what), flush=True)
 
-asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "orderly"))
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
@@ -323,6 +328,26 @@ async def test_a_broadcasting_member_goes_on_from_its_file(
     assert await consume("one", range(10, 15)) == list(range(5, 15))
     files = await asyncio.to_thread(lambda: list(tmp_path.rglob("offsets.json")))
     assert sorted(path.parts[-3].rpartition("@")[2] for path in files) == ["one", "two"]
+
+
+async def test_a_killed_broadcasting_member_goes_on_from_its_file(
+    cluster: Cluster, producer: Producer, topic: str, tmp_path: Path
+) -> None:
+    args = cluster.addresses, f"group-{topic}", topic, "concurrent", str(tmp_path)
+    member = await Member.start(*args)
+    try:
+        await send_all(producer, topic, range(20))
+        await until(lambda: len(set(member.handled)) == 20 * QUEUES)
+        await asyncio.sleep(1.0)  # a few times as long as it takes to write the file
+        await send_all(producer, topic, range(20, 40))
+        await member.kill()
+        before = set(member.handled)
+        member = await Member.start(*args)
+        expected = {(queue, n) for queue in range(QUEUES) for n in range(40)}
+        await until(lambda: before | set(member.handled) == expected)
+        assert min((n for _, n in member.handled), default=20) >= 20
+    finally:
+        await member.kill()
 
 
 async def test_a_plain_handler_that_sleeps_starves_nobody(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -370,7 +371,7 @@ async def test_orderly_and_other_handlers_do_not_meet() -> None:
 
 
 async def test_broadcasting_in_order_needs_no_lock(
-    network: FakeNetwork, broker: LockingBroker, tmp_path: object
+    network: FakeNetwork, broker: LockingBroker, tmp_path: Path
 ) -> None:
     broker.put(b"0")
     broker.put(b"1")
@@ -393,3 +394,32 @@ async def test_the_request_for_a_lock_is_java_s(
         assert request == LockRequest(
             client_id=reader.client_id, consumer_group="G", mq_set=request.mq_set
         )
+
+
+@pytest.mark.parametrize(
+    ("start", "bodies"),
+    [
+        (StartFrom.FIRST, [b"0", b"1", b"2", b"new"]),
+        (StartFrom.TIMESTAMP, [b"1", b"2", b"new"]),
+        (StartFrom.LAST, [b"new"]),
+    ],
+)
+@pytest.mark.parametrize("model", MessageModel)
+async def test_a_new_group_starts_where_it_is_told(
+    network: FakeNetwork,
+    broker: LockingBroker,
+    tmp_path: Path,
+    start: StartFrom,
+    bodies: list[bytes],
+    model: MessageModel,
+) -> None:
+    for n in range(3):
+        broker.put(b"%d" % n)
+    got = Got()
+    reader = consumer(start_from=start, model=model, offset_directory=str(tmp_path))
+    reader.subscribe("T", got, orderly=True)
+    async with reader:
+        await until(lambda: broker.held.get(("T", 0)))
+        broker.put(b"new")
+        await until(lambda: got[-1:] == [b"new"])
+    assert got == bodies
