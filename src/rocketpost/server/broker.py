@@ -134,6 +134,7 @@ class BrokerServer:
         await registration.stop()
         work.cancel()
         await asyncio.wait((work,))
+        await services.announcing.close()
         services.pulls.close()
         services.sends.close()
         await self._listener.stop()

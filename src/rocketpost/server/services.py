@@ -29,6 +29,7 @@ from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import SCHEDULE_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
+from rocketpost.server.announcing import Announcing
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import Delivery
 from rocketpost.server.dispatch import Dispatcher
@@ -147,6 +148,7 @@ class Services:
         self._clean = clean
         self._identity = identity
         self._on_topic_change = on_topic_change
+        self.announcing = Announcing(told=told)
         self._told = told
         self._broker = live.section(BrokerConfig)
         store_config = live.section(StoreConfig)
@@ -197,6 +199,7 @@ class Services:
             stats=self.stats,
             store_host=store_host,
             region=self._broker.region,
+            announcing=self.announcing,
             sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
         )
@@ -369,9 +372,10 @@ class Services:
         await self.persistence.save()
         await self._told()
 
-    def _topics_changed(self, _: str) -> None:
+    def _topics_changed(self, topic: str) -> None:
         self.persistence.changed()
         self._on_topic_change()
+        self.announcing.add(topic)
 
     def _runtime_values(self) -> dict[str, str]:
         return {

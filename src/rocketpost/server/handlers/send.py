@@ -27,6 +27,7 @@ from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.server.announcing import Announcing
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
 from rocketpost.store.draft import Appended, Draft
@@ -60,6 +61,7 @@ class SendHandler:
         stats: BrokerStats,
         store_host: bytes,
         region: str,
+        announcing: Announcing,
         sync_flush: bool,
         flush_timeout_ms: int,
     ) -> None:
@@ -67,6 +69,7 @@ class SendHandler:
         self._service = service
         self._stats = stats
         self._id_prefix = store_host.hex().upper().encode()
+        self._announcing = announcing
         self._sync_flush = sync_flush
         self._loop = asyncio.get_running_loop()
         self._pending: list[Ticket] = []
@@ -238,6 +241,22 @@ class SendHandler:
                 future.set_exception(StoreBroken(reason))
 
     def _acknowledge(self, tickets: list[Ticket]) -> None:
+        if self._announcing.topics:
+            tickets = self._hold_back_new(tickets)
+        self._answer_stored(tickets)
+
+    def _hold_back_new(self, tickets: list[Ticket]) -> list[Ticket]:
+        """Let the first sends to a topic wait until it has a route; return the others."""
+        new: list[Ticket] = []
+        known: list[Ticket] = []
+        for ticket in tickets:
+            is_new = ticket[2][0].topic in self._announcing.topics
+            (new if is_new else known).append(ticket)
+        if new:
+            self._announcing.then(lambda: self._answer_stored(new))
+        return known
+
+    def _answer_stored(self, tickets: list[Ticket]) -> None:
         template = self._ok_traced if self.trace_on else self._ok_untraced
         frames: list[bytes] = []
         answering: Connection | None = None

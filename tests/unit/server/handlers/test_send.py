@@ -9,10 +9,15 @@ import pytest
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.server.announcing import Announcing
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.store.draft import Appended, Draft
 
 DRAFT = Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
+
+
+async def no_news() -> None:
+    """Every name server knows everything."""
 
 
 class Store:
@@ -61,6 +66,7 @@ def handler(store: Store, *, sync: bool) -> Any:
         stats=Stats(),  # type: ignore[arg-type]
         store_host=bytes(8),
         region="R",
+        announcing=Announcing(told=no_news),
         sync_flush=sync,
         flush_timeout_ms=1000,
     )

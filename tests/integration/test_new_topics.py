@@ -1,0 +1,33 @@
+"""A topic has a route as soon as its maker hears that it is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketpost.client import Message, Producer
+from rocketpost.client.admin import AdminClient
+from rocketpost.model.topic import TopicConfig
+from rocketpost.testing import Cluster
+
+
+@pytest.mark.slow
+async def test_routes_are_there_at_once(tmp_path: Path) -> None:
+    with Cluster(tmp_path, name_servers=2) as cluster:
+        async with (
+            Producer("makers", name_servers=cluster.addresses) as producer,
+            AdminClient(name_servers=cluster.addresses) as admin,
+        ):
+            for n in range(10):
+                await producer.send(Message(f"BySend{n}", b"x"))
+                for port in cluster.name_server_ports:
+                    async with AdminClient(name_servers=f"127.0.0.1:{port}") as one:
+                        assert (await one.cluster.route(f"BySend{n}")).queue_datas
+            for n in range(10):
+                config = TopicConfig(topic_name=f"ByTool{n}")
+                await admin.topics.create(cluster.broker_addresses[0], config)
+                assert (await admin.cluster.route(f"ByTool{n}")).queue_datas
+        cluster.name_servers[0].kill()
+        async with Producer("makers", name_servers=cluster.addresses) as producer:
+            await producer.send(Message("OneNameServerIsGone", b"x"), timeout=10)
