@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ _SUBSCRIPTION: Final = {
     "subVersion": 1700000000000, "tagsSet": ["A"], "topic": "TopicA",
 }  # fmt: skip
 _VERSION: Final = {"counter": 3, "stateVersion": 0, "timestamp": 1700000000000}
-_ROUTE: Final = {
+_ROUTE: Final[dict[str, Any]] = {
     "brokerDatas": [
         {"brokerAddrs": {"0": "127.0.0.1:10911"}, "brokerName": "broker-a", "cluster": "C"}
     ],
@@ -85,7 +86,7 @@ SHAPES: Final[dict[str, Any]] = {
     },
 }  # fmt: skip
 
-_SCALARS: Final = (
+_SCALARS: Final[tuple[Any, ...]] = (
     None, True, False, 0, 1, -1, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**40, 1.5, 1e300,
     "", "0", "-1", "x", [], {}, [None], {"": None}, [[]], "9" * 30,
 )  # fmt: skip
@@ -108,27 +109,34 @@ def body(supply: Supply, known: tuple[str, ...], shapes: tuple[str, ...] = tuple
     return text
 
 
-def _changed(supply: Supply, value: Any, known: tuple[str, ...]) -> Any:
-    if supply.chance(12):
-        return supply.pick(_SCALARS)
-    if isinstance(value, dict):
-        changed = {
-            supply.text((key,)) if supply.chance(16) else key: _changed(supply, item, known)
-            for key, item in value.items()
-            if not supply.chance(16)
-        }
-        if supply.chance(10):
-            changed[supply.text(known)] = supply.pick(_SCALARS)
-        return changed
-    if isinstance(value, list):
-        return [
-            _changed(supply, item, known) for item in value for _ in range(1 + supply.chance(6))
-        ]
-    if supply.chance(5):
-        return supply.text(known)
-    if isinstance(value, int) and supply.chance(4):
-        return supply.pick(_SCALARS)
-    return value
+def _changed(supply: Supply, shape: Any, known: tuple[str, ...]) -> Any:
+    """Return ``shape`` with a few of its parts replaced, renamed, doubled or gone."""
+    holder = {"": copy.deepcopy(shape)}
+    for _ in range(supply.number(0, 3)):
+        container, key = supply.pick(_places(holder))
+        how = supply.byte() % 8
+        if how < 3:
+            container[key] = supply.pick(_SCALARS)
+        elif how < 5:
+            container[key] = supply.text(known)
+        elif how == 5 and container is not holder:
+            del container[key]
+        elif isinstance(container, list):
+            container.append(container[key])
+        elif container is not holder:
+            container[supply.text(known)] = container[key]
+    return holder[""]
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every place in a value, as its container and the key in it."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value))
+    found: list[tuple[Any, Any]] = []
+    for key in keys:
+        found.append((value, key))
+        if isinstance(value[key], dict | list):
+            found += _places(value[key])
+    return found
 
 
 def _javaish(text: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import atheris
+import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 
 def main() -> None:

@@ -33,6 +33,14 @@ _BODIES: Final[Mapping[int, tuple[str, ...]]] = {
     RequestCode.QUERY_DATA_VERSION: ("version",),
     RequestCode.REGISTER_TOPIC_IN_NAMESRV: ("route",),
 }
+_GOOD: Final = {
+    "brokername": "broker-a", "brokeraddr": "127.0.0.1:10911", "clustername": "DefaultCluster",
+    "haserveraddr": "127.0.0.1:10912", "cluster": "DefaultCluster", "statsname": "TOPIC_PUT_NUMS",
+    "topicfiltertype": "SINGLE_TAG", "subscription": "A || B", "expressiontype": "TAG",
+    "attributes": "+message.type=NORMAL", "value": "broker-a:4", "boundarytype": "UPPER",
+    "readqueuenums": "4", "writequeuenums": "4", "perm": "6", "order": "false", "batch": "false",
+    "endtimestamp": "1900000000000", "compressed": "false", "suspendtimeoutmillis": "10000",
+}  # fmt: skip
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
@@ -46,22 +54,22 @@ _PROPERTIES: Final = (
 )  # fmt: skip
 
 
-def learnt_headers(codes: Sequence[int], probe: Any) -> dict[int, list[str]]:
-    """Return the field names that the handler of each code reads.
+def learnt_headers(codes: Sequence[int], probe: Any) -> dict[int, dict[str, str]]:
+    """Return the fields that the handler of each code reads, each with the kind of its value.
 
     Args:
         codes: The request codes.
         probe: Sends an empty request of a code.
     """
-    learnt: dict[int, list[str]] = {}
+    learnt: dict[int, dict[str, str]] = {}
     original = Command.read
 
     def read(self: Command, cls: type[Any]) -> Any:
-        names = [field.encode_name for field in msgspec.structs.fields(cls)]
-        learnt.setdefault(self.code, []).extend(names)
+        kinds = {field.encode_name: str(field.type) for field in msgspec.structs.fields(cls)}
+        learnt.setdefault(self.code, {}).update(kinds)
         return original(self, cls)
 
-    Command.read = read  # type: ignore[assignment,method-assign]
+    Command.read = read  # type: ignore[method-assign]
     try:
         for code in codes:
             probe(code)
@@ -75,12 +83,15 @@ class Requests:
 
     Args:
         codes: The request codes that the server knows.
-        headers: The field names of each code.
+        headers: The fields of each code, with the kinds of their values.
         settings: The keys that an administrator may try to change.
     """
 
     def __init__(
-        self, codes: Sequence[int], headers: Mapping[int, list[str]], settings: Sequence[str]
+        self,
+        codes: Sequence[int],
+        headers: Mapping[int, Mapping[str, str]],
+        settings: Sequence[str],
     ) -> None:
         self._codes = codes
         self._headers = headers
@@ -92,9 +103,16 @@ class Requests:
         if supply.chance(64):
             code = supply.number(-(2**15), 2**15 - 1)
         flag = ONEWAY if supply.chance(16) else 0
-        fields = {name: self._value(supply, name) for name in self._headers.get(code, ())}
-        for name in [name for name in fields if supply.chance(16)]:
-            del fields[name]
+        kinds = self._headers.get(code, {})
+        names = list(kinds)
+        fields = {name: _good(supply, name, kinds[name]) for name in names}
+        for _ in range(supply.number(0, 2) if names else 0):
+            # One or two at a time: a request that is wrong everywhere is refused at once.
+            name = supply.pick(names)
+            if supply.chance(8):
+                fields.pop(name, None)
+            else:
+                fields[name] = supply.text(NAMES)
         body = self._body(supply, code)
         encoding = BINARY if supply.chance(8) else JSON
         try:
@@ -105,27 +123,6 @@ class Requests:
         except LocalProtocolError:
             head = encode_command(code, opaque=opaque, flag=flag, body_bytes=len(body))
         return head + body, not flag
-
-    def _value(self, supply: Supply, name: str) -> str:
-        lower = name.lower()
-        if lower in ("i", "properties"):
-            return supply.pick(_PROPERTIES) if supply.chance(2) else supply.text(_PROPERTIES)
-        if lower in ("sysflag", "f"):
-            return str(supply.byte())
-        if supply.chance(4):
-            return supply.text(NAMES)
-        if "topic" in lower or name == "b":
-            return supply.pick(("TopicA", "TopicB", "TopicA", "BenchmarkTest", "TBW102"))
-        if "group" in lower or name == "a":
-            return supply.pick(("GroupA", "GroupB"))
-        if name == "msgId":
-            return "7F00000100002A9F" + supply.raw(8).hex().upper().rjust(16, "0")
-        if (
-            lower.endswith(("id", "nums", "num", "offset", "count", "times", "index"))
-            or len(name) < 2
-        ):
-            return str(supply.number(-1, 9))
-        return supply.text(NAMES)
 
     def _body(self, supply: Supply, code: int) -> bytes:
         if code in _SENDS:
@@ -150,3 +147,27 @@ class Requests:
             return supply.raw(16) if supply.chance(8) else b""
         body = json_shapes.body(supply, NAMES, shapes)
         return zlib.compress(body) if supply.chance(16) else body
+
+
+def _good(supply: Supply, name: str, kind: str) -> str:
+    """Return a value that the field may well have."""
+    lower = name.lower()
+    if "bool" in kind:
+        return supply.pick(("false", "true"))
+    if lower in ("sysflag", "f"):
+        return str(supply.byte())
+    if lower in _GOOD:
+        return _GOOD[lower]
+    if "int" in kind:
+        return str(supply.number(0, 3))
+    if lower in ("i", "properties"):
+        return supply.pick(_PROPERTIES)
+    if name == "c" or lower == "defaulttopic":
+        return "TBW102"
+    if "topic" in lower or name == "b":
+        return supply.pick(("TopicA", "TopicB", "BenchmarkTest", "TopicA"))
+    if "group" in lower or name == "a":
+        return supply.pick(("GroupA", "GroupB"))
+    if name == "msgId":
+        return "7F00000100002A9F" + supply.raw(8).hex().upper().rjust(16, "0")
+    return supply.pick(NAMES)

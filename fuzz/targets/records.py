@@ -111,6 +111,6 @@ def _mutated_records(supply: Supply) -> bytes:
         stream += b"".join(encode_record(record))
     for _ in range(supply.number(0, 3)):
         at = supply.number(0, len(stream) - 1)
-        value = supply.pick((-1, 0, 1, 2**31 - 1, -(2**31), supply.number(0, 2**32) - 2**31))
+        value = supply.pick((-1, 0, 1, 2**31 - 1, -(2**31), supply.number(0, 2**32 - 1) - 2**31))
         stream[at : at + 4] = struct.pack(">i", value)[: len(stream) - at]
     return bytes(stream[: len(stream) - (supply.byte() if supply.chance(4) else 0)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fuzz.finding import Find
 from fuzz.supply import Supply
 from rocketpost import settings
@@ -15,7 +17,7 @@ from rocketpost.store.config import StoreConfig
 _KEYS = sorted(
     {key for cls in (BrokerConfig, StoreConfig, NamesrvConfig) for key in settings.keys_of(cls)}
 )
-_FORBIDDEN = ("path", "dir", "addr", "home", "command", "ip")
+_is_dangerous = re.compile(r"[pP]ath|Dir$|Addr|Address|Home|IP[12]|[pP]ort$|Command").search
 
 
 class _Clock:
@@ -70,7 +72,7 @@ class Target:
             return
         after = live.properties()
         for key in before:
-            if before[key] != after[key] and any(word in key.lower() for word in _FORBIDDEN):
+            if before[key] != after[key] and _is_dangerous(key):
                 raise Find(f"an administrator may change {key}")
         if values and live.version == DataVersion():
             raise Find("settings changed without a new version")
