@@ -85,6 +85,31 @@ class MessageAdmin:
         )
         return await self._query(header, lambda message: message.message_id == message_id)
 
+    async def indexed_at(
+        self, broker: BrokerData, topic: str, key: str, *, unique: bool = True
+    ) -> list[ReceivedMessage]:
+        """Return what the index of one broker has for an id or a key, whatever its age.
+
+        Raises:
+            Fault: The broker refuses.
+            RequestTimeout: It does not answer.
+            ConnectionLost: It cannot be reached.
+        """
+        header = QueryMessage(
+            topic=topic,
+            key=key,
+            max_num=32,
+            begin_timestamp=0,
+            end_timestamp=_ANY_TIME,
+            unique_key_query="true" if unique else "false",
+        )
+        found = [
+            ReceivedMessage(record, MessageQueue(broker.broker_name, record.queue_id, record.topic))
+            for record in await self._query_at(broker, header)
+            if record.topic == topic
+        ]
+        return [each for each in found if key == each.message_id or key in each.keys]
+
     async def by_offset_id(self, offset_id: str) -> ReceivedMessage:
         """Return the message with this id, which names a broker and a position.
 

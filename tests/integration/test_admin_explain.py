@@ -1,0 +1,252 @@
+"""``mqadmin explain`` on real servers: every state that a message can be in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rocketpost.admin.main import mqadmin
+from rocketpost.client import (
+    Message,
+    Producer,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    Retry,
+    SendResult,
+    StartFrom,
+)
+from rocketpost.client.admin import AdminClient
+from rocketpost.model.topic import TopicConfig
+from rocketpost.testing import Cluster
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "Orders"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    with Cluster(tmp_path, settings={"messageDelayLevel": "1s 1s 2s 300s 300s"}) as cluster:
+        async with AdminClient(name_servers=cluster.addresses) as admin:
+            one_queue = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
+            await admin.topics.create(cluster.broker_addresses[0], one_queue)
+            async with asyncio.timeout(20):
+                while TOPIC not in await admin.cluster.topics():
+                    await asyncio.sleep(0.05)
+        yield cluster
+
+
+async def send(cluster: Cluster, body: bytes, **more: Any) -> SendResult:
+    async with Producer("shop", name_servers=cluster.addresses) as producer:
+        return await producer.send(Message(TOPIC, body, **more))
+
+
+def run(cluster: Cluster, *words: str) -> Result:
+    environment = {"NAMESRV_ADDR": cluster.addresses}
+    return CliRunner().invoke(mqadmin, ("explain", *words), env=environment)
+
+
+async def told(cluster: Cluster, *words: str) -> dict[str, Any]:
+    result = await asyncio.to_thread(run, cluster, *words, "--json")
+    assert result.exit_code == 0, (result.stdout, result.stderr, result.exception)
+    [one] = json.loads(result.stdout)
+    return dict(one)
+
+
+async def text(cluster: Cluster, *words: str) -> str:
+    result = await asyncio.to_thread(run, cluster, *words)
+    assert result.exit_code == 0, (result.stdout, result.stderr, result.exception)
+    return result.stdout
+
+
+async def fate(cluster: Cluster, sent: SendResult, group: str) -> dict[str, Any]:
+    [one] = [
+        each for each in (await told(cluster, sent.offset_id))["groups"] if each["group"] == group
+    ]
+    return dict(one)
+
+
+async def until(
+    cluster: Cluster, sent: SendResult, group: str, ready: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    async with asyncio.timeout(30):
+        while True:
+            groups = (await told(cluster, sent.offset_id))["groups"]
+            for each in groups:
+                if each["group"] == group and ready(each):
+                    return dict(each)
+            await asyncio.sleep(0.1)
+
+
+def consumer_of(cluster: Cluster, group: str, **more: Any) -> PushConsumer:
+    config = PushConsumerConfig(
+        name_servers=cluster.addresses,
+        start_from=StartFrom.FIRST,
+        persist_seconds=0.1,
+        **more,
+    )
+    return PushConsumer(group, config=config)
+
+
+async def test_a_message_is_found_by_all_its_names(cluster: Cluster) -> None:
+    sent = await send(cluster, b"x", keys="k1", tags="A")
+    by_offset_id = await told(cluster, sent.offset_id)
+    assert by_offset_id["msgId"] == sent.message_id
+    assert by_offset_id["groups"] == []
+    place = by_offset_id["place"]
+    assert place["indexed"] is True
+    assert await asyncio.to_thread(Path(place["file"]).is_file)
+    assert place["address"] == cluster.broker_addresses[0]
+    assert await told(cluster, sent.message_id, "-t", TOPIC) == by_offset_id
+    assert await told(cluster, "k1", "-t", TOPIC) == by_offset_id
+    assert await told(cluster, sent.offset_id, "-t", TOPIC) == by_offset_id
+    where = ["-t", TOPIC, "-b", sent.queue.broker_name, "-i", "0", "-o", "0"]
+    assert await told(cluster, *where) == by_offset_id
+    shown = await text(cluster, sent.offset_id)
+    assert "none has offsets" in shown
+    assert f"position {place['commitLogOffset']}" in shown
+
+
+async def test_what_is_not_there_is_one_line(cluster: Cluster) -> None:
+    for words, status in (
+        (["nothing", "-t", TOPIC], 1),
+        (["nothing"], 1),
+        (["A" * 32, "-t", "NoSuchTopic"], 1),
+        ([], 2),
+        (["x", "-b", "y"], 2),
+    ):
+        result = await asyncio.to_thread(run, cluster, *words)
+        assert result.exit_code == status, (words, result.stderr)
+        assert len(result.stderr.splitlines()) == 1
+
+
+async def test_consumed_filtered_and_behind_are_told_apart(cluster: Cluster) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        return None
+
+    wanted = await send(cluster, b"1", tags="A")
+    unwanted = await send(cluster, b"2", tags="B")
+    consumer = consumer_of(cluster, "g1")
+    consumer.subscribe(TOPIC, handle, tags="A || C")
+    async with consumer:
+        done = await until(cluster, wanted, "g1", lambda each: each["state"] == "CONSUMED")
+        assert done["consumerOffset"] > 0
+        assert done["members"] == 1
+        kept_out = await until(cluster, unwanted, "g1", lambda each: each["state"] == "FILTERED")
+        assert kept_out["filter"] == "A || C"
+        assert "'B'" in kept_out["reason"]
+    later = [await send(cluster, b"3", tags="A") for _ in range(3)]
+    await until(cluster, later[0], "g1", lambda each: each["members"] == 0)
+    behind = await fate(cluster, later[2], "g1")
+    assert (behind["state"], behind["behind"]) == ("BEHIND", 2)
+    assert "nobody is online" in await text(cluster, later[2].offset_id)
+
+
+async def test_a_message_in_flight_names_its_consumer(cluster: Cluster) -> None:
+    release, begun = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        await release.wait()
+
+    sent = await send(cluster, b"1")
+    consumer = consumer_of(cluster, "g2")
+    consumer.subscribe(TOPIC, handle)
+    async with consumer:
+        await begun.wait()
+        flies = await until(cluster, sent, "g2", lambda each: each["state"] == "IN_FLIGHT")
+        [owner] = flies["owners"]
+        assert owner["clientId"] == consumer.client_id
+        assert owner["locked"] is False
+        assert owner["cachedCount"] == 1
+        release.set()
+        await until(cluster, sent, "g2", lambda each: each["state"] == "CONSUMED")
+
+
+async def test_retries_are_counted_until_the_message_is_dead(cluster: Cluster) -> None:
+    rounds: list[int] = []
+    go_on = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        rounds.append(message.reconsume_times)
+        if message.reconsume_times == 1:
+            await go_on.wait()
+            raise Retry(-1)
+        raise Retry(3)
+
+    sent = await send(cluster, b"1")
+    began_ms = time.time_ns() // 1_000_000
+    consumer = consumer_of(cluster, "g3", retry_max=5)
+    consumer.subscribe(TOPIC, handle)
+    async with consumer:
+        waits = await until(
+            cluster,
+            sent,
+            "g3",
+            lambda each: each["state"] == "RETRYING" and each["copy"]["topic"][:1] == "S",
+        )
+        assert (waits["retry"], waits["retryMax"]) == (1, 16)
+        assert began_ms + 1000 <= waits["untilTimestamp"] <= began_ms + 30_000
+        flies = await until(cluster, sent, "g3", lambda each: each["state"] == "IN_FLIGHT")
+        assert flies["retry"] == 1
+        assert flies["copy"]["topic"] == "%RETRY%g3"
+        go_on.set()
+        dead = await until(cluster, sent, "g3", lambda each: each["state"] == "DEAD")
+    assert dead["copy"]["topic"] == "%DLQ%g3"
+    assert dead["deadSince"] >= began_ms
+    shown = await text(cluster, sent.offset_id)
+    assert "group g3: DEAD since" in shown
+    assert rounds == [0, 1]
+    copy = await told(cluster, dead["copy"]["offsetMsgId"])
+    assert copy["originMsgId"] == sent.offset_id
+    assert "Copy of" in await text(cluster, dead["copy"]["offsetMsgId"])
+
+
+async def test_a_retry_that_succeeds_is_consumed(cluster: Cluster) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            raise Retry(1)
+
+    sent = await send(cluster, b"1")
+    consumer = consumer_of(cluster, "g4")
+    consumer.subscribe(TOPIC, handle)
+    async with consumer:
+        done = await until(
+            cluster, sent, "g4", lambda each: each["state"] == "CONSUMED" and each["retry"] == 1
+        )
+    assert "done with retry 1" in done["reason"]
+
+
+async def test_a_delayed_message_tells_its_time(cluster: Cluster) -> None:
+    began_ms = time.time_ns() // 1_000_000
+    sent = await send(cluster, b"1", delay_level=4)
+    one = await told(cluster, sent.message_id, "-t", TOPIC)
+    assert began_ms + 300_000 <= one["delayedUntil"] <= began_ms + 330_000
+    assert one["topic"] == "SCHEDULE_TOPIC_XXXX"
+    assert f"for {TOPIC}" in await text(cluster, sent.message_id, "-t", TOPIC)
+
+
+async def test_the_holder_of_a_lock_is_named(cluster: Cluster) -> None:
+    release, begun = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        await release.wait()
+
+    sent = await send(cluster, b"1")
+    consumer = consumer_of(cluster, "g5")
+    consumer.subscribe(TOPIC, handle, orderly=True)
+    async with consumer:
+        await begun.wait()
+        flies = await until(cluster, sent, "g5", lambda each: bool(each["owners"]))
+        assert flies["owners"][0]["locked"] is True
+        assert "locked by it" in await text(cluster, sent.offset_id)
+        release.set()

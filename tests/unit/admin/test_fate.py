@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketpost.admin.fate import Copy, Facts, Reading, State, judge
+from rocketpost.model.group import Subscription, parse_tags
+
+
+def facts(**more: Any) -> Facts:
+    values: dict[str, Any] = {"group": "G", "tag": "A", "queue_offset": 10, "members": 1}
+    return Facts(**(values | more))
+
+
+def copy(times: int, **more: Any) -> Copy:
+    values: dict[str, Any] = {
+        "topic": "%RETRY%G",
+        "broker_name": "a",
+        "queue_id": 0,
+        "queue_offset": 3,
+        "offset_id": "X",
+        "reconsume_times": times,
+        "store_ms": 100,
+    }
+    return Copy(**(values | more))
+
+
+@pytest.mark.parametrize(
+    ("committed", "pulled", "members", "state"),
+    [
+        (11, None, 1, State.CONSUMED),
+        (11, 11, 0, State.CONSUMED),
+        (10, 11, 1, State.IN_FLIGHT),
+        (10, 11, 0, State.BEHIND),
+        (10, 10, 1, State.BEHIND),
+        (4, None, 1, State.BEHIND),
+        (None, None, 1, State.NOT_STARTED),
+        (None, 11, 1, State.IN_FLIGHT),
+        (None, 11, 0, State.NOT_STARTED),
+    ],
+)
+def test_the_offset_tells_how_it_stands(
+    committed: int | None, pulled: int | None, members: int, state: State
+) -> None:
+    reading = Reading(committed=committed, pulled=pulled)
+    fate = judge(facts(reading=reading, members=members), now_ms=0)
+    assert fate.state is state
+    assert fate.behind == (10 - committed if state is State.BEHIND and committed else None)
+    assert ("nobody is online" in fate.reason) == (members == 0)
+
+
+def test_the_rule_that_keeps_it_out_is_named() -> None:
+    wanted = parse_tags("T", "B || C", version=0)
+    passed = judge(facts(subscription=wanted, reading=Reading(committed=11)), now_ms=0)
+    assert (passed.state, passed.filter) == (State.FILTERED, "B || C")
+    behind = judge(facts(subscription=wanted, reading=Reading(committed=9)), now_ms=0)
+    assert (behind.state, behind.filter, behind.behind) == (State.BEHIND, "B || C", 1)
+    no_tag = judge(facts(subscription=wanted, tag=None, reading=Reading(committed=11)), now_ms=0)
+    assert no_tag.reason.startswith("it has no tag")
+    taken = parse_tags("T", "A || C", version=0)
+    for good in (taken, Subscription(topic="T")):
+        fate = judge(facts(subscription=good, reading=Reading(committed=11)), now_ms=0)
+        assert fate.state is State.CONSUMED
+
+
+def test_a_sql_filter_cannot_be_judged_here() -> None:
+    wanted = Subscription(topic="T", expression_type="SQL92", sub_string="a > 1")
+    fate = judge(facts(subscription=wanted, reading=Reading(committed=11)), now_ms=0)
+    assert fate.state is State.CONSUMED
+    assert "unknown here" in fate.reason
+
+
+def test_a_dead_letter_ends_it() -> None:
+    dead = copy(3, topic="%DLQ%G", store_ms=900)
+    fate = judge(
+        facts(dead=(dead,), retries=((copy(2), Reading(committed=4)),), retry_max=2), now_ms=0
+    )
+    assert (fate.state, fate.dead_ms, fate.copy) == (State.DEAD, 900, dead)
+
+
+def test_the_youngest_copy_counts() -> None:
+    first, second = copy(1), copy(2, due_ms=500)
+    done = Reading(committed=4)
+    fate = judge(
+        facts(waiting=(copy(1, due_ms=50), second), retries=((first, done),), retry_max=16),
+        now_ms=100,
+    )
+    assert (fate.state, fate.retry, fate.until_ms) == (State.RETRYING, 2, 500)
+    assert fate.reason == "retry 2 of 16 waits until it is due"
+    due = judge(facts(waiting=(second,)), now_ms=500)
+    assert due.reason == "retry 2 of ? is due and about to be delivered"
+    came = judge(facts(waiting=(second,), retries=((copy(2), done),)), now_ms=600)
+    assert came.state is State.CONSUMED
+
+
+@pytest.mark.parametrize(
+    ("reading", "state"),
+    [
+        (Reading(committed=3, pulled=4), State.IN_FLIGHT),
+        (Reading(committed=2, pulled=3), State.RETRYING),
+        (Reading(), State.RETRYING),
+    ],
+)
+def test_a_retry_stands_where_its_queue_stands(reading: Reading, state: State) -> None:
+    fate = judge(facts(retries=((copy(1), reading),), reading=Reading(committed=11)), now_ms=0)
+    assert (fate.state, fate.retry) == (state, 1)
+
+
+def test_delayed_and_broadcast_come_first() -> None:
+    assert judge(facts(delayed_until_ms=5), now_ms=1).until_ms == 5
+    assert "due" in judge(facts(delayed_until_ms=5), now_ms=9).reason
+    assert judge(facts(broadcast=True), now_ms=1).state is State.BROADCAST
