@@ -122,6 +122,11 @@ class NameServer:
         for identity, owner in self._table.expire(self._clock.now_ms()):
             _log_gone(identity, "silent for too long")
             if isinstance(owner, Connection):
+                logger.warning(
+                    "connection dropped: peer=%s reason=its broker %s was silent for too long",
+                    owner.peer_text,
+                    identity.name,
+                )
                 owner.close()
 
     def _schedule_scan(self) -> None:
