@@ -121,8 +121,10 @@ def _last(pattern: str, text: str) -> str:
 
 
 def _trouble(text: str) -> str:
-    at = max(text.rfind("=== Uncaught Python exception"), text.rfind("ERROR: libFuzzer"), 0)
-    return text[at : at + 6000] if at else text[-3000:]
+    at = text.rfind("=== Uncaught Python exception")
+    if at < 0:
+        at = max(text.rfind("ERROR: libFuzzer"), 0)
+    return text[at : at + 8000] if at else text[-3000:]
 
 
 if __name__ == "__main__":
