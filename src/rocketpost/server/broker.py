@@ -136,6 +136,7 @@ class BrokerServer:
         await asyncio.wait((work,))
         await services.announcing.close()
         services.pulls.close()
+        services.pops.close()
         services.sends.close()
         await self._listener.stop()
         await self._vip.stop()
@@ -236,6 +237,7 @@ class BrokerServer:
             group.create_task(services.persistence.run(), name="persistence")
             group.create_task(services.delay_persistence.run(), name="delay persistence")
             group.create_task(services.deliveries.run(), name="deliveries")
+            group.create_task(services.revival.run(), name="revival of popped messages")
             group.create_task(self._tick(services), name="ticker")
             group.create_task(self._clean_regularly(services.store), name="cleaner")
 
@@ -279,11 +281,13 @@ class BrokerServer:
         if self._services is not None:
             self._services.stats.stored(messages)
             self._services.pulls.arrived(messages)
+            self._services.pops.arrived(messages)
             self._services.deliveries.arrived(messages)
 
     def _lost(self, connection: Connection) -> None:
         if self._services is not None:
             self._services.pulls.connection_lost(connection)
+            self._services.pops.connection_lost(connection)
             self._services.clients.connection_lost(connection)
 
     def _durable_from_thread(self, position: Position) -> None:

@@ -15,6 +15,11 @@ from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pop import PopService
+from rocketpost.broker.pop_flight import Flight
+from rocketpost.broker.pop_log import PopLog, revive_topic
+from rocketpost.broker.pop_progress import PopProgress
+from rocketpost.broker.pop_receipts import ReceiptService
 from rocketpost.broker.pull import PullLimits, PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
@@ -37,6 +42,7 @@ from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
+from rocketpost.server.handlers.pop import PopHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.retry import RetryHandlers
@@ -44,6 +50,7 @@ from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
 from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.pop_revival import Revival
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
@@ -241,6 +248,7 @@ class Services:
             stats=self.stats,
             rules=lambda: self._pull_rules,
         )
+        self._make_pops(store_host)
         self.clients = ClientHandlers(
             membership=self._membership,
             groups=self.groups,
@@ -266,6 +274,7 @@ class Services:
         )
         self.sends.register(dispatcher)
         self.pulls.register(dispatcher)
+        self.pops.register(dispatcher)
         self._retries.register(dispatcher)
         self.clients.register(dispatcher)
         TopicHandlers(
@@ -295,7 +304,7 @@ class Services:
             broker_name=self._identity.name,
             broker_address=self._identity.address,
             memory_bytes=self._pull_service.limits.memory_bytes,
-            on_reset=self.pulls.wake,
+            on_reset=self._offset_reset,
         ).register(dispatcher)
         QueryHandlers(
             store=self.store,
@@ -358,6 +367,53 @@ class Services:
         finally:
             await self.persistence.close()
 
+    def _make_pops(self, store_host: bytes) -> None:
+        store, clock, flight = self.store, self._clock, Flight()
+        topic = self.topics.require(revive_topic(self._identity.cluster))
+        log = PopLog(topic=topic.topic_name, broker_name=self._identity.name, store_host=store_host)
+        progress = PopProgress(store=store, offsets=self.offsets, flight=flight, log=log)
+        progress.recover()
+        receipts = ReceiptService(
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            flight=flight,
+            log=log,
+            progress=progress,
+            put=self.sends.put,
+            clock=clock,
+            store_host=store_host,
+        )
+        service = PopService(
+            store=store,
+            topics=self.topics,
+            offsets=self.offsets,
+            flight=flight,
+            log=log,
+            progress=progress,
+            put=self.sends.put,
+            clock=clock,
+            limits=lambda: self._pull_service.limits,
+            random_below=random.randrange,
+            revive_queue_count=topic.write_queue_nums,
+        )
+        self.pops = PopHandlers(
+            service=service,
+            receipts=receipts,
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            stats=self.stats,
+            broker_name=self._identity.name,
+            rules=lambda: self._pull_rules,
+        )
+        self.revival = Revival(service=receipts, clock=clock)
+        progress.on_due = self.revival.due_changed
+
+    def _offset_reset(self, topic: str, queue_id: int) -> None:
+        self.pulls.wake(topic, queue_id)
+        self.pops.wake(topic, queue_id)
+
     def _adopt_topics(self) -> None:
         """Take back topics that were made by a send just before a crash."""
         counts: dict[str, int] = {}
@@ -380,6 +436,7 @@ class Services:
     def _runtime_values(self) -> dict[str, str]:
         return {
             "heldPulls": str(self.pulls.held),
+            "heldPops": str(self.pops.held),
             "sendsAwaitingFlush": str(len(self.sends.gate)),
             "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",

@@ -1,0 +1,220 @@
+"""Checkpoints and acks as messages of the revive topic, in RocketMQ's form.
+
+The revive topic is the log of popping: a checkpoint (tag ``ck``) is stored before its messages are
+handed out, an ack (``ack``, or ``bAck`` for several) before the consumer is told that it counts.
+What is written here carries this broker as sender; what anybody else sent into the topic is passed
+over.
+
+A pop moves the group's offset on, and a checkpoint says how far. One that only gives a message more
+time does not, and says so by ``ro`` being -1; readers of RocketMQ set ``ro`` themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.broker.pop_flight import Checkpoint, Key
+from rocketpost.codec.bodies.pop import (
+    AckBody,
+    CheckpointBody,
+    decode_ack,
+    decode_checkpoint,
+    encode_ack,
+    encode_checkpoint,
+)
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.draft import Draft
+from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+_EARLY_MS: Final = 1000
+_NO_MOVE: Final = -1
+_BITS: Final = 32
+_READ_AT_ONCE: Final = 1024
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic that the brokers of a cluster keep the log of popping in."""
+    return f"rmq_sys_REVIVE_LOG_{cluster}"
+
+
+class Store(Protocol):
+    """The store, as far as reading the log needs it."""
+
+    def record_at(self, position: int) -> Record | None:
+        """Return the record at a position."""
+        ...  # pragma: no cover
+
+
+class Handed(NamedTuple):
+    """A checkpoint read from the log, and where its pop left the group's offset, if it did."""
+
+    checkpoint: Checkpoint
+    next_offset: int | None
+
+
+class Done(NamedTuple):
+    """An ack read from the log."""
+
+    key: Key
+    offsets: list[int]
+
+
+class PopLog:
+    """Writes and reads the revive topic of one broker. Waits for nothing.
+
+    Args:
+        topic: The revive topic.
+        broker_name: What checkpoints say about where they are from.
+        store_host: This broker, as sender of everything here.
+    """
+
+    def __init__(self, *, topic: str, broker_name: str, store_host: bytes) -> None:
+        self.topic = topic
+        self._broker_name = broker_name
+        self._store_host = store_host
+        self._sys_flag = host_bits(0, store_host, store_host)
+
+    def checkpoint_draft(self, checkpoint: Checkpoint, *, now_ms: int, moves_offset: bool) -> Draft:
+        """Return the message that says what is handed out."""
+        key = checkpoint.key
+        offsets = sorted(checkpoint.left)
+        body = CheckpointBody(
+            bn=self._broker_name,
+            c=key.group,
+            d=[offset - key.start_offset for offset in offsets],
+            it=checkpoint.invisible_ms,
+            n=len(offsets),
+            pt=key.pop_ms,
+            q=key.queue_id,
+            revive_time=checkpoint.due_ms,
+            ro=checkpoint.revive_offset if moves_offset else _NO_MOVE,
+            so=key.start_offset,
+            t=key.topic,
+        )
+        unique = self._unique_key(key, key.start_offset, CHECKPOINT_TAG)
+        due_ms = checkpoint.due_ms - _EARLY_MS
+        return self._draft(
+            checkpoint,
+            CHECKPOINT_TAG,
+            body=encode_checkpoint(body),
+            unique=unique,
+            due_ms=due_ms,
+            now_ms=now_ms,
+        )
+
+    def ack_draft(self, checkpoint: Checkpoint, offsets: Sequence[int], *, now_ms: int) -> Draft:
+        """Return the message that says that messages of a checkpoint are done."""
+        key = checkpoint.key
+        is_one = len(offsets) == 1
+        body = AckBody(
+            ao=offsets[0],
+            aol=[] if is_one else list(offsets),
+            bn=self._broker_name,
+            c=key.group,
+            pt=key.pop_ms,
+            q=key.queue_id,
+            so=key.start_offset,
+            t=key.topic,
+        )
+        return self._draft(
+            checkpoint,
+            ACK_TAG if is_one else BATCH_ACK_TAG,
+            body=encode_ack(body),
+            unique=self._unique_key(key, offsets[0], ACK_TAG),
+            due_ms=checkpoint.due_ms,
+            now_ms=now_ms,
+        )
+
+    def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[Handed | Done]:
+        """Return what a revive queue says from an offset on, oldest first."""
+        offset = max(start, int(queue.first))
+        while offset < queue.end:
+            data = queue.read(offset, min(_READ_AT_ONCE, queue.end - offset))
+            if len(data) < ENTRY_BYTES:
+                return
+            for position, size, _ in ENTRY.iter_unpack(data):
+                record = store.record_at(position) if size != FILLER_SIZE else None
+                found = self._parsed(record, queue.queue_id, offset) if record is not None else None
+                if found is not None:
+                    yield found
+                offset += 1
+
+    def _parsed(self, record: Record, revive_queue: int, offset: int) -> Handed | Done | None:
+        if record.topic != self.topic or record.born_host_bytes != record.store_host_bytes:
+            return None
+        tag = record.properties.get(names.TAGS, "")
+        try:
+            if tag == CHECKPOINT_TAG:
+                return _handed(decode_checkpoint(record.body), revive_queue, offset)
+            if tag in (ACK_TAG, BATCH_ACK_TAG):
+                body = decode_ack(record.body)
+                return Done(Key(body.t, body.c, body.q, body.so, body.pt), body.offsets)
+        except RemoteProtocolError as error:
+            logger.warning(
+                "revive record passed over: queue=%s offset=%s reason=%s",
+                revive_queue, offset, error,
+            )  # fmt: skip
+        return None
+
+    def _unique_key(self, key: Key, offset: int, tag: str) -> str:
+        parts = (key.topic, key.queue_id, offset, key.group, key.pop_ms, self._broker_name, tag)
+        return "@".join(map(str, parts))
+
+    def _draft(
+        self,
+        checkpoint: Checkpoint,
+        tag: str,
+        *,
+        body: bytes,
+        unique: str,
+        due_ms: int,
+        now_ms: int,
+    ) -> Draft:
+        properties = {names.TAGS: tag, names.UNIQUE_KEY: unique, _TIMER_OUT_MS: str(due_ms)}
+        return Draft(
+            self.topic,
+            checkpoint.revive_queue,
+            0,
+            self._sys_flag,
+            now_ms,
+            self._store_host,
+            self._store_host,
+            0,
+            0,
+            body,
+            encode_properties(properties),
+            string_hash(tag),
+            (unique,),
+        )
+
+
+def _handed(body: CheckpointBody, revive_queue: int, revive_offset: int) -> Handed | None:
+    differences = body.d or range(min(body.n, _BITS))
+    offsets = [
+        body.so + each
+        for at, each in enumerate(differences)
+        if not (at < _BITS and body.bm >> at & 1)
+    ]
+    if not offsets:
+        return None
+    checkpoint = Checkpoint(
+        Key(body.t, body.c, body.q, body.so, body.pt),
+        invisible_ms=body.it,
+        offsets=offsets,
+        revive_queue=revive_queue,
+        revive_offset=revive_offset,
+    )
+    return Handed(checkpoint, max(offsets) + 1 if body.ro != _NO_MOVE else None)

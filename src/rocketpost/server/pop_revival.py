@@ -1,0 +1,59 @@
+"""Hands popped messages out again when they are due: asleep until the next one is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final, Protocol
+
+from rocketpost.model.clock import Clock
+
+CLOCK_LOOK_SECONDS: Final = 5.0
+"""The clock is looked at so often, since it may be set."""
+
+
+class Service(Protocol):
+    """What decides, as far as waiting for it goes."""
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next message is due, None if none is."""
+        ...  # pragma: no cover
+
+    def revive(self) -> list[Any]:
+        """Start to hand out what is due; returns futures."""
+        ...  # pragma: no cover
+
+
+class Revival:
+    """Runs the revival of one broker. Owned by the loop."""
+
+    def __init__(self, *, service: Service, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._until_ms: int | None = None
+
+    def due_changed(self) -> None:
+        """Look again if something is due earlier than what is waited for."""
+        due_ms = self._service.next_due_ms()
+        if due_ms is not None and (self._until_ms is None or due_ms < self._until_ms):
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Revive until cancelled."""
+        while True:
+            self._woken.clear()
+            self._until_ms = self._service.next_due_ms()
+            if self._until_ms is None:
+                await self._woken.wait()
+                continue
+            wait_ms = self._until_ms - self._clock.now_ms()
+            if wait_ms > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(wait_ms / 1000, CLOCK_LOOK_SECONDS)):
+                        await self._woken.wait()
+                continue
+            storing = self._service.revive()
+            if storing:
+                await asyncio.wait(storing)
+            await asyncio.sleep(0)

@@ -1,0 +1,223 @@
+"""Popping over a real store, without the server that drives it, and a crash at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pop import Popped, PopService, Wish
+from rocketpost.broker.pop_flight import Flight, Key
+from rocketpost.broker.pop_log import PopLog
+from rocketpost.broker.pop_progress import PopProgress
+from rocketpost.broker.pop_receipts import Changed, ReceiptService
+from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import Record, decode_record, pack_host
+from rocketpost.errors import StoreBroken, StoreFull
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.topic import TopicConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.message_store import MessageStore
+from rocketpost.testing.clock import FakeClock
+
+BORN = pack_host("10.0.0.9", 4000)
+HOST = pack_host("10.0.0.1", 10911)
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_C"
+QUEUES = 2
+
+
+class FakeStored:
+    """A future without a loop."""
+
+    def __init__(self) -> None:
+        self._state: list[Appended] | Exception | None = None
+        self._callbacks: list[Callable[[Any], object]] = []
+
+    def done(self) -> bool:
+        return self._state is not None
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return self._state if isinstance(self._state, Exception) else None
+
+    def result(self) -> list[Appended]:
+        assert isinstance(self._state, list)
+        return self._state
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self._callbacks.append(callback)
+
+    def settle(self, state: list[Appended] | Exception) -> None:
+        self._state = state
+        for callback in self._callbacks:
+            callback(self)
+
+
+class Groups:
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+
+    def find(self, group: str) -> object | None:
+        return None if group in self.gone else group
+
+
+class Delivery(NamedTuple):
+    """One message in the hands of a consumer."""
+
+    name: str
+    key: Key
+    offset: int
+    due_ms: int
+    record: Record
+
+
+class World:
+    """A store and everything about popping on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = FakeClock()
+        self.topics = TopicTable(clock=self.clock, cluster_name="C", broker_name="b")
+        self.topics.add_builtin()
+        self.topics.update(
+            TopicConfig(topic_name="T", read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+        )
+        self.groups = Groups()
+        self.sent = 0
+        self.full = False
+        config = StoreConfig(
+            root=str(root),
+            segment_bytes=256 * 1024,
+            queue_file_bytes=2000,
+            message_bytes_max=8192,
+            index_slot_count=64,
+            index_entry_count=65536,
+        )
+        self.store = MessageStore.open_blocking(
+            config, clock=self.clock, on_durable=lambda position: None
+        )
+        self.saved = b""
+        self.storing: list[tuple[FakeStored, list[Appended]]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Begin as after a start of the process, with the tables as last saved."""
+        self.storing = []
+        self.offsets = OffsetTable(clock=self.clock)
+        if self.saved:
+            self.offsets.load(self.saved)
+        self.flight = Flight()
+        self.log = PopLog(topic=REVIVE_TOPIC, broker_name="b", store_host=HOST)
+        self.progress = PopProgress(
+            store=self.store, offsets=self.offsets, flight=self.flight, log=self.log
+        )
+        self.progress.recover()
+        self.receipts = ReceiptService(
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            flight=self.flight,
+            log=self.log,
+            progress=self.progress,
+            put=self.put,
+            clock=self.clock,
+            store_host=HOST,
+        )
+        self.service = PopService(
+            store=self.store,
+            topics=self.topics,
+            offsets=self.offsets,
+            flight=self.flight,
+            log=self.log,
+            progress=self.progress,
+            put=self.put,
+            clock=self.clock,
+            limits=lambda: PullLimits(memory_bytes=2**30),
+            random_below=lambda count: 0,
+            revive_queue_count=2,
+        )
+
+    def save(self) -> None:
+        self.saved = self.offsets.to_json()
+
+    def crash(self) -> None:
+        """Die with everything in the log that was put, answered or not."""
+        self.store.commit()
+        self.start()
+
+    def put(self, drafts: list[Draft]) -> FakeStored:
+        if self.full:
+            raise StoreFull("no room")
+        stored = FakeStored()
+        self.storing.append((stored, [self.store.append(draft) for draft in drafts]))
+        return stored
+
+    def commit(self) -> None:
+        """Store what was put, and tell."""
+        self.store.commit()
+        storing, self.storing = self.storing, []
+        for stored, appended in storing:
+            stored.settle(appended)
+
+    def send(self, queue_id: int = 0, *, tag: str = "A", name: str = "") -> str:
+        self.sent += 1
+        name = name or f"m{self.sent}"
+        properties = encode_properties({"UNIQ_KEY": name, "TAGS": tag})
+        code = string_hash(tag)
+        draft = Draft("T", queue_id, 7, 0, 5, BORN, HOST, 0, 0, b"body", properties, code, (name,))
+        self.store.append(draft)
+        self.store.commit()
+        return name
+
+    def wish(self, queue_id: int = -1, *, tags: frozenset[int] = frozenset(), **more: Any) -> Wish:
+        topic = self.topics.require("T")
+        return Wish(topic, more.pop("group", "g"), queue_id, tags=tags, **more)
+
+    def start_pop(self, wish: Wish | None = None) -> Popped:
+        return self.service.pop(wish or self.wish())
+
+    def delivered(self, popped: Popped, group: str = "g") -> list[Delivery]:
+        """Return what a consumer gets of a pop that is stored."""
+        due_ms = popped.pop_ms + popped.invisible_ms
+        found = []
+        for part in popped.parts:
+            key = Key(part.topic, group, part.queue_id, part.start_offset, popped.pop_ms)
+            for offset, view in zip(part.offsets, part.views, strict=True):
+                record = decode_record(view)
+                name = record.properties["UNIQ_KEY"]
+                found.append(Delivery(name, key, offset, due_ms, record))
+        return found
+
+    def pop(self, wish: Wish | None = None) -> list[Delivery]:
+        wish = wish or self.wish()
+        popped = self.start_pop(wish)
+        self.commit()
+        return self.delivered(popped, wish.group)
+
+    def pop_names(self, wish: Wish | None = None) -> list[str]:
+        return [each.name for each in self.pop(wish)]
+
+    def ack(self, delivery: Delivery) -> None:
+        self.receipts.ack(delivery.key, [delivery.offset])
+        self.commit()
+
+    def change(self, delivery: Delivery, invisible_ms: int) -> Delivery:
+        changed: Changed = self.receipts.change(delivery.key, delivery.offset, invisible_ms)
+        self.commit()
+        key = delivery.key._replace(start_offset=delivery.offset, pop_ms=changed.pop_ms)
+        return delivery._replace(key=key, due_ms=changed.pop_ms + invisible_ms)
+
+    def revive(self) -> None:
+        while self.receipts.revive():
+            self.commit()
+
+    def close(self) -> None:
+        self.store.close_blocking()
+
+
+BROKEN = StoreBroken("the disk is gone")

@@ -1,0 +1,75 @@
+"""The revival sleeps until something is due, and looks again when something is due earlier."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rocketpost.server.pop_revival import Revival
+from rocketpost.testing.clock import FakeClock
+
+
+class Service:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.due: list[int] = []
+        self.revived: list[int] = []
+
+    def next_due_ms(self) -> int | None:
+        return min(self.due, default=None)
+
+    def revive(self) -> list[Any]:
+        now_ms = self.clock.now_ms()
+        self.revived += [each for each in self.due if each <= now_ms]
+        self.due = [each for each in self.due if each > now_ms]
+        stored = asyncio.get_running_loop().create_future()
+        stored.set_result([])
+        return [stored]
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_becomes_due_earlier_wakes_it() -> None:
+    clock = FakeClock()
+    now_ms = clock.now_ms()
+    service = Service(clock)
+    revival = Revival(service=service, clock=clock)
+    running = asyncio.ensure_future(revival.run())
+    try:
+        await turns()
+        service.due = [now_ms + 60_000]
+        revival.due_changed()
+        await turns()
+        assert service.revived == []
+        service.due.append(now_ms + 1000)
+        clock.advance(1000)
+        revival.due_changed()
+        await turns()
+        assert service.revived == [now_ms + 1000]
+        service.due.append(now_ms + 90_000)
+        revival.due_changed()  # later than what it waits for
+        assert not revival._woken.is_set()
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def test_it_sleeps_as_long_as_it_must() -> None:
+    clock = FakeClock()
+    service = Service(clock)
+    service.due = [clock.now_ms() + 2]
+    revival = Revival(service=service, clock=clock)
+    running = asyncio.ensure_future(revival.run())
+    try:
+        await turns()
+        assert service.revived == []
+        clock.advance(2)
+        async with asyncio.timeout(2):
+            while not service.revived:
+                await asyncio.sleep(0.001)
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
