@@ -116,15 +116,15 @@ def _changed(supply: Supply, shape: Any, known: tuple[str, ...]) -> Any:
         container, key = supply.pick(_places(holder))
         how = supply.byte() % 8
         if how < 3:
-            container[key] = supply.pick(_SCALARS)
+            container[key] = copy.deepcopy(supply.pick(_SCALARS))
         elif how < 5:
             container[key] = supply.text(known)
         elif how == 5 and container is not holder:
             del container[key]
         elif isinstance(container, list):
-            container.append(container[key])
+            container.append(copy.deepcopy(container[key]))
         elif container is not holder:
-            container[supply.text(known)] = container[key]
+            container[supply.text(known)] = copy.deepcopy(container[key])
     return holder[""]
 
 
