@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from rocketpost.admin.command import (
     say_json,
     show_rows,
 )
+from rocketpost.admin.lag import lag_of, matching_lags
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or, version_text
 from rocketpost.admin.running_info import (
     RunningInfo,
@@ -63,11 +64,22 @@ _LAGS: Final = [
     Column("#Inflight", "inflight"),
     Column("#LastTime", "lastTimestamp", lambda ms: time_or(ms, NOT_AVAILABLE)),
 ]
-_PROGRESS: Final = Table("%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %s", [*_PLACES, *_LAGS])
-_PROGRESS_CLIENTS: Final = Table(
-    "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %-20s %s",
-    [*_PLACES, Column("#Client IP", "clientIp", lambda ip: ip or NOT_AVAILABLE), *_LAGS],
+_CLIENT: Final = Column("#Client IP", "clientIp", lambda ip: ip or NOT_AVAILABLE)
+_MATCHING: Final = Column(
+    "#Matching", "matching", lambda count: NOT_AVAILABLE if count is None else str(count)
 )
+_WIDTHS: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s"
+_PROGRESS: Final = Table(f"{_WIDTHS} %s", [*_PLACES, *_LAGS])
+_PROGRESS_CLIENTS: Final = Table(f"{_WIDTHS} %-20s %s", [*_PLACES, _CLIENT, *_LAGS])
+_PROGRESS_EXACT: Final = Table(f"{_WIDTHS} %-20s %s", [*_PLACES, *_LAGS, _MATCHING])
+_PROGRESS_BOTH: Final = Table(f"{_WIDTHS} %-20s %-20s %s", [*_PLACES, _CLIENT, *_LAGS, _MATCHING])
+_TABLES: Final = {
+    (False, False): _PROGRESS,
+    (True, False): _PROGRESS_CLIENTS,
+    (False, True): _PROGRESS_EXACT,
+    (True, True): _PROGRESS_BOTH,
+}
+"""By whether clients are shown, and whether matching messages are counted."""
 _GROUPS: Final = Table(
     "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s",
     [
@@ -86,37 +98,55 @@ _GROUPS: Final = Table(
 @click.option("-g", "--groupName", "group", metavar="GROUP", help="One group; all if not given.")
 @click.option("-t", "--topicName", "topic", metavar="TOPIC", help="With -g: only this topic.")
 @click.option("-s", "--showClientIP", "clients", type=bool, default=False, help="Who has which.")
+@click.option("-e", "--exact", is_flag=True, help="With -g: count what the group's tags match.")
 @cluster_hint
 @json_option
 async def consumer_progress(
-    admin: AdminClient, *, group: str | None, topic: str | None, clients: bool, as_json: bool
+    admin: AdminClient,
+    *,
+    group: str | None,
+    topic: str | None,
+    clients: bool,
+    exact: bool,
+    as_json: bool,
 ) -> None:
     """Show how far groups have come."""
     if group is None:
-        if topic or clients:
-            raise click.UsageError("-t and -s need -g")
+        if topic or clients or exact:
+            raise click.UsageError("-t, -s and -e need -g")
         await _all_groups(admin, as_json=as_json)
         return
     state = await _progress(admin, group, topic)
     owners = await _owners(admin, group) if clients else None
-    rows = progress_rows(state, owners)
-    table = _PROGRESS if owners is None else _PROGRESS_CLIENTS
+    counts = await matching_lags(admin, group, state) if exact else None
+    rows = progress_rows(state, owners, counts)
+    table = _TABLES[clients, exact]
     diff, in_flight = _total_diff(state), _total_in_flight(state)
+    matching = None if counts is None or None in counts.values() else _sum(counts)
     if as_json:
         totals = {"diffTotal": diff, "inflightTotal": in_flight, "consumeTps": state.consume_tps}
-        say_json({"queues": table.objects(rows), **totals})
+        more = {"matchingTotal": matching} if exact else {}
+        say_json({"queues": table.objects(rows), **totals, **more})
         return
     say(table.text(rows))
     say()
     say(f"Consume TPS: {state.consume_tps:.2f}")
     say(f"Consume Diff Total: {diff}")
     say(f"Consume Inflight Total: {in_flight}")
+    if exact:
+        say(f"Consume Matching Total: {NOT_AVAILABLE if matching is None else matching}")
+
+
+def _sum(counts: Mapping[MessageQueue, int | None]) -> int:
+    return sum(count or 0 for count in counts.values())
 
 
 def progress_rows(
-    state: ConsumeState, owners: dict[MessageQueue, str] | None = None
+    state: ConsumeState,
+    owners: Mapping[MessageQueue, str] | None = None,
+    counts: Mapping[MessageQueue, int | None] | None = None,
 ) -> list[tuple[object, ...]]:
-    """Return a row per queue; with ``owners``, who has it."""
+    """Return a row per queue; with ``owners``, who has it; with ``counts``, what really waits."""
     rows: list[tuple[object, ...]] = []
     for queue in sorted(state.queues, key=lambda queue: queue.sort_key):
         at = state.queues[queue]
@@ -128,20 +158,21 @@ def progress_rows(
                 at.broker_offset,
                 at.consumer_offset,
                 *([] if owners is None else [owners.get(queue)]),
-                at.broker_offset - at.consumer_offset,
-                at.pull_offset - at.consumer_offset,
+                lag_of(at),
+                max(0, at.pull_offset - at.consumer_offset),
                 at.last_timestamp,
+                *([] if counts is None else [counts.get(queue)]),
             )
         )
     return rows
 
 
 def _total_diff(state: ConsumeState) -> int:
-    return sum(at.broker_offset - at.consumer_offset for at in state.queues.values())
+    return sum(map(lag_of, state.queues.values()))
 
 
 def _total_in_flight(state: ConsumeState) -> int:
-    return sum(at.pull_offset - at.consumer_offset for at in state.queues.values())
+    return sum(max(0, at.pull_offset - at.consumer_offset) for at in state.queues.values())
 
 
 async def _progress(admin: AdminClient, group: str, topic: str | None) -> ConsumeState:

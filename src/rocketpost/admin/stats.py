@@ -16,6 +16,7 @@ from rocketpost.admin.command import (
     say_json,
     show_rows,
 )
+from rocketpost.admin.lag import lag_of
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.offset import BrokerConsumeState
@@ -73,7 +74,7 @@ async def _topic_stats(admin: AdminClient, topic: str, *, may_be_gone: bool) -> 
     rows: list[StatsRow] = []
     for group in groups:
         state = await admin.groups.progress(group, topic)
-        backlog = sum(max(0, q.broker_offset - q.consumer_offset) for q in state.queues.values())
+        backlog = sum(map(lag_of, state.queues.values()))
         out_tps, out_count = await _traffic(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
         rows.append((topic, group, backlog, in_tps, out_tps, in_count, out_count))
     return rows
@@ -154,13 +155,13 @@ def progress_rows(state: BrokerConsumeState, *, level: int) -> list[tuple[object
             queue.queue_id,
             progress.broker_offset,
             progress.consumer_offset,
-            progress.broker_offset - progress.consumer_offset,
+            lag_of(progress),
             progress.last_timestamp,
         )
         for group, states in state.groups
         for each in states
         for queue, progress in each.queues.items()
-        if progress.broker_offset - progress.consumer_offset >= level
+        if lag_of(progress) >= level
     ]
     return sorted(rows, key=lambda row: row[:4])
 

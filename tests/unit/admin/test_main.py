@@ -115,7 +115,7 @@ def test_the_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -
         (("updateOrderConf", "-t", "T", "-m", "turn"), "'turn' is not one of"),
         (("allocateMQ", "-t", "T", "-i", ","), "-i lists no consumer"),
         (("topicStatus", "-t", "T", "-c", "C"), "not in this version"),
-        (("consumerProgress", "-t", "T"), "-t and -s need -g"),
+        (("consumerProgress", "-t", "T"), "-t, -s and -e need -g"),
         (("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "soon"), "'soon' is not a time"),
         (("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "0", "-q", "1"), "go together"),
         (("sendMessage", "-t", "T", "-p", "x", "-i", "1"), "Broker name must be set"),

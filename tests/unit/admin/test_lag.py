@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.admin.consumer import progress_rows
+from rocketpost.admin.lag import lag_of, matches
+from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress
+from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
+from rocketpost.model.group import Subscription
+from rocketpost.model.route import MessageQueue
+
+
+@pytest.mark.parametrize(("end", "offset", "lag"), [(10, 3, 7), (10, 10, 0), (3, 10, 0)])
+def test_a_lag_is_never_negative(end: int, offset: int, lag: int) -> None:
+    progress = QueueProgress(broker_offset=end, consumer_offset=offset, pull_offset=0)
+    assert lag_of(progress) == lag
+    queue = MessageQueue("a", 0, "T")
+    [row] = progress_rows(ConsumeState(queues={queue: progress}), counts={queue: 1})
+    assert row[5:] == (lag, 0, 0, 1)
+
+
+def entries(wanted: Subscription | None, *passed: bool) -> QueueEntries:
+    return QueueEntries(
+        max_queue_index=9,
+        min_queue_index=0,
+        queue_data=[
+            QueueEntry(physic_offset=0, physic_size=1, tags_code=1, eval=each) for each in passed
+        ],
+        subscription_data=wanted,
+    )
+
+
+def test_what_the_filter_lets_through_is_counted() -> None:
+    assert matches(entries(Subscription(topic="T"), True, False, True)) == 2
+    assert matches(entries(None, True, True)) == 2
+    assert matches(entries(None)) == 0
+
+
+def test_a_sql_filter_is_not_counted() -> None:
+    assert matches(entries(Subscription(topic="T", expression_type="SQL92"), True)) is None
