@@ -36,6 +36,7 @@ from rocketpost.client.producer import Producer, QueueSelector
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.client.push_consumer import PushConsumer
 from rocketpost.client.retry import Retry
+from rocketpost.client.simple_consumer import PoppedMessage, SimpleConsumer
 from rocketpost.errors import (
     ClientError,
     ConfigError,
@@ -73,6 +74,7 @@ __all__ = [
     "MessageQueue",
     "MessageRefused",
     "NoNameServer",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -90,6 +92,7 @@ __all__ = [
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "StartFrom",
     "Suspend",
 ]

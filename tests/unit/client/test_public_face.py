@@ -26,6 +26,7 @@ PINNED = [
     "MessageQueue",
     "MessageRefused",
     "NoNameServer",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -43,6 +44,7 @@ PINNED = [
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "StartFrom",
     "Suspend",
 ]

@@ -106,6 +106,13 @@ class Notification(msgspec.Struct, rename="camel", kw_only=True):
     attempt_id: str | None = None
 
 
+class NotificationResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Whether a pop might find something."""
+
+    has_msg: bool = False
+    polling_full: bool = False
+
+
 class PollingInfo(msgspec.Struct, rename="camel", kw_only=True):
     """POLLING_INFO (200055)."""
 
