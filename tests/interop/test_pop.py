@@ -1,0 +1,47 @@
+"""The SDK's simple consumer against Apache's broker, and against this one: the same scenario."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from interop.servers import SMALL_STORE, Cluster, Maker
+from rocketpost.client import Message, Producer, SimpleConsumer, StartFrom
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("maker", ["apache", "rocketpost"])
+async def test_receipts_mean_the_same_to_both_brokers(
+    java: None, tmp_path: Path, maker: Maker
+) -> None:
+    with Cluster(tmp_path, maker, settings=dict(SMALL_STORE)) as cluster:
+        async with (
+            Producer("p", name_servers=cluster.namesrv) as producer,
+            SimpleConsumer(
+                "g", name_servers=cluster.namesrv, start_from=StartFrom.FIRST
+            ) as consumer,
+        ):
+            for number in range(10):
+                await producer.send(Message("Popped", b"%d" % number, tags="A"))
+            await consumer.subscribe("Popped", "A")
+            received = []
+            async with asyncio.timeout(60):
+                while len(received) < 10:
+                    received += await consumer.receive(invisible_seconds=20, await_seconds=2)
+            assert sorted(message.body for message in received) == [b"%d" % n for n in range(10)]
+            given_up, *done = received
+            await consumer.change_invisible_duration(given_up, 2)
+            for message in done:
+                await consumer.ack(message)
+            again = []
+            async with asyncio.timeout(60):
+                while not again:
+                    again = await consumer.receive(await_seconds=5)
+            assert [message.body for message in again] == [given_up.body]
+            assert again[0].reconsume_times == 1
+            assert again[0].topic == "Popped"
+            assert again[0].receipt.retry == 1
+            await consumer.ack(again[0])
