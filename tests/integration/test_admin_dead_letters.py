@@ -270,3 +270,24 @@ async def test_without_a_key_index_it_stops_after_the_first(tmp_path: Path) -> N
             with pytest.raises(ClientError, match="does not index"):
                 await admin.dead_letters.resend(GROUP)
         assert len(copies(await read_all(cluster, "Orders"))) == 1
+
+
+async def test_a_killed_broker_remembers_what_was_sent_again(cluster: Cluster) -> None:
+    await make_dead(cluster, "Orders", 20)
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        await admin.dead_letters.resend(GROUP)
+    for broker in cluster.brokers:
+        broker.kill()
+        await asyncio.to_thread(broker.start)
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        await until_routed(admin, {"broker-0", "broker-1"})
+        again = await admin.dead_letters.resend(GROUP)
+    assert Counter(each.outcome for each in again) == {Outcome.ALREADY_SENT: 20}
+    assert len(copies(await read_all(cluster, "Orders"))) == 20
+
+
+def test_a_broker_that_takes_no_messages_any_more_is_still_asked(cluster: Cluster) -> None:
+    asyncio.run(make_dead(cluster, "Orders", 8))
+    assert "8 SENT" in ok(cluster, "dlqResend", "-g", GROUP)
+    ok(cluster, "wipeWritePerm", "-b", "broker-0")
+    assert "8 ALREADY_SENT" in ok(cluster, "dlqResend", "-g", GROUP)

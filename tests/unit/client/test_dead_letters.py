@@ -153,6 +153,17 @@ async def test_a_message_is_locked_for_looked_for_and_sent(dead: DeadBroker) -> 
     assert dead.orders[6:] == ["lock", "lock", "look", "unlock"]
 
 
+async def test_a_pause_is_followed_by_another_look(dead: DeadBroker) -> None:
+    for name in "UV":
+        dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY=name)
+    async with admin() as client:
+        await client.dead_letters.resend("G", rate=200)
+        assert dead.orders[1:5] == ["lock", "look", "send", "look"]
+        assert dead.orders[5:] == ["lock", "look", "lock", "look", "send", "unlock"]
+        done = await client.dead_letters.resend("G", rate=0.001)  # what is done needs no pause
+    assert [each.outcome for each in done] == [Outcome.ALREADY_SENT] * 2
+
+
 async def test_a_dry_run_locks_and_sends_nothing(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     async with admin() as client:

@@ -102,6 +102,7 @@ class Resender:
         self._dry_run = dry_run
         self._next_at = 0.0
         self._routes: dict[str, PublishRoute] = {}
+        self._brokers: dict[str, set[str]] = {}
         self._indexing: set[str] = set()
 
     async def resend(self, letter: DeadLetter, lock: ResendLock) -> Resent:
@@ -115,11 +116,9 @@ class Resender:
             properties = _property_text(letter)
         except (RouteNotFound, MessageRefused) as error:
             return Resent(letter, Outcome.REFUSED, reason=str(error))
-        if not self._dry_run:
-            await self._pace()
-            await lock.renew()
-        brokers = {each.broker_name for each in self._routes[queue.topic].queues}
-        found = await self._look_up(letter, queue.topic, brokers)
+        found = await self._look(letter, queue, lock)
+        if found is None and await self._pace():
+            found = await self._look(letter, queue, lock)  # much can happen in a pause
         if found is not None:
             return Resent(letter, Outcome.ALREADY_SENT, found)
         if self._dry_run:
@@ -140,29 +139,42 @@ class Resender:
             raise MessageRefused("it does not say which topic it was sent to")
         if topic in NO_SEND_TOPICS or topic_problem(topic):
             raise MessageRefused(f"nobody may send to the topic {topic!r}")
-        route = self._routes.get(topic)
-        if route is None:
-            # Not the producer's way: that would create a topic that was deleted on purpose.
-            queues = publish_queues(topic, await self._session.routes.fetch(topic))
-            if not queues:
-                raise RouteNotFound(f"no broker takes messages of the topic {topic}")
-            route = self._routes[topic] = PublishRoute(queues)
+        route = self._routes.get(topic) or await self._learn(topic)
         home = letter.message.queue.broker_name
-        queues = [each for each in route.queues if each.broker_name == home] or route.queues
         key = letter.message.sharding_key
         if key:
-            return select_by_hash(queues, key)
-        return (
-            route.next_of(lambda broker: any(broker == each.broker_name for each in queues))
-            or (queues[0])
-        )
+            here = [each for each in route.queues if each.broker_name == home]
+            return select_by_hash(here or route.queues, key)
+        return route.next_of(lambda broker: broker == home) or route.next()
 
-    async def _pace(self) -> None:
+    async def _learn(self, topic: str) -> PublishRoute:
+        # Not the producer's way: that would create a topic that was deleted on purpose.
+        known = await self._session.routes.fetch(topic)
+        queues = publish_queues(topic, known)
+        if not queues:
+            raise RouteNotFound(f"no broker takes messages of the topic {topic}")
+        self._brokers[topic] = {each.broker_name for each in known.broker_datas if each.master}
+        route = self._routes[topic] = PublishRoute(queues)
+        return route
+
+    async def _pace(self) -> bool:
+        """Wait until the next message may be sent; return whether that took time."""
+        if self._dry_run or not self._seconds:
+            return False
         loop = asyncio.get_running_loop()
         wait = self._next_at - loop.time()
         if wait > 0:
             await asyncio.sleep(wait)
-        self._next_at = max(self._next_at, loop.time()) + self._seconds
+        self._next_at = loop.time() + self._seconds
+        return wait > 0
+
+    async def _look(self, letter: DeadLetter, queue: MessageQueue, lock: ResendLock) -> str | None:
+        """Return the offset id of the copy, looked for while nobody else can be sending it."""
+        if not self._dry_run:
+            await lock.renew()
+        # Also those that take no messages now: they may have done when it was sent.
+        brokers = {letter.message.queue.broker_name, *self._brokers[queue.topic]}
+        return await self._look_up(letter, queue.topic, brokers)
 
     async def _look_up(self, letter: DeadLetter, topic: str, brokers: set[str]) -> str | None:
         """Return the offset id of the copy, wherever its topic lies; None if there is none."""
