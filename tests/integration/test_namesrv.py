@@ -42,7 +42,7 @@ class Broker:
             name_servers=[each if isinstance(each, str) else at(each) for each in name_servers],
             announce=self.announce,
             timeout_ms=5000,
-            on_order_topics=self.orders.append,
+            on_order_topics=lambda _, table: self.orders.append(table),
             retry_seconds=0.02,
         )
 

@@ -228,9 +228,14 @@ class TopicTable:
             self._store(config)
 
     def mark_ordered(self, ordered: Iterable[str]) -> None:
-        """Set the order flag of exactly the topics that the name servers list as ordered."""
+        """Set the order flag of exactly the topics that the name servers list as ordered.
+
+        Retry topics are left alone: their flag follows their group.
+        """
         wanted = frozenset(ordered)
         for config in list(self._configs.values()):
+            if names.is_retry_or_dlq(config.topic_name):
+                continue
             if config.order != (config.topic_name in wanted):
                 self._store(msgspec.structs.replace(config, order=not config.order))
 

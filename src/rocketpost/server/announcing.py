@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 
 
 class Announcing:
@@ -19,27 +20,41 @@ class Announcing:
 
     def __init__(self, *, told: Callable[[], Awaitable[None]]) -> None:
         self._told = told
+        self._announced: set[str] = set()
+        self._round: set[str] = set()
+        self._round_after: list[Callable[[], None]] = []
         self._after: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self.topics: set[str] = set()
-        """Changed, and perhaps not known yet."""
+        """New, and perhaps not known yet."""
 
     def add(self, topic: str) -> None:
-        """Note that a topic changed."""
-        self.topics.add(topic)
-        self._start()
+        """Note that a topic was made or changed; one that was announced before is no news."""
+        if topic not in self._announced:
+            self.topics.add(topic)
+            self._start()
 
-    def then(self, callback: Callable[[], None]) -> None:
-        """Call back once what has changed so far is known."""
-        self._after.append(callback)
-        self._start()
+    def forget(self, topic: str) -> None:
+        """Note that a topic is gone; made again, it is news again."""
+        self._announced.discard(topic)
+        self.topics.discard(topic)
+
+    def then(self, topics: AbstractSet[str], callback: Callable[[], None]) -> None:
+        """Call back once ``topics`` are known."""
+        if topics <= self._round:
+            self._round_after.append(callback)
+        else:
+            self._after.append(callback)
+            self._start()
 
     async def close(self) -> None:
         """Stop waiting; who waits is called at once."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._call(self._take())
+        self._end_round()
+        self._begin_round()
+        self._end_round()
 
     def _start(self) -> None:
         if self._task is None:
@@ -48,19 +63,22 @@ class Announcing:
     async def _run(self) -> None:
         try:
             while self.topics or self._after:
-                topics, after = set(self.topics), self._take()
+                self._begin_round()
                 try:
                     await self._told()
                 finally:
-                    self.topics -= topics
-                    self._call(after)
+                    self._end_round()
         finally:
             self._task = None
 
-    def _take(self) -> list[Callable[[], None]]:
-        after, self._after = self._after, []
-        return after
+    def _begin_round(self) -> None:
+        self._round = set(self.topics)
+        self._round_after, self._after = self._after, []
 
-    def _call(self, after: list[Callable[[], None]]) -> None:
+    def _end_round(self) -> None:
+        after, self._round_after = self._round_after, []
+        self._announced |= self._round & self.topics
+        self.topics -= self._round
+        self._round = set()
         for callback in after:
             callback()

@@ -6,6 +6,7 @@ What serves the requests is put together in ``server.services``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpost.client.message_id import local_ip
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
 from rocketpost.server.clock import SystemClock
@@ -68,6 +69,7 @@ class BrokerServer:
         self._listener = Listener(on_request=self._dispatcher.handle, on_lost=self._lost)
         self._vip = Listener(on_request=self._dispatcher.handle, on_lost=self._lost)
         self._cleaning = asyncio.Lock()
+        self._order_topics: dict[str, frozenset[str]] = {}
         self._registration: Registration | None = None
         self._services: Services | None = None
         self._work: asyncio.Task[None] | None = None
@@ -119,7 +121,7 @@ class BrokerServer:
             announce=self._announcement,
             period_ms=self._broker.register_period_ms,
             timeout_ms=self._broker.register_timeout_ms,
-            on_order_topics=services.topics.mark_ordered,
+            on_order_topics=self._take_order_topics,
         )
         await self._listener.accept()
         await self._listen_vip()
@@ -135,6 +137,11 @@ class BrokerServer:
         work.cancel()
         await asyncio.wait((work,))
         await services.announcing.close()
+        services.sends.commit()
+        # What senders still wait for is made durable, so that a planned stop refuses nothing.
+        with contextlib.suppress(StoreError, OSError):
+            await asyncio.to_thread(services.store.save_blocking)
+        await asyncio.sleep(0)
         services.pulls.close()
         services.pops.close()
         services.sends.close()
@@ -153,6 +160,7 @@ class BrokerServer:
         await asyncio.wait((self._work,))
         if self._work.cancelled():
             return "it was stopped"
+        logger.error("a background task ended", exc_info=self._work.exception())
         return f"a background task ended: {self._work.exception()!r}"
 
     # Start.
@@ -273,8 +281,8 @@ class BrokerServer:
                 while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
                     await asyncio.sleep(0)
                 return await asyncio.to_thread(cleaning.unlink_blocking)
-            except OSError as error:
-                logger.error("cleaning failed, will be tried again: reason=%s", error)
+            except Exception:
+                logger.exception("cleaning failed, will be tried again")
                 return 0
 
     def _arrived(self, messages: list[Arrival]) -> None:
@@ -301,6 +309,12 @@ class BrokerServer:
     def _topics_changed(self) -> None:
         if self._registration is not None:
             self._registration.changed()
+
+    def _take_order_topics(self, address: str, table: Mapping[str, str]) -> None:
+        # Name servers may differ, when one missed a change: ordered is what any of them says.
+        self._order_topics[address] = frozenset(table)
+        if self._services is not None:
+            self._services.topics.mark_ordered(frozenset().union(*self._order_topics.values()))
 
     async def _told(self) -> None:
         if self._registration is not None:

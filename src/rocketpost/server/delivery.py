@@ -14,7 +14,7 @@ from typing import Final
 
 from rocketpost.broker.delay import DelayService, Due, Wait
 from rocketpost.broker.delay_progress import DelayProgress
-from rocketpost.errors import StoreError
+from rocketpost.errors import RocketpostError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.draft import Appended, Draft
@@ -73,20 +73,24 @@ class Delivery:
         while True:
             arrived = self._arrivals[level - 1]
             arrived.clear()
-            step = self._service.next(level)
-            if isinstance(step, Wait):
-                await _sleep(step, arrived)
-                continue
             try:
+                step = self._service.next(level)
+                if isinstance(step, Wait):
+                    await _sleep(step, arrived)
+                    continue
                 await self._deliver(level, step)
                 retry_seconds = _RETRY_SECONDS
-            except StoreError as error:
+            except RocketpostError as error:
                 logger.warning(
-                    "delayed messages stay, will be tried again: level=%s count=%s reason=%s",
-                    level, len(step.drafts), error,
-                )  # fmt: skip
-                await asyncio.sleep(retry_seconds)
-                retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
+                    "delayed messages stay, will be tried again: level=%s reason=%s", level, error
+                )
+            except Exception:
+                # One level must not take the broker down, now and after every restart.
+                logger.exception("delayed messages stay, will be tried again: level=%s", level)
+            else:
+                continue
+            await asyncio.sleep(retry_seconds)
+            retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
 
     async def _resume(self, level: int) -> None:
         """Pass what was delivered after the progress was last saved, before a crash."""

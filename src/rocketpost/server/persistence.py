@@ -85,6 +85,8 @@ class Persistence:
                 await self._save(whole=whole)
             except StoreError as error:
                 logger.error("tables not saved, will be tried again: reason=%s", error)
+            except Exception:
+                logger.exception("tables not saved, will be tried again")
 
     async def save(self) -> None:
         """Return once everything that changed so far is on disk.

@@ -34,7 +34,7 @@ PERIOD_MS_MAX: Final = 60_000
 _FIRST_ROUND_SECONDS: Final = 5.0
 _GOODBYE_SECONDS: Final = 3.0
 _BURST_SECONDS: Final = 0.1
-_TELL_SECONDS: Final = 2.0
+_TELL_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 1.0
 
 
@@ -89,7 +89,7 @@ class Registration:
         period_ms: Between registrations; kept between 10 and 60 seconds.
         timeout_ms: How long an answer may take.
         compressed: Whether to send the compressed form, which Apache brokers no longer do.
-        on_order_topics: Called with the ordered topics that a name server knows, if it says so.
+        on_order_topics: Called with a name server's address and the ordered topics it knows.
         retry_seconds: Until the second try after a failure; doubles up to the period.
     """
 
@@ -101,7 +101,7 @@ class Registration:
         period_ms: int = 30_000,
         timeout_ms: int = 24_000,
         compressed: bool = False,
-        on_order_topics: Callable[[Mapping[str, str]], None] | None = None,
+        on_order_topics: Callable[[str, Mapping[str, str]], None] | None = None,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._announce = announce
@@ -218,7 +218,7 @@ class Registration:
         )
         response.raise_for_code()
         if response.body and self._on_order_topics is not None:
-            self._on_order_topics(decode_kv_table(response.body))
+            self._on_order_topics(link.address, decode_kv_table(response.body))
 
     async def _unregister(self, link: _Link) -> None:
         connection = self._connector.peek(link.address)

@@ -322,6 +322,7 @@ class Services:
             stats=self.stats,
             store=self.store,
             commit_log_path=self.store.layout.commit_log,
+            drop_queues=_SendsFirst(self.sends, self.store).drop_queues,
             clean=self._clean,
             saved=self.persistence.save_urgent,
             extra=self._runtime_values,
@@ -431,7 +432,10 @@ class Services:
     def _topics_changed(self, topic: str) -> None:
         self.persistence.changed()
         self._on_topic_change()
-        self.announcing.add(topic)
+        if self.topics.find(topic) is None:
+            self.announcing.forget(topic)
+        else:
+            self.announcing.add(topic)
 
     def _runtime_values(self) -> dict[str, str]:
         return {

@@ -62,7 +62,12 @@ class Connector:
             task = self._making[address] = asyncio.ensure_future(self._make(address))
             task.add_done_callback(lambda done: self._made(address, done))
         # Shielded: one impatient caller must not cancel the connection that others wait for.
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._closed:
+                raise ConnectionLost("the client is closed") from None
+            raise
 
     def drop(self, address: str) -> None:
         """Close the connection to ``address``, if there is one."""

@@ -147,8 +147,11 @@ class Listener:
         limit = asyncio.get_running_loop().time() - self._idle_seconds
         for connection in list(self.connections):
             if connection.last_active < limit:
-                logger.info("idle connection closed: peer=%s", connection.peer_text)
-                connection.close()
+                if connection.is_open:
+                    logger.info("idle connection closed: peer=%s", connection.peer_text)
+                    connection.close()
+                else:  # closing since the last look, but the peer takes nothing
+                    connection.abort()
         self._schedule_scan()
 
 

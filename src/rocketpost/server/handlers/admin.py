@@ -92,16 +92,13 @@ class Store(Protocol):
         """Return when the record at ``position`` was stored, -1 if it is gone."""
         ...  # pragma: no cover
 
-    def drop_queues(self, topic: str) -> Dropped:
-        """Forget the queues of a topic."""
-        ...  # pragma: no cover
-
 
 class AdminHandlers:
     """Serves administrators.
 
     Args:
         commit_log_path: The directory whose partition is reported.
+        drop_queues: Forgets the queues of a topic, after what was sent before is committed.
         clean: Deletes what has expired, now.
         saved: Returns once changed settings are on disk.
         extra: Returns more values for the runtime information.
@@ -116,6 +113,7 @@ class AdminHandlers:
         stats: BrokerStats,
         store: Store,
         commit_log_path: str,
+        drop_queues: Callable[[str], Dropped],
         clean: Callable[[], Awaitable[object]],
         saved: Callable[[], Awaitable[None]],
         extra: Callable[[], Mapping[str, str]] = dict,
@@ -126,6 +124,7 @@ class AdminHandlers:
         self._stats = stats
         self._store = store
         self._commit_log_path = commit_log_path
+        self._drop_queues = drop_queues
         self._clean = clean
         self._saved = saved
         self._extra = extra
@@ -192,7 +191,7 @@ class AdminHandlers:
         unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
         for topic in sorted(unused):
             logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
-            dropped = self._store.drop_queues(topic)
+            dropped = self._drop_queues(topic)
             await asyncio.to_thread(dropped.finish_blocking)
         return Reply()
 

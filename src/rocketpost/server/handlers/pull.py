@@ -249,7 +249,8 @@ class PullHandler:
         header = waiting.header
         _lighten(waiting.command, header)
         limit_ms = header.suspend_timeout_millis if rules.long_polling else rules.short_polling_ms
-        connection.no_answer()
+        if not waiting.command.flag & ONEWAY:
+            connection.no_answer()
         self._holds.park(
             connection,
             (header.topic, header.queue_id),

@@ -146,7 +146,12 @@ class SendHandler:
         if not tickets and not own:
             return
         try:
-            self._store.commit()
+            end = self._store.commit()
+            if self._store.broken:
+                # A sync failed since the append: what was written may not be there after a crash.
+                raise StoreBroken(self._store.why_not_writable or "the store is broken")
+            if tickets and tickets[-1][2][-1].end > end:
+                raise StoreBroken("messages were taken back behind their senders' backs")
         except StoreError as error:
             logger.error("messages refused: count=%s reason=%s", len(tickets) + len(own), error)
             for future, _ in own:
@@ -253,7 +258,8 @@ class SendHandler:
             is_new = ticket[2][0].topic in self._announcing.topics
             (new if is_new else known).append(ticket)
         if new:
-            self._announcing.then(lambda: self._answer_stored(new))
+            topics = {ticket[2][0].topic for ticket in new}
+            self._announcing.then(topics, lambda: self._answer_stored(new))
         return known
 
     def _answer_stored(self, tickets: list[Ticket]) -> None:
