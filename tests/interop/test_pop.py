@@ -45,3 +45,37 @@ async def test_receipts_mean_the_same_to_both_brokers(
             assert again[0].topic == "Popped"
             assert again[0].receipt.retry == 1
             await consumer.ack(again[0])
+
+
+async def test_what_is_in_flight_here_comes_again_from_apaches_broker(
+    java: None, tmp_path: Path
+) -> None:
+    with Cluster(tmp_path, "rocketpost", settings=dict(SMALL_STORE)) as cluster:
+        async with (
+            Producer("p", name_servers=cluster.namesrv) as producer,
+            SimpleConsumer(
+                "g", name_servers=cluster.namesrv, start_from=StartFrom.FIRST
+            ) as consumer,
+        ):
+            for number in range(10):
+                await producer.send(Message("Popped", b"%d" % number))
+            await consumer.subscribe("Popped")
+            received = []
+            async with asyncio.timeout(60):
+                while len(received) < 10:
+                    received += await consumer.receive(3, invisible_seconds=5, await_seconds=2)
+            for message in received[3:]:
+                await consumer.ack(message)
+        cluster.stop_broker()
+        cluster.start_broker("apache")
+        async with SimpleConsumer("g", name_servers=cluster.namesrv) as consumer:
+            await consumer.subscribe("Popped")
+            again = []
+            async with asyncio.timeout(60):
+                while len(again) < 3:
+                    found = await consumer.receive(await_seconds=3)
+                    again += found
+                    for message in found:
+                        await consumer.ack(message)
+            assert sorted(each.body for each in again) == sorted(each.body for each in received[:3])
+            assert await consumer.receive(await_seconds=8) == []

@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
-_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 _EARLY_MS: Final = 1000
 _NO_MOVE: Final = -1
 _BITS: Final = 32
@@ -183,7 +182,11 @@ class PopLog:
         due_ms: int,
         now_ms: int,
     ) -> Draft:
-        properties = {names.TAGS: tag, names.UNIQUE_KEY: unique, _TIMER_OUT_MS: str(due_ms)}
+        properties = {
+            names.TAGS: tag,
+            names.UNIQUE_KEY: unique,
+            names.TIMER_DELIVER_MS: str(due_ms),
+        }
         return Draft(
             self.topic,
             checkpoint.revive_queue,
