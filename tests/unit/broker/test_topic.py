@@ -247,3 +247,11 @@ def test_the_number_of_topics_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     with pytest.raises(SystemError_, match="takes no more"):
         table.update(TopicConfig(topic_name="B"))
     table.update(TopicConfig(topic_name="A", perm=4))
+
+
+def test_the_order_of_a_retry_topic_follows_its_group_not_the_name_servers() -> None:
+    table, _ = make(FakeClock())
+    table.create_internal("%RETRY%g", queue_nums=1, order=True)
+    revision = table.revision
+    table.mark_ordered([])
+    assert table.revision == revision
