@@ -39,7 +39,9 @@ _GOOD: Final = {
     "topicfiltertype": "SINGLE_TAG", "subscription": "A || B", "expressiontype": "TAG",
     "attributes": "+message.type=NORMAL", "value": "broker-a:4", "boundarytype": "UPPER",
     "readqueuenums": "4", "writequeuenums": "4", "perm": "6", "order": "false", "batch": "false",
-    "endtimestamp": "1900000000000", "compressed": "false", "suspendtimeoutmillis": "10000",
+    "invisibletime": "30000", "polltime": "10000", "exptype": "TAG", "exp": "*",
+    "extrainfo": "0 1700000000000 30000 0 0 broker-a 0 0", "endtimestamp": "1900000000000",
+    "compressed": "false", "suspendtimeoutmillis": "10000",
 }  # fmt: skip
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,

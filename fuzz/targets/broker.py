@@ -88,14 +88,14 @@ class Target:
         services = self._broker._services
         assert services is not None
         got = [command.opaque for command in exchange.answers() if command.is_response]
-        held = services.pulls.held
+        held = services.pulls.held + services.pops.held
         if len(got) != len(set(got)) or not set(got) <= wanted:
             raise Find(f"answers to {got}, wanted {sorted(wanted)}")
         if not exchange.is_closed and len(got) + held < len(wanted):
             raise Find(f"answers to {got} and {held} held pulls, wanted {sorted(wanted)}")
         await exchange.hang_up()
-        if services.pulls.held:
-            raise Find("a pull is held for a connection that is gone")
+        if services.pulls.held or services.pops.held:
+            raise Find("a pull or pop is held for a connection that is gone")
         self._check_store()
 
     def _check_store(self) -> None:
