@@ -109,16 +109,20 @@ def format_value(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def reject_unknown(values: Iterable[str], *known: Iterable[str]) -> None:
-    """Raise if a key is in none of the ``known`` collections.
+def reject_unknown(
+    values: Iterable[str], *acting: Iterable[str], inactive: Iterable[str] = ()
+) -> None:
+    """Raise if a key is neither among the ``acting`` ones nor among the ``inactive`` ones.
+
+    What is suggested instead of a mistyped key does act.
 
     Raises:
         ConfigError: Names every such key.
     """
-    all_known = {key for keys in known for key in keys}
-    unknown = sorted(set(values) - all_known)
+    all_acting = {key for keys in acting for key in keys}
+    unknown = sorted(set(values) - all_acting - set(inactive))
     if unknown:
-        names = ", ".join(_with_suggestion(key, all_known) for key in unknown)
+        names = ", ".join(_with_suggestion(key, all_acting) for key in unknown)
         raise ConfigError(f"unknown setting: {names}; check the spelling or remove it")
 
 

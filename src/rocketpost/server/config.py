@@ -1,7 +1,7 @@
-"""The broker's own settings, and the RocketMQ keys that have no effect here.
+"""The broker's own settings, and how a properties file becomes them.
 
-One properties file feeds several settings classes by RocketMQ's keys. A key that no class knows
-stops the start, unless it is listed in :data:`IGNORED` with the reason why it does nothing.
+One file feeds several settings classes by RocketMQ's keys. A key that no class knows stops the
+start, unless ``server.foreign_keys`` lists it with the reason why it does nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import TRACE_TOPIC, topic_problem
+from rocketpost.server.foreign_keys import IGNORED, REFUSED_WHEN, refuse
 from rocketpost.settings import build, keys_of, option, parse_properties, reject_unknown
 from rocketpost.store.config import StoreConfig
 
@@ -24,6 +25,7 @@ _INT_MAX: Final = 2**31 - 1
 _ANSWER_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
 _COUNT_MAX: Final = 65_536
 _HELD_MAX: Final = 1_000_000
+_PATHS: Final = ("storePathRootDir", "storePathCommitLog")
 
 
 class BrokerRole(enum.Enum):
@@ -118,199 +120,6 @@ class BrokerConfig:
                 raise ConfigError(f"{key}={value} must be between 1 and {most}")
 
 
-_NO_POOLS: Final = "there are no thread pools here: one event loop serves all requests"
-_NO_REPLICATION: Final = "this version runs single masters"
-_NO_HEAP: Final = "memory is managed by the page cache, not by the broker"
-_NETTY: Final = "the network layer is not Netty"
-_LATER: Final = "the feature is not in this version"
-
-IGNORED: Final[dict[str, str]] = {
-    **dict.fromkeys(
-        (
-            "sendMessageThreadPoolNums",
-            "putMessageFutureThreadPoolNums",
-            "pullMessageThreadPoolNums",
-            "litePullMessageThreadPoolNums",
-            "ackMessageThreadPoolNums",
-            "processReplyMessageThreadPoolNums",
-            "queryMessageThreadPoolNums",
-            "adminBrokerThreadPoolNums",
-            "clientManageThreadPoolNums",
-            "consumerManageThreadPoolNums",
-            "heartbeatThreadPoolNums",
-            "endTransactionThreadPoolNums",
-            "loadBalanceProcessorThreadPoolNums",
-            "recoverThreadPoolNums",
-            "sendThreadPoolQueueCapacity",
-            "putThreadPoolQueueCapacity",
-            "litePullThreadPoolQueueCapacity",
-            "ackThreadPoolQueueCapacity",
-            "replyThreadPoolQueueCapacity",
-            "queryThreadPoolQueueCapacity",
-            "clientManagerThreadPoolQueueCapacity",
-            "consumerManagerThreadPoolQueueCapacity",
-            "heartbeatThreadPoolQueueCapacity",
-            "endTransactionPoolQueueCapacity",
-            "adminBrokerThreadPoolQueueCapacity",
-            "loadBalanceThreadPoolQueueCapacity",
-            "brokerFastFailureEnable",
-            "waitTimeMillsInSendQueue",
-            "waitTimeMillsInPullQueue",
-            "waitTimeMillsInLitePullQueue",
-            "waitTimeMillsInHeartbeatQueue",
-            "waitTimeMillsInTransactionQueue",
-            "waitTimeMillsInAckQueue",
-            "waitTimeMillsInAdminBrokerQueue",
-            "useReentrantLockWhenPutMessage",
-            "topicQueueLockNum",
-            "osPageCacheBusyTimeOutMills",
-            "maxAsyncPutMessageRequests",
-            "asyncSendEnable",
-            "recoverConcurrently",
-            "putMessageTimeout",
-            "enableBuildConsumeQueueConcurrently",
-            "batchDispatchRequestThreadPoolNums",
-        ),
-        _NO_POOLS,
-    ),
-    **dict.fromkeys(
-        (
-            "brokerIP2",
-            "haListenPort",
-            "haMasterAddress",
-            "haSendHeartbeatInterval",
-            "haHousekeepingInterval",
-            "haTransferBatchSize",
-            "haMaxGapNotInSync",
-            "haSlaveFallbehindMax",
-            "slaveReadEnable",
-            "slaveTimeout",
-            "totalReplicas",
-            "inSyncReplicas",
-            "minInSyncReplicas",
-            "allAckInSyncStateSet",
-            "enableAutoInSyncReplicas",
-            "offsetCheckInSlave",
-            "lockInStrictMode",
-            "compatibleWithOldNameSrv",
-            "skipPreOnline",
-            "syncBrokerMemberGroupPeriod",
-            "brokerHeartbeatInterval",
-            "sendHeartbeatTimeoutMillis",
-        ),
-        _NO_REPLICATION,
-    ),
-    **dict.fromkeys(
-        (
-            "transientStorePoolEnable",
-            "transientStorePoolSize",
-            "fastFailIfNoBufferInStorePool",
-            "commitIntervalCommitLog",
-            "commitCommitLogLeastPages",
-            "commitCommitLogThoroughInterval",
-            "warmMapedFileEnable",
-            "flushLeastPagesWhenWarmMapedFile",
-            "writeWithoutMmap",
-            "mappedFileSwapEnable",
-            "putConsumeQueueDataByFileChannel",
-            "transferMsgByHeap",
-            "coldDataScanEnable",
-            "coldDataFlowControlEnable",
-            "dataReadAheadEnable",
-            "accessMessageInMemoryHotRatio",
-        ),
-        _NO_HEAP,
-    ),
-    **dict.fromkeys(
-        (
-            "serverWorkerThreads",
-            "serverCallbackExecutorThreads",
-            "serverSelectorThreads",
-            "serverOnewaySemaphoreValue",
-            "serverAsyncSemaphoreValue",
-            "serverChannelMaxIdleTimeSeconds",
-            "serverSocketSndBufSize",
-            "serverSocketRcvBufSize",
-            "serverSocketBacklog",
-            "serverPooledByteBufAllocatorEnable",
-            "writeBufferHighWaterMark",
-            "writeBufferLowWaterMark",
-            "useEpollNativeSelector",
-            "clientWorkerThreads",
-            "clientCallbackExecutorThreads",
-            "clientCloseSocketIfTimeout",
-        ),
-        _NETTY,
-    ),
-    **dict.fromkeys(
-        (
-            "rocketmqHome",
-            "timerWheelEnable",
-            "timerPrecisionMs",
-            "timerRollWindowSlot",
-            "timerMaxDelaySec",
-            "timerFlushIntervalMs",
-            "mappedFileSizeTimerLog",
-            "enableScheduleMessageStats",
-            "enableScheduleAsyncDeliver",
-            "transactionTimeOut",
-            "transactionCheckMax",
-            "transactionCheckInterval",
-            "transactionMetricFlushInterval",
-            "transactionOpMsgMaxSize",
-            "transactionOpBatchInterval",
-            "rejectTransactionMessage",
-            "rejectPullConsumerEnable",
-            "storeReplyMessageEnable",
-            "enableCompaction",
-            "recallMessageEnable",
-            "reviveQueueNum",
-            "popPollingSize",
-            "popPollingMapSize",
-            "maxPopPollingSize",
-            "serverLoadBalancerEnable",
-            "defaultMessageRequestMode",
-            "defaultPopShareQueueNum",
-            "enableBroadcastOffsetStore",
-            "metricsExporterType",
-            "metricsPromExporterPort",
-            "metricsPromExporterHost",
-            "useServerSideResetOffset",
-            "forceRegister",
-            "subscriptionExpiredTimeout",
-            "realTimeNotifyConsumerChange",
-            "consumerOffsetUpdateVersionStep",
-            "delayOffsetUpdateVersionStep",
-            "configBlackList",
-            "diskFallRecorded",
-            "debugLockEnable",
-        ),
-        _LATER,
-    ),
-    "aclEnable": "RocketMQ 5 ignores it as well",
-}
-"""Keys of RocketMQ that are accepted and do nothing, each with the reason."""
-
-REFUSED_WHEN: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "brokerRole": (("SYNC_MASTER", "SLAVE"), "replication is not in this version"),
-    "enableDLegerCommitLog": (("true",), "Raft replication is not in this version"),
-    "enableControllerMode": (("true",), "controller mode is not in this version"),
-    "enableSlaveActingMaster": (("true",), "acting masters are not in this version"),
-    "duplicationEnable": (("true",), "duplication mode is not in this version"),
-    "authenticationEnabled": (("true",), "access control is not in this version"),
-    "authorizationEnabled": (("true",), "access control is not in this version"),
-    "enablePropertyFilter": (("true",), "SQL92 filters are not in this version"),
-    "enableConsumeQueueExt": (("true",), "extended consume queues are not in this version"),
-    "enableLmq": (("true",), "light queues are not in this version"),
-    "enableMultiDispatch": (("true",), "light queues are not in this version"),
-    "enabledAppendPropCRC": (("true",), "property checksums are not in this version"),
-    "forceVerifyPropCRC": (("true",), "property checksums are not in this version"),
-    "compressedRegister": (("true",), "RocketMQ 5 does not send the compressed form either"),
-    "storeType": (("defaultRocksDB",), "only the file store (default) is supported"),
-}
-"""Keys that would weaken a promise if ignored: the values that stop the start, and why."""
-
-
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a properties file.
 
@@ -324,18 +133,23 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
-    """Turn properties into the broker's settings.
+    """Turn properties into the broker's settings; ``~`` in the paths of the store is expanded.
 
     Raises:
         ConfigError: Names the key that is unknown, malformed or cannot be honoured.
     """
-    _refuse_unsupported(values)
-    reject_unknown(values, keys_of(BrokerConfig), keys_of(StoreConfig), IGNORED, REFUSED_WHEN)
+    refuse(values, REFUSED_WHEN)
+    acting = (keys_of(BrokerConfig), keys_of(StoreConfig))
+    reject_unknown(values, *acting, inactive=(*IGNORED, *REFUSED_WHEN))
+    paths = {key: os.path.expanduser(values[key].strip()) for key in _PATHS if key in values}
+    values = {**values, **paths}
     return build(BrokerConfig, values), build(StoreConfig, values)
 
 
-def _refuse_unsupported(values: Mapping[str, str]) -> None:
-    for key, (refused, reason) in REFUSED_WHEN.items():
-        value = values.get(key, "").strip()
-        if value.lower() in {each.lower() for each in refused}:
-            raise ConfigError(f"{key}={value} cannot be honoured: {reason}")
+def without_blanks(values: Mapping[str, str]) -> dict[str, str]:
+    """Return what a broker's file really says: a key without a value is as good as absent."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value.strip() or not (key in keys_of(BrokerConfig) or key in keys_of(StoreConfig))
+    }

@@ -11,7 +11,13 @@ import click
 
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.config import IGNORED, broker_settings, read_properties
+from rocketpost.server.config import broker_settings, read_properties, without_blanks
+from rocketpost.server.foreign_keys import (
+    IGNORED,
+    NAMESRV_IGNORED,
+    NAMESRV_REFUSED_WHEN,
+    refuse,
+)
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
@@ -31,14 +37,16 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
     del ignored  # RocketMQ's start scripts pass it to every command alike.
     try:
         values = read_properties(file) if file else {}
-        reject_unknown(values, keys_of(NamesrvConfig), _NAMESRV_IGNORED)
+        refuse(values, NAMESRV_REFUSED_WHEN)
+        inactive = (*NAMESRV_IGNORED, *NAMESRV_REFUSED_WHEN)
+        reject_unknown(values, keys_of(NamesrvConfig), inactive=inactive)
         config = build(NamesrvConfig, values)
     except ConfigError as error:
         _stop(error)
     if show:
         click.echo(format_properties(to_properties(config)), nl=False)
         return
-    _warn_ignored(values, _NAMESRV_IGNORED)
+    _warn_ignored(values, NAMESRV_IGNORED)
     sys.exit(run(lambda: NameServer(config), ready=namesrv_ready))
 
 
@@ -52,7 +60,7 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
 def mqbroker(file: Path | None, name_servers: str | None, show: bool, important: bool) -> None:
     """Run a broker."""
     try:
-        values = read_properties(file) if file else {}
+        values = without_blanks(read_properties(file)) if file else {}
         if name_servers is not None:
             values["namesrvAddr"] = name_servers
         broker, store = broker_settings(values)
@@ -74,40 +82,6 @@ def broker_ready(server: BrokerServer) -> str:
     """Return the line that scripts wait for, as RocketMQ prints it."""
     line = f"The broker[{server.name}, {server.address}] boot success. serializeType=JSON"
     return f"{line} and name server is {server.name_servers}" if server.name_servers else line
-
-
-_NAMESRV_IGNORED = dict.fromkeys(
-    (
-        "defaultThreadPoolNums",
-        "clientRequestThreadPoolNums",
-        "defaultThreadPoolQueueCapacity",
-        "clientRequestThreadPoolQueueCapacity",
-        "unRegisterBrokerQueueCapacity",
-        "serverWorkerThreads",
-        "serverCallbackExecutorThreads",
-        "serverSelectorThreads",
-        "rocketmqHome",
-        "configStorePath",
-        "productEnvName",
-        "clusterTest",
-        "enableControllerInNamesrv",
-        "useEpollNativeSelector",
-        "notifyMinBrokerIdChanged",
-        "configBlackList",
-        "enableShutdownGracefully",
-        "shutdownWaitTimeSeconds",
-        "serverOnewaySemaphoreValue",
-        "serverAsyncSemaphoreValue",
-        "serverSocketSndBufSize",
-        "serverSocketRcvBufSize",
-        "serverSocketBacklog",
-        "serverPooledByteBufAllocatorEnable",
-        "serverNettyWorkerGroupEnable",
-        "writeBufferHighWaterMark",
-        "writeBufferLowWaterMark",
-    ),
-    "the name server needs no thread pools",
-)
 
 
 def _listed(settings: tuple[object, ...], *, important: bool) -> dict[str, str]:

@@ -1,0 +1,356 @@
+"""Keys of RocketMQ's property files that do nothing here, or stop the start, by family.
+
+All keys that Apache RocketMQ 5.3.3 and 4.9.8 read are in a settings class or in one of these
+tables, so that an existing ``broker.conf`` or ``namesrv.conf`` works and a mistyped key is found.
+A key is ignored, with a note, if the broker keeps all its promises without it. It is refused if
+whoever wrote it counts on something that would silently not be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from rocketpost.errors import ConfigError
+
+
+class Refusal(NamedTuple):
+    """Which values of a key stop the start, and why."""
+
+    applies: Callable[[str], bool]
+    reason: str
+
+
+def refuse(values: Mapping[str, str], refusals: Mapping[str, Refusal]) -> None:
+    """Raise if a value asks for what cannot be done.
+
+    Raises:
+        ConfigError: Names the key, the value and the reason.
+    """
+    for key, refusal in refusals.items():
+        value = values.get(key, "").strip()
+        if value and refusal.applies(value):
+            raise ConfigError(f"{key}={value} cannot be honoured: {refusal.reason}")
+
+
+def _is_on(value: str) -> bool:
+    return value.lower() == "true"
+
+
+def _is_above_one(value: str) -> bool:
+    """A number that cannot be read may mean anything, so it is refused as well."""
+    return not value.isdecimal() or int(value) > 1
+
+
+def _is_other_than(*usual: str) -> Callable[[str], bool]:
+    return lambda value: value.lower() not in usual
+
+
+def _family(reason: str, keys: str) -> dict[str, str]:
+    return dict.fromkeys(keys.split(), reason)
+
+
+_POOLS: Final = _family(
+    "there are no thread pools here: one event loop serves all requests",
+    """
+    sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums
+    litePullMessageThreadPoolNums ackMessageThreadPoolNums processReplyMessageThreadPoolNums
+    queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums
+    consumerManageThreadPoolNums heartbeatThreadPoolNums endTransactionThreadPoolNums
+    loadBalanceProcessorThreadPoolNums recoverThreadPoolNums sendThreadPoolQueueCapacity
+    putThreadPoolQueueCapacity litePullThreadPoolQueueCapacity ackThreadPoolQueueCapacity
+    replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity
+    consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity
+    endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity
+    loadBalanceThreadPoolQueueCapacity brokerFastFailureEnable waitTimeMillsInSendQueue
+    waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue
+    waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    useReentrantLockWhenPutMessage topicQueueLockNum osPageCacheBusyTimeOutMills
+    maxAsyncPutMessageRequests asyncSendEnable recoverConcurrently putMessageTimeout
+    enableBuildConsumeQueueConcurrently batchDispatchRequestThreadPoolNums
+    spinLockCollisionRetreatOptimalDegree useABSLock dispatchCqThreads dispatchCqCacheNum
+    dispatchFromSenderThread enableAsyncReput enableFastChannelEventProcess highSpeedMode
+    """,
+)
+
+_REPLICATION: Final = _family(
+    "this version runs single masters",
+    """
+    brokerIP2 haListenPort haMasterAddress haSendHeartbeatInterval haHousekeepingInterval
+    haTransferBatchSize haMaxGapNotInSync haSlaveFallbehindMax haFlowControlEnable
+    maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup slaveReadEnable slaveTimeout totalReplicas
+    enableAutoInSyncReplicas offsetCheckInSlave lockInStrictMode compatibleWithOldNameSrv
+    skipPreOnline syncBrokerMemberGroupPeriod brokerHeartbeatInterval sendHeartbeatTimeoutMillis
+    brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval forwardTimeout enableRemoteEscape
+    controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
+    syncControllerMetadataPeriod controllerHeartBeatTimeoutMills brokerElectionPriority
+    storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity dLegerGroup dLegerPeers
+    dLegerSelfId preferredLeaderId enableBatchPush syncMasterFlushOffsetWhenStartup
+    maxChecksumRange maxSlaveResendLength syncFromLastFile asyncLearner
+    """,
+)
+
+_MEMORY: Final = _family(
+    "memory is managed by the page cache, not by the broker",
+    """
+    transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool
+    commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
+    warmMapedFileEnable flushLeastPagesWhenWarmMapedFile writeWithoutMmap mappedFileSwapEnable
+    putConsumeQueueDataByFileChannel transferMsgByHeap coldDataScanEnable
+    coldDataFlowControlEnable dataReadAheadEnable accessMessageInMemoryHotRatio
+    coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold
+    timerColdDataCheckIntervalMs sampleCountThreshold sampleSteps commitLogForceSwapMapInterval
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval
+    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum cleanSwapedMapInterval
+    wakeCommitWhenPutMessage
+    """,
+)
+
+_NETTY: Final = _family(
+    "the network layer is not Netty",
+    """
+    serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
+    serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverChannelMaxIdleTimeSeconds
+    serverSocketSndBufSize serverSocketRcvBufSize serverSocketBacklog
+    serverPooledByteBufAllocatorEnable serverNettyWorkerGroupEnable enableShutdownGracefully
+    shutdownWaitTimeSeconds writeBufferHighWaterMark writeBufferLowWaterMark
+    useEpollNativeSelector clientWorkerThreads clientCallbackExecutorThreads
+    clientOnewaySemaphoreValue clientAsyncSemaphoreValue connectTimeoutMillis
+    channelNotActiveInterval isScanAvailableNameSrv clientChannelMaxIdleTimeSeconds
+    clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable
+    clientCloseSocketIfTimeout disableCallbackExecutor disableNettyWorkerGroup
+    maxReconnectIntervalTimeSeconds enableReconnectForGoAway enableNetWorkFlowControl
+    """,
+)
+
+_PATHS: Final = {
+    **_family(
+        "it always lies under storePathRootDir, in RocketMQ as well",
+        "storePathConsumeQueue storePathIndex storeCheckpoint abortFile",
+    ),
+    **_family(
+        "the file is named on the command line, and there is no installation folder",
+        "rocketmqHome brokerConfigPath configStorePath",
+    ),
+}
+
+_STORE: Final = {
+    **_family(
+        "the store syncs and recovers in its own way; flushIntervalCommitLog and flushDiskType act",
+        """
+        flushCommitLogTimed flushCommitLogLeastPages flushConsumeQueueLeastPages
+        flushCommitLogThoroughInterval wakeFlushWhenPutMessage maxRecoveryCommitlogFiles
+        messageIndexSafe recheckReputOffsetFromCq putMsgIndexHightWater debugLockEnable
+        readUnCommitted diskFallRecorded
+        """,
+    ),
+    **_family(
+        "cleaning has no such limits; cleanResourceInterval and deleteFileBatchMax act",
+        """
+        deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+        destroyMapedFileIntervalForcibly redeleteHangedFileInterval maxBatchDeleteFilesNum
+        correctLogicMinOffsetSleepInterval correctLogicMinOffsetForceInterval
+        replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold enableCleanExpiredOffset
+        clearRetryTopicWhenDeleteTopic
+        """,
+    ),
+    **_family(
+        "the limits of names and of scans are fixed",
+        "maxTopicLength travelCqFileNumWhenGetMessage maxConsumeQueueScan",
+    ),
+    **_family(
+        "there is no RocksDB here",
+        """
+        cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec memTableFlushIntervalMs
+        realTimePersistRocksDBConfig enableRocksDBLog rocksdbCompressionType
+        bottomMostCompressionTypeForConsumeQueueStore rocksdbFlushWalFrequency
+        rocksdbWalFileRollingThreshold configManagerVersion
+        """,
+    ),
+}
+
+_ABSENT: Final = {
+    **_family(
+        "timed messages are not in this version; sending one is refused",
+        """
+        timerWheelEnable timerPrecisionMs timerRollWindowSlot timerMaxDelaySec
+        timerFlushIntervalMs mappedFileSizeTimerLog timerGetMessageThreadNum
+        timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics
+        timerInterceptDelayLevel timerStopEnqueue timerCheckMetricsWhen timerSkipUnknownError
+        timerWarmEnable timerStopDequeue timerEnableRetryUntilSuccess timerCongestNumEachSlot
+        timerMetricSmallThreshold timerProgressLogIntervalMs disappearTimeAfterStart maxDelayTime
+        recallMessageEnable allowRecallWhenBrokerNotWriteable
+        """,
+    ),
+    **_family(
+        "transactions are not in this version; sending one is refused",
+        """
+        transactionTimeOut transactionCheckMax transactionCheckInterval
+        transactionMetricFlushInterval transactionOpMsgMaxSize transactionOpBatchInterval
+        rejectTransactionMessage
+        """,
+    ),
+    **_family(
+        "compaction, extended, batch and light queues are not in this version",
+        """
+        enableCompaction compactionMappedFileSize compactionCqMappedFileSize
+        compactionScheduleInternal maxOffsetMapSize compactionThreadNum
+        mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt mapperFileSizeBatchConsumeQueue
+        searchBcqByCacheEnable maxLmqConsumeQueueNum enableLmqStats
+        """,
+    ),
+    **_family(
+        "SQL92 filters are not in this version; a subscription with one is refused",
+        """
+        enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
+        filterDataCleanTimeSpan filterSupportRetry filterServerNums
+        """,
+    ),
+    **_family(
+        "access control is not in this version, and nothing here switches it on",
+        """
+        authConfigPath authenticationProvider authenticationMetadataProvider
+        authenticationStrategy authenticationWhitelist initAuthenticationUser
+        innerClientAuthenticationCredentials authorizationProvider authorizationMetadataProvider
+        authorizationStrategy authorizationWhitelist userCacheMaxNum userCacheExpiredSecond
+        userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond
+        statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
+        statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond
+        """,
+    ),
+}
+
+_OTHERWISE: Final = {
+    **_family(
+        "delayed messages are delivered one queue at a time, as they fall due",
+        """
+        enableScheduleMessageStats enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
+        scheduleAsyncDeliverMaxResendNum2Blocked delayOffsetUpdateVersionStep
+        """,
+    ),
+    **_family(
+        "popping works in its own way here and cannot be tuned",
+        """
+        reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime reviveAckWaitMs
+        enableSkipLongAwaitingAck enablePopLog enablePopBufferMerge popCkStayBufferTime
+        popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize enablePopBatchAck
+        popPollingSize popPollingMapSize maxPopPollingSize popLongPollingForceNotifyInterval
+        enableNotifyBeforePopCalculateLag enableNotifyAfterPopOrderLockRelease
+        initPopOffsetByCheckMsgInMem retrieveMessageFromPopRetryTopicV1 enableRetryTopicV2
+        popFromRetryProbability popConsumerFSServiceInit popConsumerKVServiceLog
+        popConsumerKVServiceInit popConsumerKVServiceEnable popReviveMaxReturnSizePerRead
+        popReviveMaxAttemptTimes popResponseReturnActualRetryTopic popInflightMessageThreshold
+        enablePopMessageThreshold skipWhenCKRePutReachMaxTimes appendAckAsync appendCkAsync
+        serverLoadBalancerEnable defaultMessageRequestMode defaultPopShareQueueNum
+        loadBalancePollNameServerInterval
+        """,
+    ),
+    **_family(
+        "statistics, metrics and logs are kept in their own way here",
+        """
+        metricsExporterType metricsPromExporterPort metricsPromExporterHost
+        metricsOtelCardinalityLimit metricsGrpcExporterTarget metricsGrpcExporterHeader
+        metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
+        metricLoggingExporterIntervalInMills metricsLabel metricsInDelta estimateAccumulation
+        enableDetailStat autoDeleteUnusedStats isolateLogEnable commercialEnable
+        commercialTimerCount commercialTransCount commercialBigCount commercialBaseCount
+        commercialSizePerMsg accountStatsEnable accountStatsPrintZeroValues
+        maxStatsIdleTimeInMinutes printChannelGroups printChannelGroupsMinNum
+        """,
+    ),
+    **_family(
+        "registration with name servers always sends all topics, uncompressed",
+        """
+        forceRegister compressedRegister updateNameServerAddrPeriod fetchNamesrvAddrInterval
+        enableSingleTopicRegister enableSplitRegistration splitRegistrationSize
+        """,
+    ),
+    **_family(
+        "what clients, groups and offsets may do is fixed in this version",
+        """
+        storeReplyMessageEnable enableBroadcastOffsetStore broadcastOffsetExpireSecond
+        broadcastOffsetExpireMaxSecond useServerSideResetOffset subscriptionExpiredTimeout
+        realTimeNotifyConsumerChange consumerOffsetUpdateVersionStep useStaticSubscription
+        flushConsumerOffsetHistoryInterval consumerFallbehindThreshold enableMixedMessageType
+        validateSystemTopicWhenUpdateTopic enableRegisterProducer enableCreateSysGroup
+        """,
+    ),
+    "configBlackList": "what may change at run time is an allow-list here",
+}
+
+IGNORED: Final[dict[str, str]] = {
+    **_POOLS,
+    **_REPLICATION,
+    **_MEMORY,
+    **_NETTY,
+    **_PATHS,
+    **_STORE,
+    **_ABSENT,
+    **_OTHERWISE,
+}
+"""Keys of a ``broker.conf`` that are accepted and do nothing, each with the reason."""
+
+_NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this version")
+_NO_REPLICAS: Final = Refusal(_is_above_one, "replication is not in this version")
+_NO_LIGHT_QUEUES: Final = Refusal(_is_on, "light queues are not in this version")
+_NO_CHECKSUMS: Final = Refusal(_is_on, "property checksums are not in this version")
+_NO_SERVER_LIST: Final = Refusal(_is_on, "list the name servers in namesrvAddr")
+
+_REFUSED_NETTY: Final = {
+    "useTLS": Refusal(_is_on, "TLS is not in this version"),
+    "socksProxyConfig": Refusal(_is_other_than("{}"), "proxies are not in this version"),
+}
+
+REFUSED_WHEN: Final[dict[str, Refusal]] = {
+    **_REFUSED_NETTY,
+    "brokerRole": Refusal(_is_other_than("async_master"), "replication is not in this version"),
+    "inSyncReplicas": _NO_REPLICAS,
+    "minInSyncReplicas": _NO_REPLICAS,
+    "allAckInSyncStateSet": Refusal(_is_on, "replication is not in this version"),
+    "enableDLegerCommitLog": Refusal(_is_on, "Raft replication is not in this version"),
+    "enableControllerMode": Refusal(_is_on, "controller mode is not in this version"),
+    "enableSlaveActingMaster": Refusal(_is_on, "acting masters are not in this version"),
+    "duplicationEnable": Refusal(_is_on, "duplication mode is not in this version"),
+    "aclEnable": _NO_ACCESS_CONTROL,
+    "authenticationEnabled": _NO_ACCESS_CONTROL,
+    "authorizationEnabled": _NO_ACCESS_CONTROL,
+    "migrateAuthFromV1Enabled": _NO_ACCESS_CONTROL,
+    "rejectPullConsumerEnable": Refusal(_is_on, "pull consumers are always served"),
+    "disableConsumeIfConsumerReadSlowly": Refusal(_is_on, "slow consumers are always served"),
+    "enablePropertyFilter": Refusal(_is_on, "SQL92 filters are not in this version"),
+    "enableConsumeQueueExt": Refusal(_is_on, "extended consume queues are not in this version"),
+    "enableLmq": _NO_LIGHT_QUEUES,
+    "enableMultiDispatch": _NO_LIGHT_QUEUES,
+    "enabledAppendPropCRC": _NO_CHECKSUMS,
+    "forceVerifyPropCRC": _NO_CHECKSUMS,
+    "storeType": Refusal(_is_other_than("default"), "only the file store (default) is supported"),
+    "rocksdbCQDoubleWriteEnable": Refusal(_is_on, "there is no RocksDB here"),
+    "messageStorePlugIn": Refusal(_is_other_than(), "store plug-ins are not in this version"),
+    "readOnlyCommitLogStorePaths": Refusal(_is_other_than(), "the log lies in one folder"),
+    "fetchNamesrvAddrByAddressServer": _NO_SERVER_LIST,
+    "fetchNameSrvAddrByDnsLookup": _NO_SERVER_LIST,
+}
+"""Keys that would weaken a promise if ignored: the values that stop the start, and why."""
+
+NAMESRV_IGNORED: Final[dict[str, str]] = {
+    **{key: why for key, why in _NETTY.items() if key != "serverChannelMaxIdleTimeSeconds"},
+    **_PATHS,
+    **_family(
+        "there are no thread pools here: one event loop serves all requests",
+        """
+        defaultThreadPoolNums clientRequestThreadPoolNums defaultThreadPoolQueueCapacity
+        clientRequestThreadPoolQueueCapacity unRegisterBrokerQueueCapacity
+        """,
+    ),
+    "productEnvName": "it matters with clusterTest only, which is not in this version",
+    "notifyMinBrokerIdChanged": "brokers without replicas have nothing to do about it",
+    "configBlackList": "what may change at run time is an allow-list here",
+}
+"""Keys of a ``namesrv.conf`` that are accepted and do nothing, each with the reason."""
+
+NAMESRV_REFUSED_WHEN: Final[dict[str, Refusal]] = {
+    **_REFUSED_NETTY,
+    "enableControllerInNamesrv": Refusal(_is_on, "controller mode is not in this version"),
+    "clusterTest": Refusal(_is_on, "borrowed routes are not in this version"),
+}
+"""Keys of a ``namesrv.conf`` whose listed values stop the start, and why."""

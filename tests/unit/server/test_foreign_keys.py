@@ -1,0 +1,105 @@
+"""An existing property file of Apache RocketMQ is understood key by key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketpost.errors import ConfigError
+from rocketpost.server.config import BrokerConfig, broker_settings, without_blanks
+from rocketpost.server.foreign_keys import (
+    IGNORED,
+    NAMESRV_IGNORED,
+    NAMESRV_REFUSED_WHEN,
+    REFUSED_WHEN,
+    refuse,
+)
+from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.settings import keys_of
+from rocketpost.store.config import StoreConfig
+
+APACHE = Path(__file__).parents[2] / "golden" / "apache-5.3.3-keys.txt"
+
+
+def apache_keys(*classes: str) -> set[str]:
+    lines = (line.split() for line in APACHE.read_text().splitlines() if line[0] != "#")
+    return {key for cls, key in lines if cls in classes}
+
+
+def test_every_key_of_apaches_broker_is_understood() -> None:
+    theirs = apache_keys(
+        "BrokerConfig", "MessageStoreConfig", "NettyServerConfig", "NettyClientConfig"
+    )
+    assert len(theirs) > 400
+    ours = {*keys_of(BrokerConfig), *keys_of(StoreConfig), *IGNORED, *REFUSED_WHEN}
+    assert theirs - ours == set()
+
+
+def test_every_key_of_apaches_name_server_is_understood() -> None:
+    theirs = apache_keys("NamesrvConfig", "NettyServerConfig", "NettyClientConfig")
+    assert len(theirs) > 50
+    known, ignored, refused = keys_of(NamesrvConfig), NAMESRV_IGNORED, NAMESRV_REFUSED_WHEN
+    assert theirs - {*known, *ignored, *refused} == set()
+    assert not set(known) & set(ignored)
+    assert not set(ignored) & set(refused)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "aclEnable=true",
+        "authenticationEnabled=TRUE",
+        "brokerRole=SYNC_MASTER",
+        "inSyncReplicas=2",
+        "minInSyncReplicas=3",
+        "allAckInSyncStateSet=true",
+        "enableControllerMode=true",
+        "enablePropertyFilter=true",
+        "storeType=defaultRocksDB",
+        "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "readOnlyCommitLogStorePaths=/old/commitlog",
+        "useTLS=true",
+    ],
+)
+def test_what_would_drop_a_promise_stops_the_start(line: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError, match=f"{key}={value} cannot be honoured: "):
+        broker_settings({key: value})
+
+
+def test_the_same_keys_may_say_that_nothing_is_asked_for() -> None:
+    harmless = {
+        "aclEnable": "false",
+        "inSyncReplicas": "1",
+        "minInSyncReplicas": " 1 ",
+        "brokerRole": "async_master",
+        "storeType": "default",
+        "messageStorePlugIn": "",
+        "socksProxyConfig": "{}",
+        "readOnlyCommitLogStorePaths": "",
+    }
+    broker_settings(harmless)
+
+
+def test_a_name_server_refuses_to_be_a_controller() -> None:
+    with pytest.raises(ConfigError, match="enableControllerInNamesrv"):
+        refuse({"enableControllerInNamesrv": "true"}, NAMESRV_REFUSED_WHEN)
+
+
+def test_only_settings_that_act_are_suggested() -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker_settings({"storePathRootDirs": "x", "sendMessageThreadPoolNum": "4"})
+    assert "storePathRootDirs (did you mean storePathRootDir?)" in str(caught.value)
+    assert "did you mean sendMessageThreadPoolNums" not in str(caught.value)
+
+
+def test_the_home_directory_can_be_written_as_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    _, store = broker_settings({"storePathRootDir": "~/store", "storePathCommitLog": "~/log"})
+    assert (store.root, store.commit_log_path) == ("/home/someone/store", "/home/someone/log")
+
+
+def test_a_key_without_a_value_is_as_good_as_absent() -> None:
+    values = without_blanks({"listenPort": " ", "brokerName": "", "brokerId": "0", "typo": ""})
+    assert values == {"brokerId": "0", "typo": ""}
