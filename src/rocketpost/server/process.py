@@ -99,6 +99,22 @@ async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
         loop.add_signal_handler(number, stopping.set)
     server = make()
     await server.start()
+    reason = None
+    try:
+        # A signal that came during the start is obeyed without a word of welcome.
+        if not stopping.is_set():
+            reason = await _serve(server, ready, stopping)
+    finally:
+        await server.stop()
+    if reason is not None:
+        logger.error("server stopped: reason=%s", reason)
+        return _EXIT_FAILED
+    logger.info("stopped: clean=true")
+    return 0
+
+
+async def _serve(server: S, ready: Callable[[S], str], stopping: asyncio.Event) -> str | None:
+    """Return at a signal, or with the reason why the server cannot go on."""
     # What exists now lives as long as the process: the collector need not look at it again, and
     # short-lived requests should not make it run every few hundred objects.
     gc.freeze()
@@ -108,16 +124,11 @@ async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
     failed = asyncio.ensure_future(server.failed())
     try:
         await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
+        return None if signalled.done() else failed.result()
     finally:
-        await server.stop()
-    code = 0
-    if failed.done() and not signalled.done():
-        logger.error("server stopped: reason=%s", failed.result())
-        code = _EXIT_FAILED
-    for task in (signalled, failed):
-        task.cancel()
-    await asyncio.gather(signalled, failed, return_exceptions=True)
-    return code
+        for task in (signalled, failed):
+            task.cancel()
+        await asyncio.gather(signalled, failed, return_exceptions=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
