@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from rocketpost.client.message_id import local_ip
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.config import broker_settings, read_properties, without_blanks
+from rocketpost.server.config import BrokerConfig, broker_settings, read_properties, without_blanks
 from rocketpost.server.foreign_keys import (
     IGNORED,
     NAMESRV_IGNORED,
@@ -25,6 +27,10 @@ from rocketpost.settings import build, format_properties, keys_of, reject_unknow
 logger = logging.getLogger(__name__)
 
 _HELP = {"help_option_names": ["-h", "--help"]}
+_NO_NAME_SERVERS = (
+    "warning: no name server is set (-n, namesrvAddr or NAMESRV_ADDR): clients will not find "
+    "this broker"
+)
 _CONFIG_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -67,9 +73,12 @@ def mqbroker(file: Path | None, name_servers: str | None, show: bool, important:
     except ConfigError as error:
         _stop(error)
     if show or important:
-        click.echo(format_properties(_listed((broker, store), important=important)), nl=False)
+        listed = _listed((broker, store), important=important) | _in_force(values, broker)
+        click.echo(format_properties(listed), nl=False)
         return
     _warn_ignored(values, IGNORED)
+    if not (broker.name_servers or os.environ.get("NAMESRV_ADDR")):
+        print(_NO_NAME_SERVERS, file=sys.stderr)
     sys.exit(run(lambda: BrokerServer(values), ready=broker_ready))
 
 
@@ -82,6 +91,17 @@ def broker_ready(server: BrokerServer) -> str:
     """Return the line that scripts wait for, as RocketMQ prints it."""
     line = f"The broker[{server.name}, {server.address}] boot success. serializeType=JSON"
     return f"{line} and name server is {server.name_servers}" if server.name_servers else line
+
+
+def _in_force(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
+    """Return what a broker makes of the settings that its file need not have."""
+    server = BrokerServer(values)
+    return {
+        "brokerName": server.name,
+        "brokerIP1": broker.public_ip or local_ip(),
+        "namesrvAddr": server.name_servers,
+        "storePathRootDir": server.directory,
+    }
 
 
 def _listed(settings: tuple[object, ...], *, important: bool) -> dict[str, str]:

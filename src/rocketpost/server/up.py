@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rocketpost.client.message_id import local_ip
+from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.main import broker_ready, namesrv_ready
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
@@ -15,7 +17,8 @@ class SingleNode:
 
     Args:
         data: Where messages and settings are kept.
-        host: The address to listen on, which clients are told as well.
+        host: The address to listen on, which clients are told as well. If it stands for all
+            addresses, they are told the one that this host uses to speak to others.
         namesrv_port: 0 for a free one.
         broker_port: 0 for a free one.
         sync_flush: Acknowledge only what is on disk.
@@ -32,6 +35,7 @@ class SingleNode:
     ) -> None:
         self._data = data.absolute()
         self._host = host
+        self._public = local_ip() if host in ("", "0.0.0.0") else host
         self._broker_port = broker_port
         self._sync_flush = sync_flush
         self.name_server = NameServer(
@@ -46,17 +50,20 @@ class SingleNode:
     @property
     def address(self) -> str:
         """The name server's address, as clients take it."""
-        return f"{_reachable(self._host)}:{self.name_server.port}"
+        return f"{self._public}:{self.name_server.port}"
 
     async def start(self) -> None:
         """Return when both serve requests."""
-        await self.name_server.start()
+        try:
+            await self.name_server.start()
+        except ConfigError as error:
+            raise _with_option(error, "--namesrv-port") from error
         self.broker = BrokerServer(
             {
                 "listenPort": str(self._broker_port),
                 "bindAddress": self._host,
                 "brokerName": "broker-a",
-                "brokerIP1": _reachable(self._host),
+                "brokerIP1": self._public,
                 "namesrvAddr": self.address,
                 "storePathRootDir": str(self._data / "store"),
                 "flushDiskType": "SYNC_FLUSH" if self._sync_flush else "ASYNC_FLUSH",
@@ -64,6 +71,9 @@ class SingleNode:
         )
         try:
             await self.broker.start()
+        except ConfigError as error:
+            await self.name_server.stop()
+            raise _with_option(error, "--broker-port") from error
         except BaseException:
             await self.name_server.stop()
             raise
@@ -103,5 +113,6 @@ def _ready(node: SingleNode) -> str:
     )
 
 
-def _reachable(host: str) -> str:
-    return "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
+def _with_option(error: ConfigError, option: str) -> ConfigError:
+    """Speak of the option of ``rocketpost up`` where the servers speak of their file's key."""
+    return ConfigError(str(error).replace("Set listenPort to", f"Set {option} to"))

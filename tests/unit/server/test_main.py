@@ -1,0 +1,64 @@
+"""The commands say what is in force, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocketpost.client.message_id import local_ip
+from rocketpost.errors import ConfigError
+from rocketpost.server import main, up
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.main import mqbroker, mqnamesrv
+from rocketpost.server.up import SingleNode
+from rocketpost.settings import parse_properties
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def no_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("HOME", "/home/someone")
+
+
+@pytest.mark.parametrize("flag", ["-p", "-m"])
+def test_a_broker_prints_what_is_in_force(flag: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=\nbrokerIP1=\nstorePathRootDir=\nlistenPort=\n")
+    done = CliRunner().invoke(mqbroker, [flag, "-c", str(file), "-n", "127.0.0.1:1"])
+    values = parse_properties(done.output)
+    assert values["brokerName"] == BrokerServer({}).name != ""
+    assert values["brokerIP1"] == local_ip()
+    assert values["storePathRootDir"] == "/home/someone/store"
+    assert values["namesrvAddr"] == "127.0.0.1:1"
+    assert values["listenPort"] == "10911"
+
+
+def test_the_shipped_files_work() -> None:
+    broker = CliRunner().invoke(mqbroker, ["-p", "-c", str(ROOT / "conf" / "broker.conf")])
+    assert broker.exit_code == 0, broker.output
+    assert parse_properties(broker.output)["storePathRootDir"] == "/home/someone/store"
+    namesrv = CliRunner().invoke(mqnamesrv, ["-p", "-c", str(ROOT / "conf" / "namesrv.conf")])
+    assert namesrv.exit_code == 0, namesrv.output
+
+
+def test_a_broker_that_nobody_will_find_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "run", lambda *_, **__: 0)
+    assert CliRunner().invoke(mqbroker, []).output.count("no name server is set") == 1
+    assert "warning" not in CliRunner().invoke(mqbroker, ["-n", "127.0.0.1:9876"]).output
+
+
+def test_a_server_of_all_addresses_tells_clients_one_that_they_reach(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(up, "local_ip", lambda: "192.0.2.7")
+    assert SingleNode(tmp_path, host="0.0.0.0")._public == "192.0.2.7"
+    assert SingleNode(tmp_path, host="127.0.0.1")._public == "127.0.0.1"
+
+
+def test_a_port_in_use_names_the_option() -> None:
+    error = ConfigError("cannot listen on *:1: in use; Set listenPort to a free port")
+    assert "Set --broker-port to a free port" in str(up._with_option(error, "--broker-port"))
