@@ -1,9 +1,10 @@
 """Consume messages until interrupted, or until a number of them has come.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/consume.py [count]
+python examples/consume.py [count]    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
 import asyncio
+import os
 import sys
 
 from rocketpost.client import (
@@ -13,6 +14,8 @@ from rocketpost.client import (
     Retry,
     StartFrom,
 )
+
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 async def main(count: int | None) -> None:
@@ -29,7 +32,7 @@ async def main(count: int | None) -> None:
             enough.set()
 
     config = PushConsumerConfig(start_from=StartFrom.FIRST)
-    consumer = PushConsumer("example-consumer", config=config)
+    consumer = PushConsumer("example-consumer", name_servers=NAME_SERVERS, config=config)
     consumer.subscribe("ExampleTopic", handle, tags="greeting || number || order || later")
     async with consumer:
         await enough.wait()

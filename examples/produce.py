@@ -1,15 +1,18 @@
 """Send messages, many at a time.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/produce.py
+python examples/produce.py    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
 import asyncio
+import os
 
 from rocketpost.client import Message, Producer
 
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+
 
 async def main() -> None:
-    async with Producer("example-producer") as producer:
+    async with Producer("example-producer", name_servers=NAME_SERVERS) as producer:
         result = await producer.send(
             Message("ExampleTopic", b"hello", tags="greeting", keys="first")
         )

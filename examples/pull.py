@@ -1,16 +1,19 @@
 """Read a topic from its beginning to its end, queue by queue.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/pull.py [topic]
+python examples/pull.py [topic]    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
 import asyncio
+import os
 import sys
 
 from rocketpost.client import PullConsumer
 
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+
 
 async def main(topic: str) -> None:
-    async with PullConsumer("example-reader") as consumer:
+    async with PullConsumer("example-reader", name_servers=NAME_SERVERS) as consumer:
         for queue in await consumer.queues(topic):
             offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
             count = 0

@@ -1,16 +1,19 @@
 """The same without asyncio: for scripts, threads and web frameworks.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/script.py
+python examples/script.py    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
+import os
 import threading
 
 from rocketpost.client import Message, PushConsumerConfig, ReceivedMessage, StartFrom
 from rocketpost.client.blocking import Producer, PushConsumer
 
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+
 
 def main() -> None:
-    with Producer("example-producer") as producer:
+    with Producer("example-producer", name_servers=NAME_SERVERS) as producer:
         for n in range(10):
             producer.send(Message("ExampleScript", f"number {n}".encode()))
 
@@ -21,7 +24,9 @@ def main() -> None:
         enough.release()
 
     consumer = PushConsumer(
-        "example-script", config=PushConsumerConfig(start_from=StartFrom.FIRST, concurrency=4)
+        "example-script",
+        name_servers=NAME_SERVERS,
+        config=PushConsumerConfig(start_from=StartFrom.FIRST, concurrency=4),
     )
     consumer.subscribe("ExampleScript", handle)
     with consumer:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -40,6 +41,11 @@ _BODY: Final = b"a message of the guided tour, padded to be a little more like t
 _SILENCE_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 0.2
+_NEXT: Final = (
+    (".venv/bin/rocketpost up", "a server of your own"),
+    (".venv/bin/mqadmin clusterList -n 127.0.0.1:9876", "look at it"),
+    (".venv/bin/python examples/produce.py", "send to it"),
+)
 
 
 @dataclass(slots=True)
@@ -58,6 +64,15 @@ class Ledger:
     def lost(self) -> set[int]:
         """Acknowledged and never received."""
         return self.acknowledged - self.received
+
+    def adds_up(self, messages: int) -> bool:
+        """Whether all of ``messages`` were sent, acknowledged and received unaltered."""
+        return (
+            self.sent == len(self.acknowledged) == messages
+            and not self.failed
+            and not self.lost
+            and not self.altered
+        )
 
     def receive(self, message: ReceivedMessage) -> None:
         """Note a received message."""
@@ -86,9 +101,9 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
     console = Console()
     # A broker that is killed on purpose makes clients complain; the table says it better.
     logging.getLogger("rocketpost").setLevel(logging.CRITICAL)
+    is_kept = data is not None
+    data = data or Path(tempfile.mkdtemp(prefix="rocketpost-tour-"))
     with contextlib.ExitStack() as stack:
-        if data is None:
-            data = Path(tempfile.mkdtemp(prefix="rocketpost-tour-"))
         seed = random.randrange(2**31) if seed is None else seed
         console.rule("[bold]Rocketpost: a guided tour")
         console.print(f"Data goes to [bold]{data}[/]. Seed {seed} decides when the broker dies.")
@@ -102,7 +117,12 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
         ledger = Ledger()
         asyncio.run(_drive(console, cluster, ledger, times, messages=messages, seed=seed))
         memory = cluster.brokers[0].memory_bytes() + cluster.name_servers[0].memory_bytes()
-        adds_up = _report(console, ledger, times, messages=messages, data=data, memory=memory)
+        adds_up = ledger.adds_up(messages)
+        is_kept = is_kept or not adds_up
+        kept = str(data) if is_kept else "deleted; --data FOLDER keeps it"
+        _report(console, ledger, times, adds_up=adds_up, data=kept, memory=memory)
+    if not is_kept:
+        shutil.rmtree(data)
     return 0 if adds_up else 1
 
 
@@ -171,12 +191,15 @@ async def _send(
         if len(ledger.acknowledged) == kill_at:
             due.set()
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(messages):
-            message = Message(TOPIC, b"%d:%b" % (number, _BODY), keys=f"n{number}")
-            future = await producer.send_soon(message)
-            ledger.sent += 1
-            group.create_task(settle(number, message, future))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(messages):
+                message = Message(TOPIC, b"%d:%b" % (number, _BODY), keys=f"n{number}")
+                future = await producer.send_soon(message)
+                ledger.sent += 1
+                group.create_task(settle(number, message, future))
+    finally:
+        due.set()  # if too few were acknowledged, nobody else says so
 
 
 async def _kill(
@@ -215,17 +238,11 @@ async def _show(progress: Progress, sending: TaskID, receiving: TaskID, ledger: 
 
 
 def _report(
-    console: Console, ledger: Ledger, times: Times, *, messages: int, data: Path, memory: int
-) -> bool:
+    console: Console, ledger: Ledger, times: Times, *, adds_up: bool, data: str, memory: int
+) -> None:
     lost = len(ledger.lost)
     send_seconds = max(times.sent - times.started - times.down_seconds, 0.001)
     receive_seconds = max(times.received - times.started - times.down_seconds, 0.001)
-    adds_up = (
-        not lost
-        and not ledger.altered
-        and ledger.sent == messages
-        and len(ledger.acknowledged) + len(ledger.failed) == messages
-    )
     table = Table(title="What happened", show_header=False, title_style="bold")
     table.add_column(justify="left")
     table.add_column(justify="right")
@@ -238,20 +255,18 @@ def _report(
         ("received again (at least once)", f"{ledger.duplicates:,}"),
         ("altered", f"{ledger.altered:,}"),
         ("lost", f"[bold {'green' if not lost else 'red'}]{lost:,}[/]"),
-        ("sent per second", f"{messages / send_seconds:,.0f}"),
+        ("sent per second", f"{ledger.sent / send_seconds:,.0f}"),
         ("received per second", f"{len(ledger.received) / receive_seconds:,.0f}"),
         ("servers up after", f"{times.start_seconds:.2f} s"),
         ("killed, and back after", f"{times.down_seconds:.2f} s"),
         ("memory of both servers", f"{memory / 1024 / 1024:.0f} MB"),
-        ("data", str(data)),
+        ("data", data),
     ):
         table.add_row(name, value)
     console.print(table)
     if adds_up:
         console.print("Every acknowledged message was received. Try next:")
-        console.print("  .venv/bin/rocketpost up                          a server of your own")
-        console.print("  .venv/bin/mqadmin clusterList -n 127.0.0.1:9876  look at it")
-        console.print("  .venv/bin/python examples/produce.py             send to it")
+        for command, gain in _NEXT:
+            console.print(f"  {command:<50} {gain}", soft_wrap=True, highlight=False)
     else:
         console.print("[bold red]The table does not add up.[/] Please report it with the seed.")
-    return adds_up
