@@ -42,6 +42,10 @@ def _is_above_one(value: str) -> bool:
     return not value.isdecimal() or int(value) > 1
 
 
+def _is_one_of(*values: str) -> Callable[[str], bool]:
+    return lambda value: value.lower() in values
+
+
 def _is_other_than(*usual: str) -> Callable[[str], bool]:
     return lambda value: value.lower() not in usual
 
@@ -222,7 +226,7 @@ _ABSENT: Final = {
 
 _OTHERWISE: Final = {
     **_family(
-        "delayed messages are delivered one queue at a time, as they fall due",
+        "delayed messages are delivered in their own way here and cannot be tuned",
         """
         enableScheduleMessageStats enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
         scheduleAsyncDeliverMaxResendNum2Blocked delayOffsetUpdateVersionStep
@@ -303,7 +307,7 @@ _REFUSED_NETTY: Final = {
 
 REFUSED_WHEN: Final[dict[str, Refusal]] = {
     **_REFUSED_NETTY,
-    "brokerRole": Refusal(_is_other_than("async_master"), "replication is not in this version"),
+    "brokerRole": Refusal(_is_one_of("sync_master", "slave"), "replication is not in this version"),
     "inSyncReplicas": _NO_REPLICAS,
     "minInSyncReplicas": _NO_REPLICAS,
     "allAckInSyncStateSet": Refusal(_is_on, "replication is not in this version"),

@@ -82,6 +82,11 @@ def test_the_same_keys_may_say_that_nothing_is_asked_for() -> None:
     broker_settings(harmless)
 
 
+def test_a_mistyped_role_is_not_taken_for_replication() -> None:
+    with pytest.raises(ConfigError, match="it takes ASYNC_MASTER"):
+        broker_settings({"brokerRole": "ASYNC_MASTRE"})
+
+
 def test_a_name_server_refuses_to_be_a_controller() -> None:
     with pytest.raises(ConfigError, match="enableControllerInNamesrv"):
         refuse({"enableControllerInNamesrv": "true"}, NAMESRV_REFUSED_WHEN)
