@@ -279,6 +279,12 @@ _OTHERWISE: Final = {
         validateSystemTopicWhenUpdateTopic enableRegisterProducer enableCreateSysGroup
         """,
     ),
+    **_family(
+        "brokers share no container here",
+        "isBrokerContainer isInBrokerContainer brokerContainer inBrokerContainer",
+    ),
+    "clusterName": "it belongs to RocketMQ's access control; brokerClusterName acts",
+    "configName": "it belongs to RocketMQ's access control",
     "configBlackList": "what may change at run time is an allow-list here",
 }
 
