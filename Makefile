@@ -51,10 +51,11 @@ integration: setup
 	@$(BIN)/pytest tests/integration
 
 chaos: setup
-	@$(BIN)/pytest tests/chaos
+	@$(BIN)/pytest tests/integration -m long
+	@$(BIN)/pytest tests/chaos -m ""
 
 interop: setup
-	@$(BIN)/pytest tests/interop
+	@$(BIN)/pytest tests/interop -m ""
 
 fuzz: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

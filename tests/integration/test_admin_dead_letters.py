@@ -203,6 +203,7 @@ def test_a_topic_that_is_gone_is_not_made_again(cluster: Cluster) -> None:
     assert "Bills" not in ok(cluster, "topicList").split()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_runs_send_nothing_twice_and_forget_nothing(cluster: Cluster, seed: int) -> None:
     chance = random.Random(seed)
@@ -218,6 +219,7 @@ def test_killed_runs_send_nothing_twice_and_forget_nothing(cluster: Cluster, see
     assert Counter(each.body for each in found) == Counter(b"body-%d" % n for n in range(len(ids)))
 
 
+@pytest.mark.long
 def test_a_run_without_a_name_waits_for_the_lock_of_a_killed_one(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 20))
     killed(start(cluster, "-r", "20"), lines=5)

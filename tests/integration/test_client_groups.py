@@ -188,6 +188,7 @@ async def test_queues_are_served_again_whoever_comes_leaves_or_is_killed(
             await member.kill()
 
 
+@pytest.mark.long
 async def test_order_is_kept_while_a_member_is_killed(
     cluster: Cluster, producer: Producer, topic: str
 ) -> None:
@@ -373,6 +374,7 @@ async def test_a_plain_handler_that_sleeps_starves_nobody(
         assert len(beats) >= 7
 
 
+@pytest.mark.long
 async def test_the_broker_hears_of_a_member_whose_handler_blocks_the_loop(
     cluster: Cluster, producer: Producer, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -112,6 +112,7 @@ async def test_a_broker_that_was_down_delivers_when_it_is_back(broker: Broker) -
     assert [key_of(record) for record in records] == ["a", "b"]
 
 
+@pytest.mark.long
 async def test_killed_again_and_again_while_delivering(broker: Broker) -> None:
     rng = random.Random(8)
     sent: list[str] = []
