@@ -154,8 +154,17 @@ class SendService:
         self._delay_level_max = delay_level_max
         self.configure(message_bytes_max=4 * 1024 * 1024, trace_on=True, accept_from_ms=0)
 
-    def configure(self, *, message_bytes_max: int, trace_on: bool, accept_from_ms: int) -> None:
+    def configure(
+        self,
+        *,
+        message_bytes_max: int,
+        trace_on: bool,
+        accept_from_ms: int,
+        broker_writable: bool = True,
+    ) -> None:
         """Take settings that may change while the broker runs."""
+        self._broker_writable = broker_writable
+        self._is_closed = bool(accept_from_ms) or not broker_writable
         self._message_bytes_max = message_bytes_max
         self._accept_from_ms = accept_from_ms
         self._added = {
@@ -176,7 +185,7 @@ class SendService:
         """
         topic = header.topic
         config = self._find(topic)
-        if config is None or self._accept_from_ms or topic in NO_SEND_TOPICS:
+        if config is None or self._is_closed or topic in NO_SEND_TOPICS:
             config = self._topic_for(header)
         queue_id = header.queue_id
         if not 0 <= queue_id < config.write_queue_nums:
@@ -265,6 +274,9 @@ class SendService:
             config = self._create(header)
         if topic in NO_SEND_TOPICS:
             raise NoPermission(f"the topic {topic} is not for sending")
+        if config.order and not self._broker_writable:
+            # Other topics are drained by their routes; an ordered one must not split in between.
+            raise NoPermission(f"this broker takes no messages of the ordered topic {topic} now")
         return config
 
     def _create(self, header: SendHeader) -> TopicConfig:

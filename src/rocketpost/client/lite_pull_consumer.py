@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Collection, Mapping
-from types import TracebackType
-from typing import Self
 
 from rocketpost.client.allocation import AllocationStrategy, Average
 from rocketpost.client.config import LitePullConsumerConfig
 from rocketpost.client.feeding import Feeding
+from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.polling import Polling
@@ -31,7 +30,7 @@ from rocketpost.model.route import MessageQueue
 from rocketpost.transport.connection import Connection
 
 
-class LitePullConsumer:
+class LitePullConsumer(Lifecycle):
     """Fetches ahead and hands over what is polled. Belongs to the event loop.
 
     ::
@@ -78,18 +77,6 @@ class LitePullConsumer:
         self._background = Tasks()
         self._commits = Tasks()
         self._commit_due = 0.0
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # What is read.
 

@@ -6,11 +6,10 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
+from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, SendResult, check_message
 from rocketpost.client.message_id import unique_id
 from rocketpost.client.route_cache import PublishRoute
@@ -47,7 +46,7 @@ def select_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> Message
     return queues[abs(string_hash(sharding_key)) % len(queues)]
 
 
-class Producer:
+class Producer(Lifecycle):
     """Sends messages. Belongs to the event loop; tasks of that loop may share it.
 
     ::
@@ -79,18 +78,6 @@ class Producer:
         self.config = config
         self._session: Session | None = None
         self._sender: Sender | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def client_id(self) -> str:

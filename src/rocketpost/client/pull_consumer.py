@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from types import TracebackType
-from typing import Self
 
 from rocketpost.client.config import PullConsumerConfig
 from rocketpost.client.fetch import Fetcher, PullResult, PullWish
+from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
@@ -16,7 +15,7 @@ from rocketpost.model.group import SQL92, Subscription, parse_tags
 from rocketpost.model.route import MessageQueue
 
 
-class PullConsumer:
+class PullConsumer(Lifecycle):
     """Pulls messages by queue and offset. Belongs to the event loop.
 
     ::
@@ -51,18 +50,6 @@ class PullConsumer:
         self.group = group
         self.config = config
         self._session: Session | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Find the name servers.

@@ -6,8 +6,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Collection
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rocketpost.client.accord import Accord
 from rocketpost.client.allocation import AllocationStrategy, Average
@@ -23,6 +22,7 @@ from rocketpost.client.handlers import (
     listener_for,
 )
 from rocketpost.client.inspection import Inspection
+from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.ordering import Ordering
@@ -53,7 +53,7 @@ STABLE_INSTANCE: Final = "DEFAULT"
 _EXPIRE_SECONDS: Final = 60.0
 
 
-class PushConsumer:
+class PushConsumer(Lifecycle):
     """Has handlers called with messages. Belongs to the event loop.
 
     ::
@@ -99,18 +99,6 @@ class PushConsumer:
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = Tasks()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def client_id(self) -> str:

@@ -11,11 +11,11 @@ import dataclasses
 import itertools
 import logging
 import time
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from rocketpost.client.config import ClientConfig, StartFrom
 from rocketpost.client.fetch import unwrapped
+from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import ReceivedMessage, check_topic
 from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
@@ -81,7 +81,7 @@ class _Target(NamedTuple):
     broker_name: str
 
 
-class SimpleConsumer:
+class SimpleConsumer(Lifecycle):
     """Receives messages one by one and acknowledges them. Belongs to the event loop.
 
     ::
@@ -122,18 +122,6 @@ class SimpleConsumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._turns = itertools.count()
         self._session: Session | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Find the name servers.

@@ -348,6 +348,7 @@ class Services:
             message_bytes_max=min(store.message_bytes_max, MESSAGE_BYTES_MAX),
             trace_on=broker.trace_on,
             accept_from_ms=broker.accept_sends_from_ms,
+            broker_writable=bool(broker.permission & PERM_WRITE),
         )
         if before.permission != broker.permission:
             self.topics.touch()

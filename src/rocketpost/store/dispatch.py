@@ -21,7 +21,6 @@ from rocketpost.store.queue_table import QueueTable
 
 log = logging.getLogger(__name__)
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _UNKNOWN_LEVEL_MS: Final = 1000
 _LEVEL_DIGITS_MAX: Final = 9
 _position_of = itemgetter(0)

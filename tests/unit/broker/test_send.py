@@ -346,3 +346,11 @@ def test_batches_that_are_refused_as_a_whole(service: SendService) -> None:
         batch(service, [])
     with pytest.raises(MessageIllegal, match="cannot be read"):
         service.draft_batch(header(batch=True), b"\x00\x00\x00\x09rest", born_host=V4)
+
+
+def test_an_ordered_topic_is_closed_with_its_broker(service: SendService, topics: Topics) -> None:
+    topics.add("Ordered", 4, order=True)
+    service.configure(message_bytes_max=100, trace_on=True, accept_from_ms=0, broker_writable=False)
+    with pytest.raises(NoPermission, match="ordered topic Ordered"):
+        draft(service, topic="Ordered")
+    assert draft(service).topic == "T"

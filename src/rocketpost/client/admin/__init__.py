@@ -13,8 +13,6 @@ Calls to a broker take its address; calls without one ask every broker that has 
 from __future__ import annotations
 
 import dataclasses
-from types import TracebackType
-from typing import Self
 
 from rocketpost.client.admin.brokers import BrokerAdmin
 from rocketpost.client.admin.cluster import ClusterAdmin
@@ -25,6 +23,7 @@ from rocketpost.client.admin.messages import MessageAdmin
 from rocketpost.client.admin.resending import Outcome, Resent
 from rocketpost.client.admin.topics import TopicAdmin
 from rocketpost.client.config import ClientConfig
+from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.session import Session
 from rocketpost.errors import ClientError
 
@@ -43,7 +42,7 @@ __all__ = [
 ]
 
 
-class AdminClient:
+class AdminClient(Lifecycle):
     """Asks name servers and brokers. Belongs to the event loop.
 
     Args:
@@ -59,18 +58,6 @@ class AdminClient:
             config = dataclasses.replace(config, name_servers=name_servers)
         self.config = config
         self._session: Session | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Find the name servers.
