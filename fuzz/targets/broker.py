@@ -26,6 +26,7 @@ from rocketpost.store.config import StoreConfig
 
 _RUNS_A_BROKER = 300
 _REQUESTS_MAX = 6
+_PATIENCE = 400
 _QUEUE_FILE = re.compile(r"consumequeue/[%|a-zA-Z0-9_-]{1,255}/\d{1,5}/\d{20}").fullmatch
 _OTHER_FILE = re.compile(
     r"(lock|abort|checkpoint|commitlog/(allocating/)?\d{20}|index/\d{17}"
@@ -87,12 +88,17 @@ class Target:
         await exchange.settle(self._is_idle)
         services = self._broker._services
         assert services is not None
-        got = [command.opaque for command in exchange.answers() if command.is_response]
-        held = services.pulls.held + services.pops.held
+        got: list[int] = []
+        for _ in range(_PATIENCE):  # a pop is answered when its checkpoint is stored
+            got += [command.opaque for command in exchange.answers() if command.is_response]
+            held = services.pulls.held + services.pops.held
+            if exchange.is_closed or len(got) + held >= len(wanted):
+                break
+            await asyncio.sleep(0.005)
+        else:
+            raise Find(f"answers to {got} and {held} held, wanted {sorted(wanted)}")
         if len(got) != len(set(got)) or not set(got) <= wanted:
             raise Find(f"answers to {got}, wanted {sorted(wanted)}")
-        if not exchange.is_closed and len(got) + held < len(wanted):
-            raise Find(f"answers to {got} and {held} held pulls, wanted {sorted(wanted)}")
         await exchange.hang_up()
         if services.pulls.held or services.pops.held:
             raise Find("a pull or pop is held for a connection that is gone")
