@@ -48,7 +48,7 @@ def up(data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: b
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to keep the data; else it is deleted after a success.",
+    help="Where to keep the data; data/tour, made anew by each tour, if not given.",
 )
 @click.option("--seed", type=int, help="When the broker is killed; random if not given.")
 def tour(messages: int, data: Path | None, seed: int | None) -> None:

@@ -101,8 +101,7 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
     console = Console()
     # A broker that is killed on purpose makes clients complain; the table says it better.
     logging.getLogger("rocketpost").setLevel(logging.CRITICAL)
-    is_kept = data is not None
-    data = data or Path(tempfile.mkdtemp(prefix="rocketpost-tour-"))
+    data = data or fresh_folder(Path("data") / "tour")
     with contextlib.ExitStack() as stack:
         seed = random.randrange(2**31) if seed is None else seed
         console.rule("[bold]Rocketpost: a guided tour")
@@ -118,14 +117,23 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
         asyncio.run(_drive(console, cluster, ledger, times, messages=messages, seed=seed))
         memory = cluster.brokers[0].memory_bytes() + cluster.name_servers[0].memory_bytes()
         adds_up = ledger.adds_up(messages)
-        is_kept = is_kept or not adds_up
-        kept = str(data) if is_kept else "deleted; --data FOLDER keeps it"
-        _report(console, ledger, times, adds_up=adds_up, data=kept, memory=memory)
-    if not is_kept:
-        shutil.rmtree(data)
+        _report(console, ledger, times, adds_up=adds_up, data=str(data), memory=memory)
     return 0 if adds_up else 1
 
 
+def fresh_folder(folder: Path) -> Path:
+    """Return ``folder`` without what the last tour left there; another one if it is not a tour's."""
+    mark = folder / _MARK
+    if folder.exists():
+        if not mark.exists():
+            return Path(tempfile.mkdtemp(prefix="rocketpost-tour-"))
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    mark.touch()
+    return folder.absolute()
+
+
+_MARK: Final = ".made-by-the-tour"
 _SETTINGS: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from rocketpost import tour
 from rocketpost.client import Message, Producer, RocketpostError, SendResult
-from rocketpost.tour import Ledger
+from rocketpost.tour import Ledger, fresh_folder
 
 
 def test_all_must_be_acknowledged_and_received() -> None:
@@ -39,3 +40,18 @@ async def test_the_kill_is_due_even_if_nothing_is_acknowledged(
     await tour._send(cast("Producer", Refusing()), ledger, 3, kill_at=2, due=due)
     assert due.is_set()
     assert ledger.failed == {0, 1, 2}
+
+
+def test_each_tour_clears_away_the_last_one_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "tour"
+    assert fresh_folder(folder) == folder
+    (folder / "old").write_text("of the last tour")
+    assert fresh_folder(folder) == folder
+    assert not (folder / "old").exists()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "precious").write_text("not a tour's")
+    other = fresh_folder(foreign)
+    assert other != foreign
+    assert (foreign / "precious").exists()
+    other.rmdir()
