@@ -122,7 +122,7 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
 
 
 def fresh_folder(folder: Path) -> Path:
-    """Return ``folder`` without what the last tour left there; another one if it is not a tour's."""
+    """Return ``folder`` without what the last tour left; another one if it is not a tour's."""
     mark = folder / _MARK
     if folder.exists():
         if not mark.exists():
