@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 
-class Lifecycle:
+class Lifecycle(ABC):
     """Something that runs between :meth:`start` and :meth:`stop`; ``async with`` calls both."""
 
+    @abstractmethod
     async def start(self) -> None:
         """Begin."""
-        raise NotImplementedError  # pragma: no cover - every client has its own
 
+    @abstractmethod
     async def stop(self) -> None:
         """End, and wait for the end."""
-        raise NotImplementedError  # pragma: no cover - every client has its own
 
     async def __aenter__(self) -> Self:
         await self.start()
