@@ -91,7 +91,7 @@ class Target:
         got: list[int] = []
         for _ in range(_PATIENCE):  # a pop is answered when its checkpoint is stored
             got += [command.opaque for command in exchange.answers() if command.is_response]
-            held = services.pulls.held + services.pops.held
+            held = services.held
             if exchange.is_closed or len(got) + held >= len(wanted):
                 break
             await asyncio.sleep(0.005)
@@ -100,7 +100,7 @@ class Target:
         if len(got) != len(set(got)) or not set(got) <= wanted:
             raise Find(f"answers to {got}, wanted {sorted(wanted)}")
         await exchange.hang_up()
-        if services.pulls.held or services.pops.held:
+        if services.held:
             raise Find("a pull or pop is held for a connection that is gone")
         self._check_store()
 

@@ -131,11 +131,6 @@ def postponed(draft: Draft, level: int, *, level_max: int) -> Draft:
     )
 
 
-def real_queue_id(draft: Draft) -> int:
-    """Return the queue that a postponed message will be delivered to."""
-    return int(decode_properties(draft.properties)[names.REAL_QUEUE_ID])
-
-
 class _Step(NamedTuple):
     """Entries before ``end`` were stored by a clock that was ahead; they wait until then."""
 

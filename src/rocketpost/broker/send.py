@@ -6,13 +6,11 @@ broker adds three properties to every message: the region, whether it is traced,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
-import msgspec
-
-from rocketpost.broker.delay import level_of, postponed
+from rocketpost.broker.kinds import SPECIAL, Kind
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.faults import (
     GroupNotExist,
@@ -33,7 +31,6 @@ from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import (
-    DLQ_PREFIX,
     NO_SEND_TOPICS,
     RETRY_PREFIX,
     dlq_topic,
@@ -47,16 +44,7 @@ _VERSION_MAX_RECONSUME = 121  # 3.4.9: from here on clients say how often they r
 _HOST_V4_BYTES = 8
 _CLIENT_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK)
 
-_NOT_IN_BATCH = frozenset(
-    {
-        names.TRANSACTION_PREPARED,
-        names.DELAY_LEVEL,
-        names.TIMER_DELAY_SEC,
-        names.TIMER_DELAY_MS,
-        names.TIMER_DELIVER_MS,
-    }
-)
-_NOT_PLAIN = _NOT_IN_BATCH | {
+_NOT_PLAIN = SPECIAL | {
     names.MSG_REGION,
     names.TRACE_ON,
     names.CLUSTER,
@@ -66,7 +54,6 @@ _NOT_PLAIN = _NOT_IN_BATCH | {
 }
 _UNIQUE_KEY = names.UNIQUE_KEY + "\x01"
 _PLAIN_RESTS_MAX = 4096
-_TIMER = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 _tags_code = lru_cache(maxsize=8192)(string_hash)
 
@@ -122,7 +109,7 @@ class SendService:
         new_unique_id: Makes the id of a message whose client set none.
         random_below: Picks a queue for a message whose client left that open.
         holds_locks: Whether a group consumes in order just now.
-        delay_level_max: The highest level; what asks for more gets this one.
+        kinds: What claims messages that are not plain, in this order.
     """
 
     def __init__(
@@ -137,7 +124,7 @@ class SendService:
         new_unique_id: Callable[[], str],
         random_below: Callable[[int], int],
         holds_locks: Callable[[str], bool],
-        delay_level_max: int = 18,
+        kinds: Sequence[Kind] = (),
     ) -> None:
         self._topics = topics
         self._find = topics.find
@@ -151,7 +138,7 @@ class SendService:
         self._new_unique_id = new_unique_id
         self._random_below = random_below
         self._holds_locks = holds_locks
-        self._delay_level_max = delay_level_max
+        self._kinds = kinds
         self.configure(message_bytes_max=4 * 1024 * 1024, trace_on=True, accept_from_ms=0)
 
     def configure(
@@ -193,7 +180,7 @@ class SendService:
         if topic.startswith(RETRY_PREFIX):
             config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
             topic = config.topic_name
-        encoded, tags_code, keys, level = self._properties(header.properties)
+        encoded, tags_code, keys, is_special = self._properties(header.properties)
         if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
             self._check_size(len(body), len(encoded))
         draft = Draft(
@@ -211,7 +198,7 @@ class SendService:
             tags_code,
             keys,
         )
-        return self._special(draft, level) if level is not None else draft
+        return self._special(draft) if is_special else draft
 
     def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
         """Return the messages of a batch, to be stored together.
@@ -237,7 +224,7 @@ class SendService:
         drafts = []
         for item in items:
             properties = shared | decode_properties(item.properties)
-            if not _NOT_IN_BATCH.isdisjoint(properties):
+            if not SPECIAL.isdisjoint(properties):
                 raise MessageIllegal("a batch takes no delayed and no transactional messages")
             properties.pop(names.POP_CK, None)
             properties.setdefault(names.UNIQUE_KEY, self._new_unique_id())
@@ -309,28 +296,18 @@ class SendService:
             )
         return queue_id
 
-    def _special(self, draft: Draft, level: int) -> Draft:
-        """Return what is stored of a message that is not plain: delayed, timed, transactional."""
+    def _special(self, draft: Draft) -> Draft:
         properties = decode_properties(draft.properties)
-        is_retry = level > 0 and draft.reconsume_times > 0
-        if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true" and not is_retry:
-            raise NoPermission("transactional messages are not supported by this broker")
-        if draft.topic.startswith(DLQ_PREFIX):
-            properties[names.DELAY_LEVEL] = "-1"
-            return msgspec.structs.replace(draft, properties=_encoded(properties))
-        if level > 0:
-            try:
-                return postponed(draft, level, level_max=self._delay_level_max)
-            except LocalProtocolError as error:
-                raise MessageIllegal(str(error)) from None
-        if any(name in properties for name in _TIMER):
-            raise MessageIllegal("timed messages are not supported by this broker")
+        for kind in self._kinds:
+            claimed = kind.claim(draft, properties)
+            if claimed is not None:
+                return claimed
         return draft
 
-    def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], int | None]:
+    def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
         """Return what to store of the properties, the tags code, and the words to index.
 
-        Last comes the delay level, or None if nothing about the message is special.
+        Last comes whether the message is more than plain.
 
         Most messages of a producer differ in their unique key only, so what the rest means is
         remembered as long as it is plain: nothing special in it and no keys.
@@ -342,7 +319,7 @@ class SendService:
             if end > value:
                 tags_code = self._plain_rests.get(text[:start] + text[end:])
                 if tags_code is not None:
-                    return text.encode() + self._added_bytes, tags_code, (text[value:end],), None
+                    return text.encode() + self._added_bytes, tags_code, (text[value:end],), False
                 self._learn(text[:start] + text[end:])
         return self._parsed(text)
 
@@ -356,20 +333,16 @@ class SendService:
                 self._plain_rests.clear()
             self._plain_rests[rest] = _tags_code(properties.get(names.TAGS, ""))
 
-    def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...], int | None]:
+    def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
         properties = decode_properties(text.encode("utf-8", "replace"))
-        level = None
-        if not _NOT_IN_BATCH.isdisjoint(properties):
-            level = level_of(properties.get(names.DELAY_LEVEL))
-            if level is None:
-                raise MessageIllegal("the delay level is no number")
+        is_special = not SPECIAL.isdisjoint(properties)
         properties.pop(names.POP_CK, None)
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
         properties.update(self._added)
         tags_code = _tags_code(properties.get(names.TAGS, ""))
         keys = _keys(properties[names.UNIQUE_KEY], properties.get(names.KEYS, ""))
-        return _encoded(properties), tags_code, keys, level
+        return _encoded(properties), tags_code, keys, is_special
 
     def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
         if not body_bytes:

@@ -142,14 +142,12 @@ class BrokerServer:
         with contextlib.suppress(StoreError, OSError):
             await asyncio.to_thread(services.store.save_blocking)
         await asyncio.sleep(0)
-        services.pulls.close()
-        services.pops.close()
-        services.sends.close()
+        services.close()
         await self._listener.stop()
         await self._vip.stop()
         await self._dispatcher.stop()
         try:
-            await services.save_tables()
+            await services.save()
         finally:
             await asyncio.to_thread(services.store.close_blocking)
         self._services = None
@@ -243,9 +241,8 @@ class BrokerServer:
     async def _run(self, services: Services) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(services.persistence.run(), name="persistence")
-            group.create_task(services.delay_persistence.run(), name="delay persistence")
-            group.create_task(services.deliveries.run(), name="deliveries")
-            group.create_task(services.revival.run(), name="revival of popped messages")
+            for part in services.parts:
+                group.create_task(part.run(), name=type(part).__name__)
             group.create_task(self._tick(services), name="ticker")
             group.create_task(self._clean_regularly(services.store), name="cleaner")
 
@@ -287,16 +284,11 @@ class BrokerServer:
 
     def _arrived(self, messages: list[Arrival]) -> None:
         if self._services is not None:
-            self._services.stats.stored(messages)
-            self._services.pulls.arrived(messages)
-            self._services.pops.arrived(messages)
-            self._services.deliveries.arrived(messages)
+            self._services.arrived(messages)
 
     def _lost(self, connection: Connection) -> None:
         if self._services is not None:
-            self._services.pulls.connection_lost(connection)
-            self._services.pops.connection_lost(connection)
-            self._services.clients.connection_lost(connection)
+            self._services.connection_lost(connection)
 
     def _durable_from_thread(self, position: Position) -> None:
         if self._services is not None:

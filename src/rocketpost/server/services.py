@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -10,20 +11,14 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from rocketpost.broker.delay import DelayService
 from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.group import GroupTable
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, RefusedTimers, RefusedTransactions
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.pop import PopService
-from rocketpost.broker.pop_flight import Flight
-from rocketpost.broker.pop_log import PopLog, revive_topic
-from rocketpost.broker.pop_progress import PopProgress
-from rocketpost.broker.pop_receipts import ReceiptService
 from rocketpost.broker.pull import PullLimits, PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
-from rocketpost.broker.retry import RetryService
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
@@ -32,30 +27,31 @@ from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
-from rocketpost.model.names import SCHEDULE_TOPIC, is_retry_or_dlq
+from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.announcing import Announcing
 from rocketpost.server.config import BrokerConfig
-from rocketpost.server.delivery import Delivery
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
-from rocketpost.server.handlers.pop import PopHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
-from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.part import Part
+from rocketpost.server.parts.delay import DelayPart
+from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.persistence import File, Persistence, Saved
-from rocketpost.server.pop_revival import Revival
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
+from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import DroppedQueues, MessageStore
 from rocketpost.store.tables import TableFile
+from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -170,12 +166,6 @@ class Services:
             ],
             interval_s=self._broker.flush_offsets_ms / 1000,
         )
-        self._delays = tables.delays
-        self._delays.durable = lambda: store.durable_position
-        self.delay_persistence = Persistence(
-            [Saved(self._delays, tables.delays_file, at_once=False)],
-            interval_s=self._broker.flush_delays_ms / 1000,
-        )
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self.persistence.changed
         self.topics.add_builtin()
@@ -197,7 +187,12 @@ class Services:
             new_unique_id=unique_id,
             random_below=random.randrange,
             holds_locks=self._locks.holds_locks,
-            delay_level_max=len(delays_ms),
+            kinds=(
+                RefusedTransactions(),
+                DeadLetters(),
+                DelayLevels(level_max=len(delays_ms)),
+                RefusedTimers(),
+            ),
         )
         self._pull_service = PullService(records=store, limits=_pull_limits(self._broker))
         self.sends = SendHandler(
@@ -210,35 +205,6 @@ class Services:
             sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
         )
-        self.deliveries = Delivery(
-            service=DelayService(
-                store=store,
-                topics=self.topics,
-                groups=self.groups,
-                clock=clock,
-                progress=self._delays,
-                delays_ms=delays_ms,
-                store_host=store_host,
-            ),
-            progress=self._delays,
-            put=self.sends.put,
-            level_count=max(
-                [len(delays_ms)] + [queue.queue_id + 1 for queue in store.queues_of(SCHEDULE_TOPIC)]
-            ),
-        )
-        self._retries = RetryHandlers(
-            service=RetryService(
-                topics=self.topics,
-                groups=self.groups,
-                record_at=store.record_at,
-                store_host=store_host,
-                random_below=random.randrange,
-                level_max=len(delays_ms),
-            ),
-            progress=self._delays,
-            put=self.sends.put,
-            broker_writable=lambda: bool(self._broker.permission & PERM_WRITE),
-        )
         self.pulls = PullHandler(
             service=self._pull_service,
             topics=self.topics,
@@ -248,7 +214,6 @@ class Services:
             stats=self.stats,
             rules=lambda: self._pull_rules,
         )
-        self._make_pops(store_host)
         self.clients = ClientHandlers(
             membership=self._membership,
             groups=self.groups,
@@ -258,7 +223,41 @@ class Services:
             broker_name=identity.name,
             notifies=lambda: self._broker.notify_members,
         )
+        self.parts: tuple[Part, ...] = (
+            DelayPart(
+                store=store,
+                topics=self.topics,
+                groups=self.groups,
+                clock=clock,
+                progress=tables.delays,
+                progress_file=tables.delays_file,
+                save_interval_s=self._broker.flush_delays_ms / 1000,
+                delays_ms=delays_ms,
+                store_host=store_host,
+                put=self.sends.put,
+                broker_writable=lambda: bool(self._broker.permission & PERM_WRITE),
+            ),
+            PopPart(
+                store=store,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                stats=self.stats,
+                clock=clock,
+                cluster_name=identity.cluster,
+                broker_name=identity.name,
+                store_host=store_host,
+                put=self.sends.put,
+                limits=lambda: self._pull_service.limits,
+                rules=lambda: self._pull_rules,
+            ),
+        )
         self.configure(self._broker, store_config)
+
+    @property
+    def held(self) -> int:
+        """How many requests wait for something to happen before they are answered."""
+        return self.pulls.held + sum(part.held for part in self.parts)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request that a broker serves."""
@@ -274,9 +273,9 @@ class Services:
         )
         self.sends.register(dispatcher)
         self.pulls.register(dispatcher)
-        self.pops.register(dispatcher)
-        self._retries.register(dispatcher)
         self.clients.register(dispatcher)
+        for part in self.parts:
+            part.register(dispatcher)
         TopicHandlers(
             topics=self.topics,
             offsets=self.offsets,
@@ -352,69 +351,50 @@ class Services:
         )
         if before.permission != broker.permission:
             self.topics.touch()
+        for part in self.parts:
+            part.configure(broker, store)
 
-    async def save_tables(self) -> None:
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Tell everybody who waits of messages that became visible."""
+        self.stats.stored(messages)
+        self.pulls.arrived(messages)
+        for part in self.parts:
+            part.arrived(messages)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Tell everybody who keeps something for a client that it went."""
+        self.pulls.connection_lost(connection)
+        self.clients.connection_lost(connection)
+        for part in self.parts:
+            part.connection_lost(connection)
+
+    def close(self) -> None:
+        """Answer who still waits, and refuse what cannot be done any more."""
+        self.pulls.close()
+        for part in self.parts:
+            part.close()
+        self.sends.close()
+
+    async def save(self) -> None:
         """Save every table for the last time.
 
         Raises:
             StoreError: A table could not be saved; what was saved before still is.
         """
         try:
-            # The progress of delays is saved as far as the delivered messages are on disk.
+            # Progress is saved as far as what was done is on disk.
             await asyncio.to_thread(self.store.save_blocking)
         except (StoreError, OSError) as error:
-            logger.error("delivered messages are not on disk yet: reason=%s", error)
-        try:
-            await self.delay_persistence.close()
-        finally:
-            await self.persistence.close()
-
-    def _make_pops(self, store_host: bytes) -> None:
-        store, clock, flight = self.store, self._clock, Flight()
-        topic = self.topics.require(revive_topic(self._identity.cluster))
-        log = PopLog(topic=topic.topic_name, broker_name=self._identity.name, store_host=store_host)
-        progress = PopProgress(store=store, offsets=self.offsets, flight=flight, log=log)
-        progress.recover()
-        receipts = ReceiptService(
-            store=store,
-            topics=self.topics,
-            groups=self.groups,
-            flight=flight,
-            log=log,
-            progress=progress,
-            put=self.sends.put,
-            clock=clock,
-            store_host=store_host,
-        )
-        service = PopService(
-            store=store,
-            topics=self.topics,
-            offsets=self.offsets,
-            flight=flight,
-            log=log,
-            progress=progress,
-            put=self.sends.put,
-            clock=clock,
-            limits=lambda: self._pull_service.limits,
-            random_below=random.randrange,
-            revive_queue_count=topic.write_queue_nums,
-        )
-        self.pops = PopHandlers(
-            service=service,
-            receipts=receipts,
-            store=store,
-            topics=self.topics,
-            groups=self.groups,
-            stats=self.stats,
-            broker_name=self._identity.name,
-            rules=lambda: self._pull_rules,
-        )
-        self.revival = Revival(service=receipts, clock=clock)
-        progress.on_due = self.revival.due_changed
+            logger.error("messages are not on disk yet: reason=%s", error)
+        async with contextlib.AsyncExitStack() as stack:  # all are tried, whichever fails
+            stack.push_async_callback(self.persistence.close)
+            for part in self.parts:
+                stack.push_async_callback(part.save)
 
     def _offset_reset(self, topic: str, queue_id: int) -> None:
         self.pulls.wake(topic, queue_id)
-        self.pops.wake(topic, queue_id)
+        for part in self.parts:
+            part.offset_reset(topic, queue_id)
 
     def _adopt_topics(self) -> None:
         """Take back topics that were made by a send just before a crash."""
@@ -439,15 +419,16 @@ class Services:
             self.announcing.add(topic)
 
     def _runtime_values(self) -> dict[str, str]:
-        return {
+        values = {
             "heldPulls": str(self.pulls.held),
-            "heldPops": str(self.pops.held),
             "sendsAwaitingFlush": str(len(self.sends.gate)),
             "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",
             "storeNotWritableReason": self.store.why_not_writable or "",
-            **self.deliveries.states(),
         }
+        for part in self.parts:
+            values |= part.states()
+        return values
 
 
 class _SendsFirst:

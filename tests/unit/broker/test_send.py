@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, RefusedTimers, RefusedTransactions
 from rocketpost.broker.send import SendService
 from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.faults import (
@@ -92,6 +93,12 @@ def service(topics: Topics, clock: FakeClock, locked: set[str]) -> SendService:
         new_unique_id=lambda: "GENERATED",
         random_below=lambda n: n - 1,
         holds_locks=locked.__contains__,
+        kinds=(
+            RefusedTransactions(),
+            DeadLetters(),
+            DelayLevels(level_max=18),
+            RefusedTimers(),
+        ),
     )
     service.configure(message_bytes_max=100, trace_on=True, accept_from_ms=0)
     return service

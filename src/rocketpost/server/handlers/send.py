@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rocketpost.broker.delay import real_queue_id
+from rocketpost.broker.kinds import WAITING_TOPICS, real_queue_id
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
@@ -26,7 +26,6 @@ from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
-from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server.announcing import Announcing
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
@@ -210,7 +209,7 @@ class SendHandler:
                     header, command.body, born_host=host, client_version=command.version
                 )
                 appended = store.append(draft)
-                if draft.topic == SCHEDULE_TOPIC:  # the sender knows nothing of that queue
+                if draft.topic in WAITING_TOPICS:  # the sender knows nothing of that queue
                     appended = appended._replace(queue_id=real_queue_id(draft))
                 stored = [appended]
         except StoreError as error:

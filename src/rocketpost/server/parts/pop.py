@@ -1,0 +1,128 @@
+"""Popping: its requests, the pops that are held, the revival of what was not acknowledged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pop import PopService
+from rocketpost.broker.pop_flight import Flight
+from rocketpost.broker.pop_log import PopLog, revive_topic
+from rocketpost.broker.pop_progress import PopProgress
+from rocketpost.broker.pop_receipts import ReceiptService
+from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.model.clock import Clock
+from rocketpost.server.delivery import Put
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.handlers.pop import PopHandlers
+from rocketpost.server.handlers.pull import PullRules
+from rocketpost.server.part import Part
+from rocketpost.server.pop_revival import Revival
+from rocketpost.store.draft import Arrival
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.connection import Connection
+
+
+class PopPart(Part):
+    """Everything about popping. Owned by the loop.
+
+    Args:
+        put: Stores messages as safely as sends are stored.
+        limits: How much one pop may read just now.
+        rules: What pulls and pops must keep to just now.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        clock: Clock,
+        cluster_name: str,
+        broker_name: str,
+        store_host: bytes,
+        put: Put,
+        limits: Callable[[], PullLimits],
+        rules: Callable[[], PullRules],
+    ) -> None:
+        flight = Flight()
+        topic = topics.require(revive_topic(cluster_name))
+        log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
+        progress = PopProgress(store=store, offsets=offsets, flight=flight, log=log)
+        progress.recover()
+        receipts = ReceiptService(
+            store=store,
+            topics=topics,
+            groups=groups,
+            flight=flight,
+            log=log,
+            progress=progress,
+            put=put,
+            clock=clock,
+            store_host=store_host,
+        )
+        service = PopService(
+            store=store,
+            topics=topics,
+            offsets=offsets,
+            flight=flight,
+            log=log,
+            progress=progress,
+            put=put,
+            clock=clock,
+            limits=limits,
+            random_below=random.randrange,
+            revive_queue_count=topic.write_queue_nums,
+        )
+        self._handlers = PopHandlers(
+            service=service,
+            receipts=receipts,
+            store=store,
+            topics=topics,
+            groups=groups,
+            stats=stats,
+            broker_name=broker_name,
+            rules=rules,
+        )
+        self._revival = Revival(service=receipts, clock=clock)
+        progress.on_due = self._revival.due_changed
+
+    @property
+    def held(self) -> int:
+        """How many pops wait for messages."""
+        return self._handlers.held
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve pops and receipts."""
+        self._handlers.register(dispatcher)
+
+    async def run(self) -> None:
+        """Revive what is due."""
+        await self._revival.run()
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Answer held pops that have something to return now."""
+        self._handlers.arrived(messages)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget the held pops of a client."""
+        self._handlers.connection_lost(connection)
+
+    def offset_reset(self, topic: str, queue_id: int) -> None:
+        """Have held pops look again."""
+        self._handlers.wake(topic, queue_id)
+
+    def states(self) -> dict[str, str]:
+        """Return how many pops are held."""
+        return {"heldPops": str(self.held)}
+
+    def close(self) -> None:
+        """Answer the held pops."""
+        self._handlers.close()
