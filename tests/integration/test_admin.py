@@ -301,6 +301,17 @@ def test_a_group_is_made_shown_and_deleted(admin: Admin, tmp_path: Path) -> None
     assert alone == expected
 
 
+def test_a_group_is_told_to_pop(admin: Admin) -> None:
+    said = admin.ok("setConsumeMode", "-c", CLUSTER, "-t", TOPIC, "-g", "fresh", "-m", "pop")
+    assert said.count("set consume mode to") == 2
+    assert f"topic[{TOPIC}] group[fresh] consume mode[POP] popShareQueueNum[0]" in said
+    address = admin.brokers[0]
+    refused = admin.fails(
+        "setConsumeMode", "-b", address, "-t", "%RETRY%fresh", "-g", "fresh", "-m", "POP"
+    )
+    assert "retry topics are always pulled" in refused
+
+
 def test_looking_for_a_group_does_not_create_it(admin: Admin) -> None:
     for command in ("getConsumerConfig", "consumerProgress", "consumerConnection"):
         assert "nobody" in admin.fails(command, "-g", "nobody")

@@ -1,4 +1,4 @@
-"""Consumer groups: create, change, delete, show their configuration."""
+"""Consumer groups: create, change, delete, show their configuration, pull or pop."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rocketpost.admin.command import (
 from rocketpost.admin.render import group_fields, group_text
 from rocketpost.admin.topic import parse_attributes
 from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.assignment import MODES, RequestMode
 from rocketpost.codec.faults import GroupNotExist
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic, retry_topic
@@ -168,6 +169,40 @@ async def get_consumer_config(admin: AdminClient, *, group: str, as_json: bool) 
         say(config_text(where, config))
 
 
+@admin_command("setConsumeMode")
+@broker_or_cluster
+@click.option("-t", "--topicName", "topic", metavar="TOPIC", required=True, help="Topic.")
+@_group
+@click.option("-m", "--mode", "mode", type=click.Choice(MODES, case_sensitive=False), required=True)
+@click.option(
+    "-q",
+    "--popShareQueueNum",
+    "share",
+    type=int,
+    default=0,
+    help="How many other members' queues each member pops from as well; 0: all.",
+)
+async def set_consume_mode(
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    topic: str,
+    group: str,
+    mode: str,
+    share: int,
+) -> None:
+    """Set whether a group pulls or pops a topic, for clients that ask brokers for their queues."""
+    wanted = RequestMode(
+        topic=topic, consumer_group=group, mode=mode.upper(), pop_share_queue_num=share
+    )
+    for address in await masters_of(admin, broker, cluster):
+        with asking(address):
+            await admin.groups.set_request_mode(address, wanted)
+        say(f"set consume mode to {address} success.")
+    say(f"topic[{topic}] group[{group}] consume mode[{wanted.mode}] popShareQueueNum[{share}]")
+
+
 def config_text(where: str, config: GroupConfig) -> str:
     """Return a group's configuration on one broker, a line per member."""
     lines = [
@@ -181,4 +216,5 @@ COMMANDS: Final = [
     update_sub_group_list,
     delete_sub_group,
     get_consumer_config,
+    set_consume_mode,
 ]

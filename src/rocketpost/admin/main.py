@@ -34,8 +34,8 @@ _LISTED: Final = "   {name:<35} {text}"
 ABSENT: Final[Mapping[str, str]] = {
     name.lower(): name
     for names in (
-        # Static topics, request modes, monitoring, traces, compaction.
-        "updateStaticTopic remappingStaticTopic setConsumeMode startMonitoring",
+        # Static topics, monitoring, traces, compaction.
+        "updateStaticTopic remappingStaticTopic startMonitoring",
         "queryMsgTraceById dumpCompactionLog clusterRT",
         # Controllers, epochs, broker containers.
         "resetMasterFlushOffset getBrokerEpoch getSyncStateSet getControllerMetaData",

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.route import MessageQueue
+from rocketpost.model.shares import average_share, circle_share
 
 VIRTUAL_NODES: Final = 10
 ROOM_SEPARATOR: Final = "@"
@@ -51,10 +52,7 @@ class Average:
         """Return the block of ``client_id``."""
         if client_id not in members:
             return []
-        index = members.index(client_id)
-        share, rest = divmod(len(queues), len(members))
-        start = index * share + min(index, rest)
-        return list(queues[start : start + share + (index < rest)])
+        return average_share(queues, members.index(client_id), len(members))
 
 
 class AverageByCircle:
@@ -68,7 +66,7 @@ class AverageByCircle:
         """Return every queue that ``client_id`` is dealt."""
         if client_id not in members:
             return []
-        return list(queues[members.index(client_id) :: len(members)])
+        return circle_share(queues, members.index(client_id), len(members))
 
 
 def md5_hash(text: str) -> int:

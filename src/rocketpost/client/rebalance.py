@@ -20,6 +20,7 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.headers.client import ConsumerGroupRequest
 from rocketpost.errors import ClientError, RocketpostError, RouteNotFound
 from rocketpost.model.route import MessageQueue
+from rocketpost.model.shares import java_order
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class Rebalancer:
             ConsumerGroupRequest(consumer_group=self._group),
         )
         ids = set(decode_body(response.body, ConsumerIds).consumer_id_list)
-        return sorted(ids, key=_java_order)
+        return sorted(ids, key=java_order)
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -133,7 +134,3 @@ class Rebalancer:
                 await self._wake.wait()
         except TimeoutError:
             return
-
-
-def _java_order(text: str) -> bytes:
-    return text.encode("utf-16-be")  # Java compares UTF-16 units, and all members must sort alike

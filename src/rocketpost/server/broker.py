@@ -217,6 +217,7 @@ class BrokerServer:
                 clock=self._clock,
                 live=live,
                 overrides_file=overrides_file,
+                name_servers=parse_name_servers(self.name_servers),
                 clean=self._clean_asked,
                 on_topic_change=self._topics_changed,
                 told=self._told,

@@ -34,6 +34,13 @@ class BrokerRole(enum.Enum):
     ASYNC_MASTER = enum.auto()
 
 
+class RequestModeName(enum.Enum):
+    """How a group takes messages."""
+
+    PULL = enum.auto()
+    POP = enum.auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Settings of the broker process. Keys are RocketMQ's, so an existing broker.conf works.
@@ -82,6 +89,12 @@ class BrokerConfig:
     query_count_max: int = option("maxMsgsNumBatch", 64, mutable=True)
     query_count_default: int = option("defaultQueryMaxNum", 32, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
+    server_load_balancer: bool = option("serverLoadBalancerEnable", True, mutable=True)
+    default_request_mode: RequestModeName = option(
+        "defaultMessageRequestMode", RequestModeName.PULL
+    )
+    default_pop_share: int = option("defaultPopShareQueueNum", -1, mutable=True)
+    load_balance_poll_ms: int = option("loadBalancePollNameServerInterval", 30_000, mutable=True)
 
     def __post_init__(self) -> None:
         for key, name in (
@@ -115,6 +128,7 @@ class BrokerConfig:
             ("maxFilterMessageSize", self.scan_bytes_max, _ANSWER_BYTES_MAX),
             ("maxMsgsNumBatch", self.query_count_max, _COUNT_MAX),
             ("defaultQueryMaxNum", self.query_count_default, _COUNT_MAX),
+            ("loadBalancePollNameServerInterval", self.load_balance_poll_ms, _INT_MAX),
         ):
             if not 0 < value <= most:
                 raise ConfigError(f"{key}={value} must be between 1 and {most}")

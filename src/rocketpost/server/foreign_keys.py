@@ -245,8 +245,6 @@ _OTHERWISE: Final = {
         popConsumerKVServiceInit popConsumerKVServiceEnable popReviveMaxReturnSizePerRead
         popReviveMaxAttemptTimes popResponseReturnActualRetryTopic popInflightMessageThreshold
         enablePopMessageThreshold skipWhenCKRePutReachMaxTimes appendAckAsync appendCkAsync
-        serverLoadBalancerEnable defaultMessageRequestMode defaultPopShareQueueNum
-        loadBalancePollNameServerInterval
         """,
     ),
     **_family(

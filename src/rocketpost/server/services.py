@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import PullLimits, PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.request_mode import RequestModes
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
@@ -42,6 +43,7 @@ from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
 from rocketpost.server.part import Part
+from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.persistence import File, Persistence, Saved
@@ -84,6 +86,8 @@ class Tables(NamedTuple):
     offsets_file: TableFile[OffsetTable]
     delays: DelayProgress
     delays_file: TableFile[DelayProgress]
+    modes: RequestModes
+    modes_file: TableFile[RequestModes]
 
 
 def load_tables_blocking(
@@ -111,6 +115,7 @@ def load_tables_blocking(
     )
     offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
     delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))
+    modes_file = _table_file(layout, "messageRequestMode.json", RequestModes)
     return Tables(
         topics_file.load_blocking(),
         topics_file,
@@ -120,6 +125,8 @@ def load_tables_blocking(
         offsets_file,
         delays_file.load_blocking(),
         delays_file,
+        modes_file.load_blocking(),
+        modes_file,
     )
 
 
@@ -127,6 +134,7 @@ class Services:
     """Everything that serves requests. Owned by the loop.
 
     Args:
+        name_servers: Who knows the queues of other brokers.
         clean: Deletes what has expired, now.
         on_topic_change: Called when there is news for the name servers.
         told: Returns once they know.
@@ -141,6 +149,7 @@ class Services:
         clock: Clock,
         live: LiveConfig,
         overrides_file: File,
+        name_servers: Sequence[str],
         clean: Callable[[], Awaitable[object]],
         on_topic_change: Callable[[], None],
         told: Callable[[], Awaitable[None]],
@@ -236,6 +245,14 @@ class Services:
                 store_host=store_host,
                 put=self.sends.put,
                 broker_writable=lambda: bool(self._broker.permission & PERM_WRITE),
+            ),
+            AssignmentPart(
+                topics=self.topics,
+                membership=self._membership,
+                modes=tables.modes,
+                modes_file=tables.modes_file,
+                broker_name=identity.name,
+                name_servers=name_servers,
             ),
             PopPart(
                 store=store,

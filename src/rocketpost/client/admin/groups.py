@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketpost.client.session import Session
+from rocketpost.codec.bodies.assignment import RequestMode, decode_request_modes
 from rocketpost.codec.bodies.client import (
     ConsumerConnections,
     ProducerConnections,
@@ -86,6 +87,15 @@ class GroupAdmin:
         """Return every group of a broker."""
         response = await self._session.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return decode_group_table(response.body)
+
+    async def set_request_mode(self, address: str, mode: RequestMode) -> None:
+        """Set on a broker whether a group pulls or pops a topic."""
+        await self._session.call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=encode(mode))
+
+    async def request_modes(self, address: str) -> dict[str, dict[str, RequestMode]]:
+        """Return the modes that are set on a broker, by topic and group."""
+        response = await self._session.call(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        return decode_request_modes(response.body).message_request_mode_map
 
     async def progress(self, group: str, topic: str | None = None) -> ConsumeState:
         """Return how far a group has come, on all brokers that know it.

@@ -1,0 +1,78 @@
+"""Requests of clients that leave the sharing of queues to brokers, and about request modes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from rocketpost.broker.assignment import AssignmentService
+from rocketpost.broker.request_mode import RequestModes
+from rocketpost.codec.bodies.assignment import Assignments, decode_query, decode_request_mode
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.errors import RocketpostError
+from rocketpost.model.route import MessageQueue
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class Routes(Protocol):
+    """Who knows the queues of topics on all brokers."""
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        """Return the readable queues of a topic; None if nobody knows it."""
+        ...  # pragma: no cover
+
+
+class AssignmentHandlers:
+    """Serves assignments and request modes. Owned by the loop.
+
+    Args:
+        saved: Returns once the modes are on disk; no change is acknowledged before.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: AssignmentService,
+        modes: RequestModes,
+        routes: Routes,
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._service = service
+        self._modes = modes
+        self._routes = routes
+        self._saved = saved
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.QUERY_ASSIGNMENT, self.assign)
+        dispatcher.on_async(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode)
+        dispatcher.on(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.modes)
+
+    async def assign(self, connection: Connection, command: Command) -> Reply:
+        """Say which queues are the asker's."""
+        asked = read_body(command, decode_query)
+        try:
+            queues = await self._routes.queues(asked.topic)
+        except RocketpostError as error:
+            # The asker keeps what it has; that is right more often than anything else.
+            logger.warning("no assignment: topic=%s reason=%s", asked.topic, error)
+            queues = None
+        return json_reply(
+            Assignments(message_queue_assignments=self._service.assign(asked, queues))
+        )
+
+    async def set_mode(self, connection: Connection, command: Command) -> Reply:
+        """Set how a group takes messages from a topic."""
+        self._modes.set(read_body(command, decode_request_mode))
+        await self._saved()
+        return Reply()
+
+    def modes(self, connection: Connection, command: Command) -> Reply:
+        """List the modes that are set, as a slave wants them."""
+        return json_reply(self._modes.body())
