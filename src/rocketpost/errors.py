@@ -13,6 +13,7 @@ RocketpostError
 ├── Fault                     a refusal with a RocketMQ response code (``codec.faults``)
 └── ClientError
     ├── RequestTimeout        no answer in time; the request may or may not have happened
+    │   └── NoReply           the message of a request is stored, but nobody replied in time
     ├── ConnectionLost        the connection broke or could not be made
     ├── RouteNotFound         no broker is known for the topic
     ├── NoNameServer          no name server is configured or none answers
@@ -30,6 +31,7 @@ __all__ = [
     "LocalProtocolError",
     "MessageRefused",
     "NoNameServer",
+    "NoReply",
     "ProtocolError",
     "RemoteProtocolError",
     "RequestTimeout",
@@ -98,6 +100,10 @@ class ClientError(RocketpostError):
 
 class RequestTimeout(ClientError):  # noqa: N818
     """No answer came in time; the request may or may not have taken effect."""
+
+
+class NoReply(RequestTimeout):
+    """The message of a request is stored, but nobody replied in time."""
 
 
 class ConnectionLost(ClientError):  # noqa: N818

@@ -365,7 +365,6 @@ def test_transactions_end_as_decided(
     assert [message["msgId"] for message in found] == ([sent["msgId"]] if visible else [])
 
 
-@pytest.mark.later("request and reply")
 def test_a_request_gets_its_reply(
     peer: Peer, other_peer: Peer, cluster: Cluster, topic: str
 ) -> None:

@@ -13,11 +13,12 @@ from interop.servers import Cluster
 
 pytestmark = pytest.mark.interop
 
-SCENARIOS = Path(__file__).parents[1] / "integration" / "test_client_sdk.py"
+INTEGRATION = Path(__file__).parents[1] / "integration"
+SCENARIOS = [str(INTEGRATION / name) for name in ("test_client_sdk.py", "test_requests.py")]
 
 
 def test_the_sdk_works_with_apaches_servers(java: None, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(SCENARIOS)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SCENARIOS]
     with Cluster(tmp_path, "apache") as cluster:
         done = subprocess.run(
             command,

@@ -114,6 +114,7 @@ class Membership:
         self._clock = clock
         self._expiry_ms = expiry_ms
         self._producers: dict[str, dict[Hashable, Member]] = {}
+        self._producers_by_id: dict[str, dict[tuple[str, Hashable], Member]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Hashable, set[tuple[bool, str]]] = {}
         self._turn = 0
@@ -130,7 +131,12 @@ class Membership:
         """
         self._check_room(client.connection in self._producers.get(group, ()))
         members = self._producers.setdefault(group, {})
-        _refresh(members, client, self._clock.now_ms())
+        before = members.get(client.connection)
+        member, new = _refresh(members, client, self._clock.now_ms())
+        if new:
+            self._forget_id(group, before)
+            same_id = self._producers_by_id.setdefault(client.client_id, {})
+            same_id[group, client.connection] = member
         self._remember(client.connection, group, consumer=False)
 
     @property
@@ -148,13 +154,8 @@ class Membership:
 
     def producer(self, client_id: str) -> Client | None:
         """Return the newest connection of a producer with this id."""
-        found = [
-            member
-            for members in self._producers.values()
-            for member in members.values()
-            if member.client.client_id == client_id
-        ]
-        return max(found, key=lambda member: member.last_ms).client if found else None
+        found = self._producers_by_id.get(client_id)
+        return max(found.values(), key=lambda member: member.last_ms).client if found else None
 
     # Consumers.
 
@@ -298,6 +299,15 @@ class Membership:
             groups.add((consumer, group))
             self._member_count += 1
 
+    def _forget_id(self, group: str, gone: Member | None) -> None:
+        """Take a producer that is gone out of the table by client id."""
+        if gone is None:
+            return
+        same_id = self._producers_by_id[gone.client.client_id]
+        del same_id[group, gone.client.connection]
+        if not same_id:
+            del self._producers_by_id[gone.client.client_id]
+
     def _remove(self, connection: Hashable, group: str, *, consumer: bool) -> bool:
         known = self._groups_of.get(connection)
         if known is not None:
@@ -306,11 +316,12 @@ class Membership:
                 del self._groups_of[connection]
         if not consumer:
             members = self._producers.get(group, {})
-            found = members.pop(connection, None) is not None
-            self._member_count -= found
+            gone = members.pop(connection, None)
+            self._forget_id(group, gone)
+            self._member_count -= gone is not None
             if not members:
                 self._producers.pop(group, None)
-            return found
+            return gone is not None
         state = self._consumers.get(group)
         member = None if state is None else state.members.pop(connection, None)
         if state is None or member is None:

@@ -346,7 +346,7 @@ def _builtin_topics(cluster: str, broker: str, rules: TopicRules) -> list[TopicC
         topic(broker, 1, _INHERITED if rules.broker_topic else PERM_INHERIT),
         topic(names.OFFSET_MOVED_TOPIC, 1),
         topic(names.SCHEDULE_TOPIC, 18),
-        topic(f"{cluster}_REPLY_TOPIC", 1),
+        topic(names.reply_topic(cluster), 1),
         topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
         topic(names.HALF_TOPIC, 1),

@@ -123,6 +123,35 @@ class Producer(BlockingClient[async_producer.Producer]):
         """Send messages of one topic together; more than fit one request become several."""
         return self._call(lambda inner: inner.send_batch(messages, queue=queue, timeout=timeout))
 
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a message, wait until a consumer replies to it, and return the reply."""
+        return self._call(
+            lambda inner: inner.request(message, queue=queue, selector=selector, timeout=timeout)
+        )
+
+    def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Reply to a message whose sender waits for that."""
+        return self._call(
+            lambda inner: inner.reply_to(
+                request, body, tags=tags, properties=properties, timeout=timeout
+            )
+        )
+
     def flush(self) -> None:
         """Return once nothing is under way any more."""
         self._call(lambda inner: inner.flush())

@@ -306,6 +306,12 @@ class ReceivedMessage:
         return self.properties.get(names.SHARDING_KEY)
 
     @property
+    def wants_reply(self) -> bool:
+        """Whether its sender waits for a reply; see :meth:`Producer.reply_to`."""
+        properties = self.properties
+        return names.CORRELATION_ID in properties and names.REPLY_TO_CLIENT in properties
+
+    @property
     def queue_offset(self) -> int:
         """Its place in the queue."""
         return self.record.queue_offset

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.lifecycle import Lifecycle
-from rocketpost.client.message import Message, SendResult, check_message
+from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
 from rocketpost.client.message_id import unique_id
+from rocketpost.client.requesting import (
+    Requests,
+    queue_for_reply,
+    reply_properties,
+    request_properties,
+    topic_for_reply,
+)
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem, encode_batch
 from rocketpost.codec.codes import RequestCode
-from rocketpost.errors import ClientError, ConfigError, MessageRefused
+from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.names import RETRY_PREFIX, group_problem
 from rocketpost.model.route import MessageQueue
@@ -78,6 +86,7 @@ class Producer(Lifecycle):
         self.config = config
         self._session: Session | None = None
         self._sender: Sender | None = None
+        self._requests: Requests | None = None
 
     @property
     def client_id(self) -> str:
@@ -94,6 +103,7 @@ class Producer(Lifecycle):
             raise ClientError("the producer is running already")
         session = Session(self.config, auto_create_queues=self.config.auto_create_queues)
         session.add_producer(self.group)
+        self._requests = Requests(session)
         await session.start()
         self._session, self._sender = session, Sender(session, self.config)
 
@@ -107,6 +117,8 @@ class Producer(Lifecycle):
             await sender.in_flight.wait_idle()  # every send ends within its time-out
         finally:
             sender.close()
+            if self._requests is not None:
+                self._requests.close()
             await session.stop()
 
     async def send(
@@ -240,6 +252,85 @@ class Producer(Lifecycle):
             raise failures[0]
         return results
 
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a message, wait until a consumer replies to it, and return the reply.
+
+        Args:
+            message: What to ask.
+            queue: Where to send it.
+            selector: Chooses among the topic's queues.
+            timeout: Seconds for the send and the reply together; ``send_timeout`` if None.
+
+        Raises:
+            NoReply: The message is stored, but nobody replied in time.
+            MessageRefused: The message breaks a rule; nothing was sent.
+            ClientError: As of :meth:`send`.
+            Fault: A broker refused the message.
+        """
+        session, sender = self._running()
+        assert self._requests is not None
+        requests = self._requests
+        _check_queue(message, queue)
+        seconds = timeout or self.config.send_timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+        correlation_id, reply = requests.open()
+        try:
+            extra = request_properties(correlation_id, session.client_id, seconds)
+            out = self._outgoing(message, extra)
+            route = await session.routes.publish(message.topic)
+            await requests.introduce(route)
+            chosen = _chosen_queue(message, route, queue, selector)
+            sent = await sender.send(
+                out, chosen or sender.choose(route), fixed=chosen is not None, timeout=seconds
+            )
+            sent.add_done_callback(_seen)
+            first: set[asyncio.Future[Any]] = {sent, reply}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done():
+                await sent
+            async with asyncio.timeout_at(deadline):
+                return await reply
+        except TimeoutError:
+            raise NoReply(
+                f"nobody replied to the message {out.message_id} in {seconds:g} s; it is stored"
+            ) from None
+        finally:
+            requests.forget(correlation_id)
+
+    async def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Reply to a message whose sender waits for that, see :attr:`ReceivedMessage.wants_reply`.
+
+        Returns once the requester has the reply; whether it came in time only he knows.
+
+        Raises:
+            MessageRefused: It is no request, or the reply breaks a rule; nothing was sent.
+            Fault: The requester could not be reached by any broker that was tried.
+            ClientError: As of :meth:`send`.
+        """
+        session, sender = self._running()
+        message = Message(topic_for_reply(request), body, tags=tags, properties=properties)
+        out = self._outgoing(message, reply_properties(request))
+        out.code = RequestCode.SEND_REPLY_MESSAGE_V2
+        route = await session.routes.publish(message.topic)
+        queue = queue_for_reply(request, route) or sender.choose(route)
+        seconds = timeout or self.config.send_timeout
+        return await (await sender.send(out, queue, fixed=False, timeout=seconds))
+
     async def flush(self) -> None:
         """Return once nothing is under way any more; results tell how it went."""
         await self._running()[1].in_flight.wait_idle()
@@ -260,7 +351,7 @@ class Producer(Lifecycle):
             raise ClientError("the producer is not running; use `async with` or call start()")
         return self._session, self._sender
 
-    def _outgoing(self, message: Message) -> Outgoing:
+    def _outgoing(self, message: Message, more_properties: str = "") -> Outgoing:
         config = self.config
         check_message(message, body_bytes_max=config.message_bytes_max)
         message_id = unique_id()
@@ -269,7 +360,7 @@ class Producer(Lifecycle):
             small, bits = compress(bytes(body), config.compression, config.compression_level)
             if len(small) < len(body):
                 body, sys_flag = small, bits
-        fields = self._fields(message.topic, message.property_text(message_id))
+        fields = self._fields(message.topic, message.property_text(message_id) + more_properties)
         fields["f"] = str(sys_flag)
         fields["h"] = str(message.flag)
         return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
@@ -337,6 +428,12 @@ def _chosen_queue(
     if message.sharding_key:
         return select_by_hash(route.queues, message.sharding_key)
     return None
+
+
+def _seen(future: asyncio.Future[SendResult]) -> None:
+    """Look at a result that may come when nobody waits for it any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _check_queue(message: Message, queue: MessageQueue | None) -> None:

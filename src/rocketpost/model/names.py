@@ -107,3 +107,8 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the dead-letter topic of ``group``."""
     return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """Return the topic that the replies of ``cluster`` travel by."""
+    return f"{cluster}_REPLY_TOPIC"

@@ -270,7 +270,7 @@ _OTHERWISE: Final = {
     **_family(
         "what clients, groups and offsets may do is fixed in this version",
         """
-        storeReplyMessageEnable enableBroadcastOffsetStore broadcastOffsetExpireSecond
+        enableBroadcastOffsetStore broadcastOffsetExpireSecond
         broadcastOffsetExpireMaxSecond useServerSideResetOffset subscriptionExpiredTimeout
         realTimeNotifyConsumerChange consumerOffsetUpdateVersionStep useStaticSubscription
         flushConsumerOffsetHistoryInterval consumerFallbehindThreshold enableMixedMessageType

@@ -46,6 +46,7 @@ from rocketpost.server.part import Part
 from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
 from rocketpost.server.parts.pop import PopPart
+from rocketpost.server.parts.reply import ReplyPart
 from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.draft import Arrival
@@ -253,6 +254,14 @@ class Services:
                 modes_file=tables.modes_file,
                 broker_name=identity.name,
                 name_servers=name_servers,
+            ),
+            ReplyPart(
+                sends=self._send_service,
+                membership=self._membership,
+                clock=clock,
+                put=self.sends.put,
+                store_host=store_host,
+                region=self._broker.region,
             ),
             PopPart(
                 store=store,

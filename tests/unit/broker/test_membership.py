@@ -204,3 +204,23 @@ def test_members_that_disagree_about_the_model_are_reported(
     group = members.consumer_group("G")
     assert group is not None
     assert group.is_broadcasting
+
+
+def test_a_producer_is_found_by_the_id_it_has_now(clock: FakeClock) -> None:
+    members = Membership(clock=clock)
+    members.join_producer("P", client("1"))
+    members.join_producer("Q", client("1"))
+    renamed = client("1")._replace(client_id="id-new")
+    members.join_producer("P", renamed)
+    assert members.producer("id-1") is not None
+    members.leave("1", producer_group="Q")
+    assert members.producer("id-1") is None
+    assert members.producer("id-new") == renamed
+    clock.advance(1)
+    newer = renamed._replace(connection="2")
+    members.join_producer("P", newer)
+    assert members.producer("id-new") == newer
+    members.lost("2")
+    assert members.producer("id-new") == renamed
+    members.lost("1")
+    assert members.producer("id-new") is None

@@ -26,6 +26,7 @@ PINNED = [
     "MessageQueue",
     "MessageRefused",
     "NoNameServer",
+    "NoReply",
     "PoppedMessage",
     "Producer",
     "ProducerConfig",
