@@ -17,8 +17,8 @@ TRIED = "".join(path.read_text() for path in (ROOT / "tests/integration").glob("
 # Listed once for all commands, or accepted for the sake of old scripts and without effect.
 COMMON = {"-n", "-h", "--timeout", "--json", "--help"}
 WITHOUT_EFFECT = {
-    "resetOffsetByTime": {"-f", "-c"},
-    "skipAccumulatedMessage": {"-f", "-c"},
+    "resetOffsetByTime": {"-c"},
+    "skipAccumulatedMessage": {"-c"},
     "queryMsgById": {"-u", "-c"},
     "queryMsgByKey": {"-c"},
     "queryMsgByUniqueKey": {"-c"},

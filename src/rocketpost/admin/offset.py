@@ -36,7 +36,12 @@ _OFFSETS: Final = Table(
 
 _group = click.option("-g", "--group", metavar="GROUP", required=True, help="Consumer group.")
 _force = click.option(
-    "-f", "--force", type=bool, default=True, help="Accepted; brokers always reset."
+    "-f",
+    "--force",
+    type=bool,
+    default=True,
+    show_default=True,
+    help="Also ahead, which skips messages; false: only back. Apache's brokers take it for true.",
 )
 
 

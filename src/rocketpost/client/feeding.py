@@ -118,13 +118,15 @@ class Feeding:
         """Let go of the queues of every topic that is not in ``topics``."""
         await self._release([queue for queue in self._owned if queue.topic not in topics])
 
-    async def reset(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from ``offset``, wherever we stood; what is in hand counts for nothing."""
-        owned = self._forget(queue)
-        if owned is None:
-            return
+    async def reset(self, queue: MessageQueue, offset: int) -> bool:
+        """Go on from ``offset``, wherever we stood; return whether the queue is ours.
+
+        What is in hand counts for nothing.
+        """
+        if not self.seek(queue, offset):  # at once: a rebalance meanwhile must find it taken
+            return False
         await self._progress.store({queue: offset})
-        self._start_over(owned, start=offset)
+        return True
 
     def seek(self, queue: MessageQueue, offset: int) -> bool:
         """Go on from ``offset`` without storing it; return whether the queue is ours."""

@@ -24,11 +24,14 @@ from rocketpost.client.ordering import Suspend
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import Retry
 from rocketpost.client.session import Answer, Session, answer_request
+from rocketpost.client.tally import Tally
 from rocketpost.codec.bodies.client import ConsumerData
+from rocketpost.codec.bodies.offset import encode_client_offsets
 from rocketpost.codec.bodies.topic import queue_key
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.client import ConsumeDirectly, RunningInfo
+from rocketpost.codec.headers.offset import ConsumerStatus
 from rocketpost.codec.lenient_json import encode, members
 from rocketpost.codec.record import decode_record
 from rocketpost.model.route import MessageQueue
@@ -72,7 +75,16 @@ class _Outcome(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False
 
 
 class Inspection:
-    """Answers for one consumer. Belongs to the event loop."""
+    """Answers for one consumer. Belongs to the event loop.
+
+    Args:
+        session: How brokers reach us.
+        group: The consumer group.
+        describe: Tells what we subscribe to.
+        feeding: The queues that are ours.
+        handlers: Who handles messages; None if the application polls them.
+        orderly: Whether a queue's messages are handled one after the other.
+    """
 
     def __init__(
         self,
@@ -80,9 +92,9 @@ class Inspection:
         group: str,
         *,
         describe: Callable[[], ConsumerData],
-        handlers: Handlers,
         feeding: Feeding,
-        orderly: bool,
+        handlers: Handlers | None = None,
+        orderly: bool = False,
     ) -> None:
         self._session = session
         self._group = group
@@ -113,31 +125,41 @@ class Inspection:
         return Answer(body=encode(parts))
 
     def _offsets(self, connection: Connection, command: Command) -> Answer:
-        topic = command.fields.get("topic", "")
-        offsets = members(
-            (queue_key(owned.queue), b"%d" % owned.committable)
+        asked = command.read(ConsumerStatus)
+        if asked.group != self._group:
+            return self._stranger(asked.group)
+        offsets = {
+            owned.queue: owned.committable
             for owned in self._feeding.owned
-            if owned.queue.topic == topic and owned.committable is not None
-        )
-        return Answer(body=b'{"consumerTable":{},"messageQueueTable":%b}' % bytes(offsets))
+            if owned.queue.topic == asked.topic and owned.committable is not None
+        }
+        return Answer(body=encode_client_offsets(offsets))
 
     def _consume(self, connection: Connection, command: Command) -> Answer | None:
         asked = command.read(ConsumeDirectly)
         if asked.consumer_group != self._group:
             return self._stranger(asked.consumer_group)
+        if self._handlers is None:
+            remark = "the consumer polls its messages, it has no handler"
+            return Answer(code=ResponseCode.SYSTEM_ERROR, remark=remark)
         record = decode_record(command.body)
         queue = MessageQueue(asked.broker_name or "", record.queue_id, record.topic)
-        work = self._consume_now(connection, command, ReceivedMessage(record, queue))
+        message = ReceivedMessage(record, queue)
+        work = self._consume_now(connection, command, self._handlers, message)
         self._session.tasks.start(work, name=f"handle {record.message_id} directly")
         return None
 
     async def _consume_now(
-        self, connection: Connection, command: Command, message: ReceivedMessage
+        self,
+        connection: Connection,
+        command: Command,
+        handlers: Handlers,
+        message: ReceivedMessage,
     ) -> None:
         began = time.monotonic()
         result, remark = "CR_SUCCESS", ""
         try:
-            await self._handlers.handle_once(message)
+            await handlers.handle_once(message)
         except (Retry, Suspend) as error:
             result, remark = "CR_LATER", str(error)
         except Exception as error:
@@ -155,7 +177,7 @@ class Inspection:
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "PROP_CONSUME_TYPE": self._describe().consume_type,
             "PROP_NAMESERVER_ADDR": ";".join(self._session.name_servers.addresses) + ";",
-            "PROP_THREADPOOL_CORE_SIZE": str(self._handlers.concurrency),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._handlers.concurrency if self._handlers else 0),
             "consumerGroup": self._group,
             "messageModel": self._describe().message_model,
         }
@@ -164,7 +186,7 @@ class Inspection:
         return [subscription.topic for subscription in self._describe().subscription_data_set]
 
     def _topic_info(self, topic: str) -> _TopicInfo:
-        done, failed = self._handlers.tallies(topic)
+        done, failed = self._handlers.tallies(topic) if self._handlers else (Tally(), Tally())
         pulled = self._feeding.tally(topic)
         now = time.monotonic()
         return _TopicInfo(

@@ -7,8 +7,10 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from rocketpost.client.allocation import AllocationStrategy, Average
+from rocketpost.client.broker_requests import BrokerRequests
 from rocketpost.client.config import LitePullConsumerConfig
 from rocketpost.client.feeding import Feeding
+from rocketpost.client.inspection import Inspection
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
@@ -16,18 +18,14 @@ from rocketpost.client.polling import Polling
 from rocketpost.client.producer import check_group
 from rocketpost.client.progress import BrokerProgress
 from rocketpost.client.rebalance import Rebalancer
-from rocketpost.client.session import Answer, Session
+from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import subscription_of
 from rocketpost.client.tasks import Tasks
 from rocketpost.client.understudy import Understudy
 from rocketpost.codec.bodies.client import CONSUME_TYPES, ConsumerData
-from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.command import Command
-from rocketpost.codec.headers.client import ConsumerGroupRequest
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
 from rocketpost.model.route import MessageQueue
-from rocketpost.transport.connection import Connection
 
 
 class LitePullConsumer(Lifecycle):
@@ -242,7 +240,6 @@ class LitePullConsumer(Lifecycle):
         if self._session is not None:
             raise ClientError("the consumer is running already")
         session = Session(self.config)
-        session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
         await session.start()
         self._assemble(session)
         try:
@@ -293,6 +290,8 @@ class LitePullConsumer(Lifecycle):
             apply=self._feeding.apply,
             every=self.config.rebalance_seconds,
         )
+        BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
+        Inspection(session, self.group, describe=self._describe, feeding=self._feeding)
         session.on_reconnect(self._rebalancer.wake)
         self._understudy = Understudy(session)
 
@@ -318,11 +317,6 @@ class LitePullConsumer(Lifecycle):
             consume_type=CONSUME_TYPES[0],
             subscription_data_set=list(self._subscriptions.values()),
         )
-
-    def _members_changed(self, connection: Connection, command: Command) -> Answer | None:
-        if command.read(ConsumerGroupRequest).consumer_group == self.group:
-            self._rebalancer.wake()
-        return None
 
     def _running(self) -> Session:
         if self._session is None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from rocketpost.client.accord import Accord
 from rocketpost.client.allocation import AllocationStrategy, Average
+from rocketpost.client.broker_requests import BrokerRequests
 from rocketpost.client.config import MessageModel, ProducerConfig, PushConsumerConfig
 from rocketpost.client.consuming import Consuming
 from rocketpost.client.feeding import Feeding
@@ -31,21 +32,16 @@ from rocketpost.client.progress import BrokerProgress
 from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.retry import SendBack
 from rocketpost.client.sender import Sender
-from rocketpost.client.session import Answer, Session
+from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import Announcement, Subscriptions, subscription_of
 from rocketpost.client.tasks import Tasks, repeat
 from rocketpost.client.understudy import Understudy
 from rocketpost.codec.bodies.client import ClientConfigCheck
-from rocketpost.codec.bodies.offset import decode_queue_offsets
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.command import Command
-from rocketpost.codec.headers.client import ConsumerGroupRequest
-from rocketpost.codec.headers.offset import ResetOffset
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import ClientError, ConfigError, Fault, RouteNotFound
 from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
 from rocketpost.model.route import MessageQueue
-from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -182,8 +178,6 @@ class PushConsumer(Lifecycle):
             raise ConfigError("subscribe to a topic before starting the consumer")
         session = Session(self.config)
         session.add_consumer(self._subscriptions.describe)
-        session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
-        session.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
         await session.start()
         try:
             await self._assemble(session)
@@ -285,6 +279,7 @@ class PushConsumer(Lifecycle):
             broadcasting=broadcasting,
             after=Accord(session, self.group, describe=self._subscriptions.describe).check,
         )
+        BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
         Inspection(
             session,
             self.group,
@@ -349,20 +344,3 @@ class PushConsumer(Lifecycle):
         await session.heartbeat_all()
         await self._feeding.drop_other_topics(self._subscriptions.topics)
         self._rebalancer.wake()
-
-    # Requests of brokers.
-
-    def _members_changed(self, connection: Connection, command: Command) -> Answer | None:
-        if command.read(ConsumerGroupRequest).consumer_group == self.group:
-            self._rebalancer.wake()
-        return None
-
-    def _reset_offsets(self, connection: Connection, command: Command) -> Answer | None:
-        if command.read(ResetOffset).group == self.group:
-            work = self._reset_all(decode_queue_offsets(command.body))
-            self._running().tasks.start(work, name="reset offsets")
-        return None
-
-    async def _reset_all(self, offsets: dict[MessageQueue, int]) -> None:
-        for queue, offset in offsets.items():
-            await self._feeding.reset(queue, offset)

@@ -73,6 +73,7 @@ class BrokerConfig:
     short_polling_ms: int = option("shortPollingTimeMills", 1000, mutable=True)
     lite_pull: bool = option("litePullMessageEnable", True, mutable=True)
     notify_members: bool = option("notifyConsumerIdsChangedEnable", True, mutable=True)
+    server_side_reset: bool = option("useServerSideResetOffset", True, mutable=True)
     flush_offsets_ms: int = option("flushConsumerOffsetInterval", 5000)
     flush_delays_ms: int = option("flushDelayOffsetInterval", 10_000)
     register_period_ms: int = option("registerNameServerPeriod", 30_000)

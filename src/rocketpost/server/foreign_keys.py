@@ -271,7 +271,7 @@ _OTHERWISE: Final = {
         "what clients, groups and offsets may do is fixed in this version",
         """
         enableBroadcastOffsetStore broadcastOffsetExpireSecond
-        broadcastOffsetExpireMaxSecond useServerSideResetOffset subscriptionExpiredTimeout
+        broadcastOffsetExpireMaxSecond subscriptionExpiredTimeout
         realTimeNotifyConsumerChange consumerOffsetUpdateVersionStep useStaticSubscription
         flushConsumerOffsetHistoryInterval consumerFallbehindThreshold enableMixedMessageType
         validateSystemTopicWhenUpdateTopic enableRegisterProducer enableCreateSysGroup

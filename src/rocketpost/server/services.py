@@ -20,6 +20,7 @@ from rocketpost.broker.pull import PullLimits, PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.request_mode import RequestModes
+from rocketpost.broker.reset import ResetService
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
@@ -39,6 +40,7 @@ from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
+from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
@@ -329,6 +331,15 @@ class Services:
             broker_name=self._identity.name,
             broker_address=self._identity.address,
             memory_bytes=self._pull_service.limits.memory_bytes,
+        ).register(dispatcher)
+        ResetHandlers(
+            service=ResetService(
+                topics=self.topics, groups=self.groups, offsets=self.offsets, queues=self.store
+            ),
+            offsets=self.offsets,
+            membership=self._membership,
+            broker_name=self._identity.name,
+            server_side=lambda: self._broker.server_side_reset,
             on_reset=self._offset_reset,
         ).register(dispatcher)
         QueryHandlers(

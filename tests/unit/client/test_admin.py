@@ -131,6 +131,27 @@ async def test_states_of_all_brokers_are_put_together(use_network: Use) -> None:
         assert await client.groups.reset_offset("G", "T", 0) == {Q0: 4, Q1: 4}
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "force", "expected"),
+    [(-1, True, {Q0: 9}), (-1, False, {}), (5, False, {Q0: 1}), (5, True, {Q0: 1})],
+)
+async def test_where_members_should_reset_and_none_is_online_offsets_are_stored(
+    use_network: Use, timestamp: int, force: bool, expected: dict[MessageQueue, int]
+) -> None:
+    state = ConsumeState(queues={Q0: QueueProgress(broker_offset=9, consumer_offset=4)})
+    fake = use_network(network(
+        {"INVOKE_BROKER_TO_RESET_OFFSET": lambda _: Answer(ResponseCode.CONSUMER_NOT_ONLINE),
+         "GET_CONSUME_STATS": lambda _: Answer(body=encode_consume_state(state)),
+         "SEARCH_OFFSET_BY_TIMESTAMP": lambda _: Answer(fields={"offset": "1"})},
+        {"INVOKE_BROKER_TO_RESET_OFFSET": lambda _: Answer(body=encode_queue_offsets({Q1: 2}))},
+    ))  # fmt: skip
+    async with admin() as client:
+        stand = await client.groups.reset_offset("G", "T", timestamp, force=force)
+    assert stand == {Q0: 4, Q1: 2} | expected
+    stored = [each.fields["commitOffset"] for each in fake.sent(RequestCode.UPDATE_CONSUMER_OFFSET)]
+    assert stored == [str(offset) for offset in expected.values()]
+
+
 async def test_a_group_that_is_online_anywhere_is_online(use_network: Use) -> None:
     offline = {
         "GET_CONSUMER_CONNECTION_LIST": lambda command: Answer(ResponseCode.CONSUMER_NOT_ONLINE)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client.brokers import NAMESRV, QueueBroker, network_of, route_of
+from client.brokers import NAMESRV, QueueBroker, network_of, record, route_of
 from client.network import FakeNetwork
 from rocketpost.client import (
     ClientError,
@@ -16,7 +16,10 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.client import rebalance as rebalance_module
-from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.bodies.offset import decode_client_offsets, encode_queue_offsets
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import ONEWAY, encode_command
+from rocketpost.codec.lenient_json import decode_any
 
 A = "a:1"
 Q0, Q1 = MessageQueue("a", 0, "T"), MessageQueue("a", 1, "T")
@@ -187,3 +190,45 @@ async def test_topics_change_while_it_runs(network: FakeNetwork, broker: QueueBr
                 await asyncio.sleep(0)
     with pytest.raises(ClientError, match="not running"):
         await reader.poll()
+
+
+async def test_a_broker_can_reset_offsets_and_ask_for_them(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(auto_commit=False)
+    reader.subscribe("T")
+    async with reader:
+        assert len(await poll_all(reader, 4)) == 4
+        link = network.links[A][0]
+        body = encode_queue_offsets({Q0: 2})
+        head = encode_command(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            opaque=1,
+            flag=ONEWAY,
+            fields={"topic": "T", "group": "G"},
+            body_bytes=len(body),
+        )
+        link.send(head, body)
+        assert await poll_all(reader, 2) == [b"2", b"3"]
+        assert broker.offsets == {("T", 0): 2}
+        asked = {"topic": "T", "group": "G"}
+        code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+        told = await link.request(code, fields=asked, timeout=1)
+        other = await link.request(code, fields=asked | {"group": "Other"}, timeout=1)
+        info = await link.request(
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            fields={"consumerGroup": "G", "clientId": "me"},
+            timeout=1,
+        )
+        handled = await link.request(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            fields={"consumerGroup": "G", "clientId": "me"},
+            body=record(),
+            timeout=1,
+        )
+    assert decode_client_offsets(told.body) == {Q0: 4, Q1: 0}
+    assert other.code == ResponseCode.SYSTEM_ERROR
+    assert decode_any(info.body)["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+    assert handled.remark == "the consumer polls its messages, it has no handler"

@@ -354,6 +354,39 @@ async def test_a_broker_can_reset_offsets(use_network: Use) -> None:
     assert [message.queue_offset for message in got[5:]] == [3, 4]
 
 
+async def test_a_reset_ahead_skips_what_is_in_hand_and_is_stored(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    for n in range(5):
+        broker.put(b"%d" % n)
+    started, gate = asyncio.Event(), asyncio.Event()
+    got: list[int] = []
+
+    async def slow(message: ReceivedMessage) -> None:
+        started.set()
+        await gate.wait()
+        got.append(message.queue_offset)
+
+    reader = consumer(concurrency=1)
+    reader.subscribe("T", slow)
+    async with reader:
+        await started.wait()
+        body = encode_queue_offsets({MessageQueue("a", 0, "T"): 4, MessageQueue("a", 9, "U"): 1})
+        head = encode_command(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            opaque=1,
+            flag=ONEWAY,
+            fields={"topic": "T", "group": "G"},
+            body_bytes=len(body),
+        )
+        network.links[A][0].send(head, body)
+        await until(lambda: broker.offsets.get(("T", 0)) == 4)
+        gate.set()
+        await until(lambda: 4 in got)
+        assert {queue.queue_id for queue in reader.queues if queue.topic == "T"} == {0, 1}
+    assert got == [0, 4]  # the one at work ended for nothing, those behind it were dropped
+    assert broker.offsets["T", 0] == 5
+
+
 async def test_a_broker_that_forgot_us_is_told_again(use_network: Use) -> None:
     network, broker = setup(use_network)
     got = Got()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.assignment import RequestMode, decode_request_modes
 from rocketpost.codec.bodies.client import (
@@ -24,6 +25,7 @@ from rocketpost.codec.bodies.offset import (
     TimeSpan,
     TimeSpans,
     decode_consume_state,
+    decode_member_offsets,
     decode_queue_offsets,
 )
 from rocketpost.codec.bodies.topic import decode_topic_list
@@ -37,6 +39,7 @@ from rocketpost.codec.headers.client import (
 from rocketpost.codec.headers.group import DeleteGroup, GroupRequest
 from rocketpost.codec.headers.offset import (
     CloneOffset,
+    ConsumerStatus,
     ConsumeStats,
     ConsumeTimeSpan,
     ResetOffset,
@@ -181,17 +184,54 @@ class GroupAdmin:
     ) -> dict[MessageQueue, int]:
         """Set a group back, or ahead, to a time; -1 means the end. Returns the new offsets.
 
+        A broker that leaves resets to the members, and sees none, has the offsets stored.
+
+        Args:
+            group: The group.
+            topic: Where.
+            timestamp_ms: The first message stored then or later comes next.
+            force: Whether to set it ahead too, so that messages are skipped.
+
         Raises:
             RouteNotFound: The topic is unknown.
         """
         header = ResetOffset(group=group, topic=topic, timestamp=timestamp_ms, is_force=force)
         offsets: dict[MessageQueue, int] = {}
         for address in await self._masters(topic):
-            response = await self._session.call(
-                address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, timeout=_RELAY_SECONDS
-            )
-            offsets |= decode_queue_offsets(response.body)
+            try:
+                response = await self._session.call(
+                    address,
+                    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                    header,
+                    timeout=_RELAY_SECONDS,
+                )
+                offsets |= decode_queue_offsets(response.body)
+            except ConsumerNotOnline:
+                offsets |= await self._reset_offline(address, header)
         return offsets
+
+    async def _reset_offline(self, address: str, wish: ResetOffset) -> dict[MessageQueue, int]:
+        header = ConsumeStats(consumer_group=wish.group, topic=wish.topic)
+        response = await self._session.call(address, RequestCode.GET_CONSUME_STATS, header)
+        offsets = {}
+        for queue, progress in decode_consume_state(response.body).queues.items():
+            target = progress.broker_offset
+            if wish.timestamp >= 0:
+                target = await OffsetCalls(self._session).search_offset(queue, wish.timestamp)
+            offsets[queue] = progress.consumer_offset
+            if wish.is_force or target < progress.consumer_offset:
+                await self.set_offset(address, wish.group, queue, target)
+                offsets[queue] = target
+        return offsets
+
+    async def member_offsets(
+        self, address: str, group: str, topic: str, client_id: str = ""
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Return the offsets that connected members hold in memory, by client id."""
+        header = ConsumerStatus(group=group, topic=topic, client_addr=client_id)
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        response = await self._session.call(address, code, header, timeout=_RELAY_SECONDS)
+        return decode_member_offsets(response.body)
 
     async def reset_queue(
         self, address: str, group: str, queue: MessageQueue, offset: int

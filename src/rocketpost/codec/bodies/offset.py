@@ -155,8 +155,7 @@ def decode_broker_consume_state(data: bytes | memoryview) -> BrokerConsumeState:
 
 def encode_queue_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
     """Return the table of a reset, in the form that Java and Go read."""
-    table = members((queue_key(queue), b"%d" % offset) for queue, offset in offsets.items())
-    return b'{"offsetTable":%b}' % bytes(table)
+    return b'{"offsetTable":%b}' % _offsets_text(offsets)
 
 
 def encode_queue_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
@@ -183,12 +182,50 @@ def decode_queue_offsets(data: bytes | memoryview) -> dict[MessageQueue, int]:
     if isinstance(table, list):
         entries = fill(list[dict[str, object]], table)
         return {fill(MessageQueue, entry): fill(int, entry.get("offset", -1)) for entry in entries}
-    return {queue: fill(int, value) for queue, value in by_queue(table).items()}
+    return _offsets(table)
+
+
+def encode_client_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Return what a client answers to GET_CONSUMER_STATUS_FROM_CLIENT."""
+    return b'{"consumerTable":{},"messageQueueTable":%b}' % _offsets_text(offsets)
+
+
+def decode_client_offsets(data: bytes | memoryview) -> dict[MessageQueue, int]:
+    """Read what a client answers to GET_CONSUMER_STATUS_FROM_CLIENT.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return _offsets(decode_object(data).get("messageQueueTable") or {})
+
+
+def encode_member_offsets(offsets: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
+    """Return the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS: client ids to their offsets."""
+    table = members((encode(client), _offsets_text(each)) for client, each in offsets.items())
+    return b'{"consumerTable":%b,"messageQueueTable":{}}' % bytes(table)
+
+
+def decode_member_offsets(data: bytes | memoryview) -> dict[str, dict[MessageQueue, int]]:
+    """Read the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    table = fill(dict[str, object], decode_object(data).get("consumerTable") or {})
+    return {client: _offsets(each) for client, each in table.items()}
 
 
 def encode_correction(offsets: Mapping[int, int]) -> bytes:
     """Return the body of QUERY_CORRECTION_OFFSET."""
     return b'{"correctionOffsets":%b}' % encode_offset_row(offsets)
+
+
+def _offsets_text(offsets: Mapping[MessageQueue, int]) -> bytes:
+    return bytes(members((queue_key(queue), b"%d" % offset) for queue, offset in offsets.items()))
+
+
+def _offsets(table: object) -> dict[MessageQueue, int]:
+    return {queue: fill(int, value) for queue, value in by_queue(table).items()}
 
 
 def _consume_state(plain: dict[str, object]) -> ConsumeState:

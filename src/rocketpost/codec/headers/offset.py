@@ -92,15 +92,27 @@ class ConsumeTimeSpan(msgspec.Struct, rename="camel", kw_only=True):
 class ResetOffset(msgspec.Struct, rename="camel", kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220).
 
-    ``timestamp`` -1 means the end of the queue; ``queue_id`` -1 means every queue.
+    ``timestamp`` -1 means the end of the queue; ``queue_id`` -1 means every queue. Without force
+    a group is only set back.
     """
 
     topic: str
     group: str
     timestamp: Int64 = -1
-    is_force: bool = False
+    is_force: bool = True
     queue_id: Int32 = -1
     offset: Int64 | None = None
+
+
+class ConsumerStatus(msgspec.Struct, rename="camel", kw_only=True):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221).
+
+    ``client_addr`` is the id of the one client that is asked; without it all are.
+    """
+
+    topic: str
+    group: str
+    client_addr: str = ""
 
 
 class CloneOffset(msgspec.Struct, rename="camel", kw_only=True):

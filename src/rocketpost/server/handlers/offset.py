@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from typing import Protocol
 
 from rocketpost.broker.group import GroupTable
@@ -17,11 +15,10 @@ from rocketpost.codec.bodies.offset import (
     encode_broker_consume_state,
     encode_consume_state,
     encode_correction,
-    encode_queue_offsets,
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import GroupNotExist, InvalidParameter, QueryNotFound, SystemError_
+from rocketpost.codec.faults import InvalidParameter, QueryNotFound
 from rocketpost.codec.headers.offset import (
     BrokerConsumeStats,
     CloneOffset,
@@ -31,19 +28,15 @@ from rocketpost.codec.headers.offset import (
     OffsetResponse,
     QueryOffset,
     QueueRequest,
-    ResetOffset,
     SearchOffset,
     TimestampResponse,
     UpdateOffset,
 )
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import group_problem
-from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply, json_reply
 from rocketpost.transport.connection import Connection
-
-logger = logging.getLogger(__name__)
 
 _LONG_MAX = 2**63 - 1
 
@@ -99,7 +92,6 @@ class OffsetHandlers:
         broker_name: Part of the name of every queue in an answer.
         broker_address: Where this broker is reached; some answers say it.
         memory_bytes: How much of the log's end counts as in memory.
-        on_reset: Called with the topic and queue whose consumers are to go on elsewhere.
     """
 
     def __init__(
@@ -114,7 +106,6 @@ class OffsetHandlers:
         broker_name: str,
         broker_address: str,
         memory_bytes: int,
-        on_reset: Callable[[str, int], None] = lambda topic, queue_id: None,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -125,7 +116,6 @@ class OffsetHandlers:
         self._broker_name = broker_name
         self._broker_address = broker_address
         self._memory_bytes = memory_bytes
-        self._on_reset = on_reset
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
@@ -139,7 +129,6 @@ class OffsetHandlers:
         dispatcher.on(RequestCode.GET_CONSUME_STATS, self.progress)
         dispatcher.on(RequestCode.GET_BROKER_CONSUME_STATS, self.broker_progress)
         dispatcher.on(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_spans)
-        dispatcher.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
         dispatcher.on(RequestCode.CLONE_GROUP_OFFSET, self.clone)
         dispatcher.on(RequestCode.QUERY_CORRECTION_OFFSET, self.correction)
 
@@ -182,36 +171,6 @@ class OffsetHandlers:
     def all_offsets(self, connection: Connection, command: Command) -> Reply:
         """Return every group's offsets, as a slave wants them."""
         return json_reply(self._offsets.body())
-
-    def reset(self, connection: Connection, command: Command) -> Reply:
-        """Set where a group goes on, by time or by offset; its consumers need not be online."""
-        header = command.read(ResetOffset)
-        config = self._topics.require(header.topic)
-        if self._groups.find(header.group) is None:
-            raise GroupNotExist(f"the group {header.group!r} does not exist on this broker")
-        if header.queue_id >= config.read_queue_nums:
-            raise InvalidParameter(
-                f"queueId={header.queue_id}: {header.topic} has {config.read_queue_nums} queues"
-            )
-        queue_ids = (
-            [header.queue_id] if header.queue_id >= 0 else list(range(config.read_queue_nums))
-        )
-        targets = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
-        for queue_id, offset in targets.items():
-            self._offsets.reset(header.topic, header.group, queue_id, offset)
-            self._on_reset(header.topic, queue_id)
-        logger.info(
-            "offsets reset: topic=%s group=%s peer=%s to=%s",
-            header.topic,
-            header.group,
-            connection.peer_text,
-            targets,
-        )
-        named = {
-            MessageQueue(self._broker_name, queue_id, header.topic): offset
-            for queue_id, offset in targets.items()
-        }
-        return json_reply(encode_queue_offsets(named))
 
     def clone(self, connection: Connection, command: Command) -> Reply:
         """Let a group go on where another is."""
@@ -319,18 +278,3 @@ class OffsetHandlers:
             return False
         entry = queue.entry(0)
         return entry is not None and self._store.end_position - entry[0] <= self._memory_bytes
-
-    def _target(self, header: ResetOffset, queue_id: int) -> int:
-        queue = self._store.queue(header.topic, queue_id)
-        first, end = (0, 0) if queue is None else (queue.first, queue.end)
-        wanted = header.offset
-        if header.queue_id >= 0 and wanted is not None and wanted != NO_OFFSET:
-            if not first <= wanted <= end + 1:
-                raise SystemError_(
-                    f"offset {wanted} is outside queue {queue_id} of {header.topic}, "
-                    f"which has {first} to {end}"
-                )
-            return wanted
-        if queue is None or header.timestamp < 0:
-            return end
-        return queue.offset_at(header.timestamp, upper=False)

@@ -24,6 +24,7 @@ class FakeConnection:
         self.is_open = True
         self.responses: list[Command] = []
         self.oneways: list[tuple[int, dict[str, str]]] = []
+        self.oneway_bodies: list[bytes] = []
         self.requests: list[tuple[int, dict[str, str], bytes]] = []
         self.client_answer: Command | Exception = Command(0, body=b'{"from":"client"}')
 
@@ -31,15 +32,16 @@ class FakeConnection:
         frames = FrameDecoder().feed(b"".join(buffers))
         self.responses += map(decode_command, frames)
 
-    def send_oneway(self, code: int, *, fields: Mapping[str, str]) -> None:
+    def send_oneway(self, code: int, *, fields: Mapping[str, str], body: bytes = b"") -> None:
         if not self.is_open:
             raise ConnectionLost("closed")
         self.oneways.append((code, dict(fields)))
+        self.oneway_bodies.append(body)
 
     async def request(
         self, code: int, *, fields: Mapping[str, str], body: bytes | memoryview, timeout: float
     ) -> Command:
-        assert timeout == 10.0
+        assert timeout == (5.0 if code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT else 10.0)
         self.requests.append((code, dict(fields), bytes(body)))
         if isinstance(self.client_answer, Exception):
             raise self.client_answer

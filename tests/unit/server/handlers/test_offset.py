@@ -7,7 +7,6 @@ from rocketpost.codec.bodies.offset import (
     QueueProgress,
     decode_broker_consume_state,
     decode_consume_state,
-    decode_queue_offsets,
 )
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
@@ -165,54 +164,6 @@ async def test_time_spans(world: World) -> None:
     assert body["consumeTimeSpanSet"][0]["delayTime"] == 0
     missing = await world.call(Code.QUERY_CONSUME_TIME_SPAN, fields | {"topic": "U"})
     assert missing.code == ResponseCode.TOPIC_NOT_EXIST
-
-
-async def test_a_reset_by_time_works_offline_and_beats_late_commits(world: World) -> None:
-    world.add_topic("T")
-    world.groups.find_or_create("G")
-    world.store.table["T", 0] = FakeQueue("T", [100, 200, 300])
-    fields = {"topic": "T", "group": "G", "timestamp": "150", "isForce": "true"}
-    response = await world.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    assert decode_queue_offsets(response.body) == {mq(0): 1, mq(1): 0}
-    late = await world.call(Code.UPDATE_CONSUMER_OFFSET, {**OFFSET, "commitOffset": "3"})
-    assert (late.code, late.remark) == (0, "offset has been reset, the commit is ignored")
-    assert world.offsets.take_reset("T", "G", 0) == 1
-    latest = await world.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, fields | {"timestamp": "-1"})
-    assert decode_queue_offsets(latest.body)[mq(0)] == 3
-
-
-async def test_a_reset_of_one_queue_to_an_offset(world: World) -> None:
-    world.add_topic("T")
-    world.groups.find_or_create("G")
-    world.store.table["T", 0] = FakeQueue("T", [100, 200, 300], first=5)
-    fields = {"topic": "T", "group": "G", "timestamp": "0", "queueId": "0", "offset": "7"}
-    response = await world.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    assert decode_queue_offsets(response.body) == {mq(0): 7}
-    by_time = await world.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, fields | {"offset": "-1"})
-    assert decode_queue_offsets(by_time.body) == {mq(0): 5}
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST),
-        ({"group": "H"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-        ({"queueId": "9"}, ResponseCode.INVALID_PARAMETER),
-        ({"offset": "4"}, ResponseCode.SYSTEM_ERROR),
-        ({"offset": "10"}, ResponseCode.SYSTEM_ERROR),
-        ({"timestamp": "yesterday"}, ResponseCode.INVALID_PARAMETER),
-    ],
-)
-async def test_hostile_resets_change_nothing(
-    world: World, change: dict[str, str], code: int
-) -> None:
-    world.add_topic("T")
-    world.groups.find_or_create("G")
-    world.store.table["T", 0] = FakeQueue("T", [100, 200, 300], first=5)
-    fields = {"topic": "T", "group": "G", "timestamp": "0", "queueId": "0"}
-    response = await world.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, fields | change)
-    assert response.code == code
-    assert world.offsets.groups == []
 
 
 async def test_offsets_are_cloned(world: World) -> None:

@@ -9,6 +9,7 @@ from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.reset import ResetService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.errors import ConfigError
@@ -18,6 +19,7 @@ from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.query import QueryHandlers
+from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
 from rocketpost.settings import option
@@ -49,6 +51,7 @@ class World:
         self.saves = Saves()
         self.cleaned = 0
         self.notifies = True
+        self.server_side_reset = True
         self.topics = TopicTable(clock=clock, cluster_name="DefaultCluster", broker_name="broker-a")
         self.topics.add_builtin()
         self.groups = GroupTable(clock=clock)
@@ -76,8 +79,8 @@ class World:
             notifies=lambda: self.notifies,
         )
         self.call = Caller(
-            self.clients, self._topics(), self._groups(), self._offsets(), self._rest(),
-            self._admin(),
+            self.clients, self._topics(), self._groups(), self._offsets(), self._resets(),
+            self._rest(), self._admin(),
         )  # fmt: skip
 
     def add_topic(self, name: str = "T", queues: int = 2, **fields: object) -> TopicConfig:
@@ -121,6 +124,17 @@ class World:
             broker_name="broker-a",
             broker_address="10.0.0.1:10911",
             memory_bytes=5000,
+        )
+
+    def _resets(self) -> ResetHandlers:
+        return ResetHandlers(
+            service=ResetService(
+                topics=self.topics, groups=self.groups, offsets=self.offsets, queues=self.store
+            ),
+            offsets=self.offsets,
+            membership=self.membership,
+            broker_name="broker-a",
+            server_side=lambda: self.server_side_reset,
         )
 
     def _rest(self) -> QueryHandlers:

@@ -1,0 +1,160 @@
+"""Resets of consumer offsets, and what the members of a group say of theirs.
+
+With ``useServerSideResetOffset`` the broker sets the offsets and the next pull takes them over.
+Without it the members are told and set them; with nobody online that is refused, and tools then
+store the offsets themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from rocketpost.broker.membership import Client, Membership
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.reset import ResetService
+from rocketpost.codec.bodies.offset import (
+    decode_client_offsets,
+    encode_member_offsets,
+    encode_queue_offset_list,
+    encode_queue_offsets,
+)
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import ConsumerNotOnline, SystemError_
+from rocketpost.codec.headers.offset import ConsumerStatus, ResetOffset
+from rocketpost.errors import ClientError, ConnectionLost, RemoteProtocolError
+from rocketpost.model.route import MessageQueue
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import json_reply
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_ASK_SECONDS: Final = 5.0
+_VERSION_RESET: Final = 28  # 3.0.7: older clients know neither request.
+_CPP: Final = "CPP"
+
+
+class ResetHandlers:
+    """Serves resets.
+
+    Args:
+        server_side: Whether the broker sets offsets by itself, as its settings say now.
+        on_reset: Called with the topic and queue whose consumers are to go on elsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: ResetService,
+        offsets: OffsetTable,
+        membership: Membership,
+        broker_name: str,
+        server_side: Callable[[], bool] = lambda: True,
+        on_reset: Callable[[str, int], None] = lambda topic, queue_id: None,
+    ) -> None:
+        self._service = service
+        self._offsets = offsets
+        self._membership = membership
+        self._broker_name = broker_name
+        self._server_side = server_side
+        self._on_reset = on_reset
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
+        dispatcher.on_async(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status)
+
+    def reset(self, connection: Connection, command: Command) -> Reply:
+        """Set where a group goes on, by time or by offset."""
+        wish = command.read(ResetOffset)
+        offsets = self._reset_here(wish) if self._server_side() else self._tell_members(wish)
+        logger.info(
+            "offsets reset: topic=%s group=%s peer=%s to=%s",
+            wish.topic,
+            wish.group,
+            connection.peer_text,
+            offsets,
+        )
+        return json_reply(encode_queue_offsets(self._named(wish.topic, offsets)))
+
+    async def status(self, connection: Connection, command: Command) -> Reply:
+        """Collect the offsets that the members of a group hold in memory."""
+        asked = command.read(ConsumerStatus)
+        members = [
+            client
+            for client in self._members(asked.group)
+            if asked.client_addr in ("", client.client_id)
+        ]
+        if not members:
+            who = f"consumer {asked.client_addr}" if asked.client_addr else "consumer"
+            raise SystemError_(f"no {who} of the group {asked.group} is online")
+        fields = to_fields(asked)
+        answers = await asyncio.gather(*(_ask(client, fields) for client in members))
+        told = {
+            client.client_id: offsets
+            for client, offsets in zip(members, answers, strict=True)
+            if offsets is not None
+        }
+        return json_reply(encode_member_offsets(told))
+
+    def _reset_here(self, wish: ResetOffset) -> dict[int, int]:
+        plan = self._service.plan(wish, by_members=False)
+        for queue_id, offset in plan.moved.items():
+            self._offsets.reset(wish.topic, wish.group, queue_id, offset)
+            self._on_reset(wish.topic, queue_id)
+        return plan.stand
+
+    def _tell_members(self, wish: ResetOffset) -> dict[int, int]:
+        stand, moved = self._service.plan(wish, by_members=True)
+        members = self._members(wish.group)
+        if not members:
+            raise ConsumerNotOnline(f"no consumer of the group {wish.group} is online")
+        if not moved:
+            return stand
+        named, fields = self._named(wish.topic, moved), to_fields(wish)
+        for client in members:
+            encode = encode_queue_offset_list if client.language == _CPP else encode_queue_offsets
+            try:
+                cast(Connection, client.connection).send_oneway(
+                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields=fields, body=encode(named)
+                )
+            except ConnectionLost as error:
+                logger.warning(
+                    "member not told of a reset: client=%s reason=%s", client.client_id, error
+                )
+        return stand
+
+    def _members(self, group: str) -> list[Client]:
+        members = self._membership.consumer_group(group)
+        clients = [] if members is None else [each.client for each in members.members.values()]
+        for client in clients:
+            if client.version < _VERSION_RESET:
+                raise SystemError_(f"the consumer {client.client_id} is too old to be asked")
+        return clients
+
+    def _named(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+        return {
+            MessageQueue(self._broker_name, queue_id, topic): offset
+            for queue_id, offset in offsets.items()
+        }
+
+
+async def _ask(client: Client, fields: dict[str, str]) -> dict[MessageQueue, int] | None:
+    try:
+        response = await cast(Connection, client.connection).request(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            fields=fields,
+            body=b"",
+            timeout=_ASK_SECONDS,
+        )
+        if response.code == ResponseCode.SUCCESS:
+            return decode_client_offsets(response.body)
+        reason: object = response.remark
+    except (ClientError, RemoteProtocolError) as error:
+        reason = error
+    logger.warning("member tells no offsets: client=%s reason=%s", client.client_id, reason)
+    return None
