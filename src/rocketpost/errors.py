@@ -2,6 +2,7 @@
 
 RocketpostError
 ├── ConfigError               a settings file, option or argument is wrong; names the key
+│   └── FilterError           a filter expression is wrong; says where and why
 ├── ProtocolError
 │   ├── RemoteProtocolError   the peer sent bytes that cannot be understood
 │   └── LocalProtocolError    we were about to send such bytes ourselves
@@ -28,6 +29,7 @@ __all__ = [
     "ConnectionLost",
     "CorruptRecord",
     "Fault",
+    "FilterError",
     "LocalProtocolError",
     "MessageRefused",
     "NoNameServer",
@@ -50,6 +52,21 @@ class RocketpostError(Exception):
 
 class ConfigError(RocketpostError):
     """A setting is unknown, malformed or contradictory; the text names it."""
+
+
+class FilterError(ConfigError):
+    """A filter expression is wrong.
+
+    Attributes:
+        reason: What is wrong, without the place.
+        position: The character at fault, counted from 1; None if the whole is.
+    """
+
+    def __init__(self, reason: str, position: int | None = None) -> None:
+        place = "" if position is None else f"at character {position}: "
+        super().__init__(f"{place}{reason}")
+        self.reason = reason
+        self.position = position
 
 
 class ProtocolError(RocketpostError):

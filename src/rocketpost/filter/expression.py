@@ -1,0 +1,167 @@
+"""A filter that is ready to judge messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from rocketpost.errors import FilterError
+from rocketpost.filter.compiling import Compiler, Slots
+from rocketpost.filter.nodes import Among, Chain, Named, Node, Search, Truth
+from rocketpost.filter.parser import TERMS_MAX, parse
+from rocketpost.filter.values import Value
+
+Resolve = Callable[[str], str]
+"""Returns the text of a filter that the broker keeps, by its name; raises ``FilterError``."""
+
+PROPERTY_PREFIX: Final = b"\x02"
+PROPERTY_MARK: Final = b"\x02%s\x01"
+
+
+class Expression:
+    """A compiled filter. Immutable; the same text always judges a message alike.
+
+    Attributes:
+        text: As the user wrote it.
+        names: The properties that it reads.
+        paths: The parts of the body that it reads.
+        marks: How each property starts in the property string behind ``PROPERTY_PREFIX``.
+        term_count: Comparisons that one message costs at most.
+        search_count: How many of them search a text.
+    """
+
+    __slots__ = ("_verdict", "marks", "names", "paths", "search_count", "term_count", "text")
+
+    def __init__(self, text: str, tree: Truth, named: Callable[[Named], Truth]) -> None:
+        slots = Slots()
+        self.text = text
+        self.term_count, self.search_count = _measure(tree, named)
+        if self.term_count > TERMS_MAX:
+            raise FilterError(f"with the filters that it names there are over {TERMS_MAX} terms")
+        # Properties come first in the list of values, whatever the order in the text.
+        body: dict[tuple[str | int, ...], None] = {}
+        names: dict[str, None] = {}
+        verdict = Compiler(slots, named).verdict(tree)
+        for key in slots.places:
+            if isinstance(key, str):
+                names[key] = None
+            else:
+                body[key] = None
+        self.names = tuple(names)
+        self.paths = tuple(body)
+        self.marks = tuple(PROPERTY_MARK % name.encode() for name in names)
+        places = tuple(slots.places)
+        if body:
+            wanted: list[str | tuple[str | int, ...]] = [*names, *body]
+            picks = [wanted.index(place) for place in places]
+            self._verdict: Callable[[Sequence[Value]], bool | None] = lambda values: verdict(
+                [values[pick] for pick in picks]
+            )
+        else:
+            self._verdict = verdict
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether it looks into bodies."""
+        return bool(self.paths)
+
+    def verdict(
+        self, properties: Mapping[str, str], body: bytes | memoryview | None = None
+    ) -> bool | None:
+        """Return True, False, or None if that is unknown.
+
+        Raises:
+            ValueError: Two values cannot be compared; the message does not match.
+        """
+        values: list[Value] = [properties.get(name) for name in self.names]
+        return self._verdict([*values, *self.body_values(body)] if self.paths else values)
+
+    def matches(
+        self, properties: Mapping[str, str], body: bytes | memoryview | None = None
+    ) -> bool:
+        """Return whether a message matches: unknown and what cannot be compared do not."""
+        try:
+            return self.verdict(properties, body) is True
+        except (ValueError, ArithmeticError):
+            return False
+
+    def accepts(self, values: Sequence[Value]) -> bool:
+        """Return whether a message matches, by the values of ``names`` and then ``paths``."""
+        try:
+            return self._verdict(values) is True
+        except (ValueError, ArithmeticError):
+            return False
+
+    def body_values(self, body: bytes | memoryview | None) -> list[Value]:
+        """Return the values of ``paths``; all unknown if the body is no JSON."""
+        nothing: list[Value] = [None] * len(self.paths)
+        if body is None or not self.paths:
+            return nothing
+        try:
+            found = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return nothing
+        return [_value_at(found, path) for path in self.paths]
+
+
+def compile_filter(text: str, *, resolve: Resolve | None = None, paths: bool = False) -> Expression:
+    """Return the filter that an expression means.
+
+    Args:
+        text: The expression.
+        resolve: Returns the text of a filter named by MATCHES; without it none can be named.
+        paths: Whether the expression itself may look into bodies.
+
+    Raises:
+        FilterError: The expression is wrong; says where and why.
+    """
+
+    def named(node: Named) -> Truth:
+        assert resolve is not None
+        try:
+            return parse(resolve(node.name), paths=True)
+        except FilterError as error:
+            raise FilterError(f"MATCHES({node.name!r}): {error}", node.position) from None
+
+    return Expression(text, parse(text, paths=paths, named=resolve is not None), named)
+
+
+def check_filter(text: str) -> None:
+    """Raise if an expression could not be a subscription's.
+
+    Filters that it names are not looked up: only brokers know them.
+
+    Raises:
+        FilterError: It is wrong; says where and why.
+    """
+    parse(text, named=True)
+
+
+def _measure(node: Node, named: Callable[[Named], Truth]) -> tuple[int, int]:
+    """Return how many comparisons there are, and how many search a text."""
+    if isinstance(node, Named):
+        return _measure(named(node), named)
+    if isinstance(node, Chain):
+        counts = [_measure(each, named) for each in node.operands]
+        return sum(each[0] for each in counts), sum(each[1] for each in counts)
+    terms, searches = 1, int(isinstance(node, Search | Among))
+    for name in ("operand", "left", "right"):
+        part = getattr(node, name, None)
+        if part is not None:
+            more, also = _measure(part, named)
+            terms, searches = terms + more - 1, searches + also
+    return terms, searches
+
+
+def _value_at(value: Any, path: tuple[str | int, ...]) -> Value:
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, dict) else None
+        else:
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+    return value if isinstance(value, bool | int | float | str) else None

@@ -1,0 +1,243 @@
+"""The tree of a filter expression, and what may stand in which place of it.
+
+Each function makes one node and refuses what RocketMQ refuses when it reads an expression: what
+could never be compared. Chains of AND and OR are one node each, so that only true nesting is deep.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from rocketpost.errors import FilterError
+from rocketpost.filter.values import Value, order
+
+DEPTH_MAX: Final = 64
+"""How deep expressions may nest."""
+
+Relation = Literal[">", ">=", "<", "<="]
+TextRelation = Literal["CONTAINS", "STARTSWITH", "ENDSWITH"]
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an expression."""
+
+    position: int
+    """Where it starts, counted from 1."""
+    depth: int = 1
+
+
+class Constant(Node, frozen=True, kw_only=True):
+    """A literal."""
+
+    value: Value
+
+
+class Property(Node, frozen=True, kw_only=True):
+    """A property of the message."""
+
+    name: str
+
+
+class BodyPath(Node, frozen=True, kw_only=True):
+    """A value inside the JSON body of the message."""
+
+    path: tuple[str | int, ...]
+
+
+class Negative(Node, frozen=True, kw_only=True):
+    """The negative of a number; of anything else it is unknown."""
+
+    operand: Node
+
+
+class Truth(Node, frozen=True, kw_only=True):
+    """A part that is true, false or unknown."""
+
+
+class Known(Truth, frozen=True, kw_only=True):
+    """TRUE, FALSE or NULL."""
+
+    value: bool | None
+
+
+class Cast(Truth, frozen=True, kw_only=True):
+    """A property or a path that stands where a truth value is wanted."""
+
+    operand: Node
+
+
+class Not(Truth, frozen=True, kw_only=True):
+    """NOT."""
+
+    operand: Truth
+
+
+class Chain(Truth, frozen=True, kw_only=True):
+    """Parts joined by AND, or by OR."""
+
+    is_and: bool
+    operands: tuple[Truth, ...]
+
+
+class Equal(Truth, frozen=True, kw_only=True):
+    """``=``."""
+
+    left: Node
+    right: Node
+
+
+class IsNull(Truth, frozen=True, kw_only=True):
+    """IS NULL."""
+
+    operand: Node
+
+
+class Ordered(Truth, frozen=True, kw_only=True):
+    """``>``, ``>=``, ``<`` or ``<=``."""
+
+    relation: Relation
+    left: Node
+    right: Node
+
+
+class Search(Truth, frozen=True, kw_only=True):
+    """CONTAINS, STARTSWITH or ENDSWITH."""
+
+    relation: TextRelation
+    operand: Node
+    text: str
+    negated: bool
+
+
+class Among(Truth, frozen=True, kw_only=True):
+    """IN."""
+
+    operand: Node
+    texts: frozenset[str]
+    negated: bool
+
+
+class Named(Truth, frozen=True, kw_only=True):
+    """MATCHES('name'): a filter that the broker keeps."""
+
+    name: str
+
+
+def _below(position: int, *parts: Node) -> int:
+    depth = 1 + max(part.depth for part in parts)
+    if depth > DEPTH_MAX:
+        raise FilterError(f"the expression nests deeper than {DEPTH_MAX} levels", position)
+    return depth
+
+
+def as_truth(node: Node) -> Truth:
+    """Return a node where a truth value is wanted.
+
+    Raises:
+        FilterError: It can never be one.
+    """
+    if isinstance(node, Truth):
+        return node
+    if isinstance(node, Property | BodyPath):
+        return Cast(position=node.position, operand=node, depth=_below(node.position, node))
+    raise FilterError("this is a value, but a condition is wanted here", node.position)
+
+
+def negative(operand: Node, position: int) -> Node:
+    """Return ``- operand``."""
+    return Negative(position=position, operand=operand, depth=_below(position, operand))
+
+
+def negation(operand: Node, position: int) -> Truth:
+    """Return ``NOT operand``."""
+    truth = as_truth(operand)
+    return Not(position=position, operand=truth, depth=_below(position, truth))
+
+
+def chain(operands: list[Node], *, is_and: bool) -> Truth:
+    """Return operands joined by AND or OR."""
+    truths = tuple(as_truth(each) for each in operands)
+    position = truths[0].position
+    return Chain(position=position, is_and=is_and, operands=truths, depth=_below(position, *truths))
+
+
+def equality(left: Node, right: Node) -> Truth:
+    """Return ``left = right``."""
+    for each in (left, right):
+        if isinstance(each, Known) and each.value is None:
+            raise FilterError("nothing equals NULL; write IS NULL or IS NOT NULL", each.position)
+    if isinstance(left, Known) and isinstance(right, Constant):
+        raise FilterError("TRUE and FALSE cannot equal a number or a text", right.position)
+    position = left.position
+    return Equal(position=position, left=left, right=right, depth=_below(position, left, right))
+
+
+def is_null(operand: Node) -> Truth:
+    """Return ``operand IS NULL``."""
+    position = operand.position
+    return IsNull(position=position, operand=operand, depth=_below(position, operand))
+
+
+def ordering(relation: Relation, left: Node, right: Node) -> Truth:
+    """Return ``left relation right``."""
+    for each in (left, right):
+        if isinstance(each, Constant) and isinstance(each.value, str):
+            raise FilterError(f"{relation} compares numbers, but this is a text", each.position)
+        if isinstance(each, Truth):
+            raise FilterError(
+                f"{relation} compares numbers, but this is a condition", each.position
+            )
+    position = left.position
+    return Ordered(
+        position=position,
+        relation=relation,
+        left=left,
+        right=right,
+        depth=_below(position, left, right),
+    )
+
+
+def between(value: Node, low: Node, high: Node, *, negated: bool) -> Truth:
+    """Return ``value [NOT] BETWEEN low AND high``."""
+    if negated:
+        return chain([ordering("<", value, low), ordering(">", value, high)], is_and=False)
+    parts: list[Node] = [ordering(">=", value, low), ordering("<=", value, high)]
+    if (
+        isinstance(low, Constant)
+        and isinstance(high, Constant)
+        and order(low.value, high.value) > 0
+    ):
+        raise FilterError(
+            f"BETWEEN wants the smaller value first, but {low.value} is above {high.value}",
+            low.position,
+        )
+    return chain(parts, is_and=True)
+
+
+def search(operand: Node, relation: TextRelation, text: str, *, negated: bool) -> Truth:
+    """Return ``operand [NOT] CONTAINS 'text'`` and the like."""
+    position = operand.position
+    return Search(
+        position=position,
+        operand=operand,
+        relation=relation,
+        text=text,
+        negated=negated,
+        depth=_below(position, operand),
+    )
+
+
+def among(operand: Node, texts: list[str], *, negated: bool) -> Truth:
+    """Return ``operand [NOT] IN ('a', 'b')``."""
+    if not isinstance(operand, Property | BodyPath):
+        raise FilterError("IN wants a property before it", operand.position)
+    position = operand.position
+    return Among(
+        position=position,
+        operand=operand,
+        texts=frozenset(texts),
+        negated=negated,
+        depth=_below(position, operand),
+    )

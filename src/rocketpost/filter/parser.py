@@ -1,0 +1,303 @@
+"""Reads a filter expression. Loosest first:
+
+    or      := and (OR and)*
+    and     := equal (AND equal)*
+    equal   := compare ( '=' compare | '<>' compare | IS [NOT] NULL )*
+    compare := unary ( ('>'|'>='|'<'|'<=') unary
+                     | [NOT] (CONTAINS|STARTSWITH|ENDSWITH) text
+                     | [NOT] BETWEEN unary AND unary
+                     | [NOT] IN '(' text (',' text)* ')' )*
+    unary   := '+' unary | '-' unary | NOT unary | primary
+    primary := literal | name | path | '(' or ')' | MATCHES '(' text ')'
+    path    := body ( '.' name | '[' integer ']' )+
+
+NOT binds tighter than a comparison, as in RocketMQ: ``NOT a = 1`` is ``(NOT a) = 1``. Unlike
+RocketMQ, what follows a complete expression is an error, not ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+from rocketpost.errors import FilterError
+from rocketpost.filter import nodes
+from rocketpost.filter.nodes import BodyPath, Constant, Known, Named, Node, Property, Truth
+from rocketpost.filter.tokens import Kind, Token, tokenize
+from rocketpost.filter.values import LONG_MAX
+
+TERMS_MAX: Final = 256
+"""Comparisons in one expression: what each message may cost."""
+LIST_MAX: Final = 1024
+"""Texts in one IN list."""
+PATH_MAX: Final = 16
+"""Steps of one path into a body."""
+
+BODY: Final = "body"
+MATCHES: Final = "MATCHES"
+_SMALLEST: Final = 5e-324
+
+
+def parse(text: str, *, paths: bool = False, named: bool = False) -> Truth:
+    """Return the tree of an expression.
+
+    Args:
+        text: The expression.
+        paths: Whether it may look into bodies.
+        named: Whether it may name filters that the broker keeps.
+
+    Raises:
+        FilterError: It is wrong; says where and why.
+    """
+    return _Parser(tokenize(text, paths=paths), paths=paths, named=named).parse()
+
+
+class _Parser:
+    def __init__(self, words: Iterator[Token], *, paths: bool, named: bool) -> None:
+        self._words = words
+        self._tokens: list[Token] = []
+        self._at = 0
+        self._paths = paths
+        self._named = named
+        self._terms = 0
+        self._level = 0
+
+    def parse(self) -> Truth:
+        if self._next.kind is Kind.END:
+            raise FilterError("the expression is empty")
+        found = self._or()
+        left = self._next
+        if left.kind is not Kind.END:
+            raise FilterError(
+                f"the expression is complete before {left}{_hint(left)}", left.position
+            )
+        return nodes.as_truth(found)
+
+    # The grammar, loosest first.
+
+    def _or(self) -> Node:
+        operands = [self._and()]
+        while self._take("OR"):
+            operands.append(self._and())
+        return nodes.chain(operands, is_and=False) if len(operands) > 1 else operands[0]
+
+    def _and(self) -> Node:
+        operands = [self._equal()]
+        while self._take("AND"):
+            operands.append(self._equal())
+        return nodes.chain(operands, is_and=True) if len(operands) > 1 else operands[0]
+
+    def _equal(self) -> Node:
+        left = self._compare()
+        while True:
+            if self._take("="):
+                left = self._term(nodes.equality(left, self._compare()))
+            elif self._take("<>"):
+                equal = self._term(nodes.equality(left, self._compare()))
+                left = nodes.negation(equal, left.position)
+            elif self._take("IS"):
+                negated = self._take("NOT")
+                self._expect("NULL")
+                null = self._term(nodes.is_null(left))
+                left = nodes.negation(null, left.position) if negated else null
+            else:
+                return left
+
+    def _compare(self) -> Node:
+        left = self._unary()
+        while True:
+            word = self._next
+            if word.kind is Kind.OPERATOR and word.text in (">", ">=", "<", "<="):
+                self._at += 1
+                relation = cast(nodes.Relation, word.text)
+                left = self._term(nodes.ordering(relation, left, self._unary()))
+                continue
+            negated = self._is("NOT") and self._is("CONTAINS STARTSWITH ENDSWITH BETWEEN IN", 1)
+            if negated:
+                self._at += 1
+            word = self._next
+            if self._is("CONTAINS STARTSWITH ENDSWITH"):
+                self._at += 1
+                searching = cast(nodes.TextRelation, word.text)
+                left = nodes.search(left, searching, self._text(), negated=negated)
+            elif self._take("BETWEEN"):
+                low = self._unary()
+                self._expect("AND")
+                self._term(left)
+                left = nodes.between(left, low, self._unary(), negated=negated)
+            elif self._take("IN"):
+                left = nodes.among(left, self._texts(), negated=negated)
+            else:
+                return left
+            self._term(left)
+
+    def _unary(self) -> Node:
+        # Gathered first, since a row of them must not fill the stack.
+        signs: list[Token] = []
+        while self._is("+ - NOT"):
+            signs.append(self._next)
+            self._at += 1
+            if len(signs) > nodes.DEPTH_MAX:
+                raise FilterError(f"more than {nodes.DEPTH_MAX} signs in a row", signs[0].position)
+        node = self._primary()
+        for sign in reversed(signs):
+            if sign.text == "-":
+                node = nodes.negative(node, sign.position)
+            elif sign.text == "NOT":
+                node = nodes.negation(node, sign.position)
+        return node
+
+    def _primary(self) -> Node:
+        word = self._next
+        self._at += 1
+        position = word.position
+        match word.kind:
+            case Kind.TEXT:
+                return Constant(position=position, value=word.text)
+            case Kind.INTEGER:
+                return Constant(position=position, value=_integer(word))
+            case Kind.DECIMAL:
+                return Constant(position=position, value=_decimal(word))
+            case Kind.NAME:
+                return self._name(word)
+        if word.text in ("TRUE", "FALSE", "NULL"):
+            value = None if word.text == "NULL" else word.text == "TRUE"
+            return Known(position=position, value=value)
+        if word.text == "(":
+            return self._group(position)
+        before = f" after {self._tokens[self._at - 2]}" if self._at > 1 else ""
+        raise FilterError(
+            f"a property, a value or ( is wanted{before}, not {word}{_hint(word)}", position
+        )
+
+    def _group(self, position: int) -> Node:
+        self._level += 1
+        if self._level > nodes.DEPTH_MAX:
+            raise FilterError(f"brackets nest deeper than {nodes.DEPTH_MAX} levels", position)
+        inner = self._or()
+        self._expect(")")
+        self._level -= 1
+        return inner
+
+    def _name(self, word: Token) -> Node:
+        if self._paths and word.text == BODY and self._is(". ["):
+            return self._path(word.position)
+        if word.text.upper() == MATCHES and self._is("("):
+            if not self._named:
+                raise FilterError(
+                    "MATCHES names a filter that a broker keeps; it cannot be used here",
+                    word.position,
+                )
+            self._at += 1
+            name = self._text()
+            self._expect(")")
+            return self._term(Named(position=word.position, name=name))
+        return Property(position=word.position, name=word.text)
+
+    def _path(self, position: int) -> Node:
+        steps: list[str | int] = []
+        while self._is(". ["):
+            if self._take("."):
+                step = self._next
+                if step.kind not in (Kind.NAME, Kind.KEYWORD):
+                    raise FilterError(f"a name is wanted after '.', not {step}", step.position)
+                steps.append(step.raw)
+                self._at += 1
+            else:
+                self._at += 1
+                steps.append(self._index())
+                self._expect("]")
+            if len(steps) > PATH_MAX:
+                raise FilterError(f"a path has more than {PATH_MAX} steps", position)
+        return BodyPath(position=position, path=tuple(steps))
+
+    def _index(self) -> int | str:
+        word = self._next
+        self._at += 1
+        if word.kind is Kind.TEXT:
+            return word.text
+        if word.kind is not Kind.INTEGER:
+            raise FilterError(f"a number or a text is wanted in [ ], not {word}", word.position)
+        return _integer(word)
+
+    def _texts(self) -> list[str]:
+        self._expect("(")
+        texts = [self._text()]
+        while self._take(","):
+            texts.append(self._text())
+            if len(texts) > LIST_MAX:
+                raise FilterError(f"an IN list has more than {LIST_MAX} texts", self._next.position)
+        self._expect(")")
+        return texts
+
+    # Words.
+
+    def _token(self, at: int) -> Token:
+        # Words are read when they are wanted, so that a hostile text ends with its first mistake.
+        tokens = self._tokens
+        while len(tokens) <= at:
+            if tokens and tokens[-1].kind is Kind.END:
+                return tokens[-1]
+            tokens.append(next(self._words))
+        return tokens[at]
+
+    @property
+    def _next(self) -> Token:
+        return self._token(self._at)
+
+    def _is(self, words: str, ahead: int = 0) -> bool:
+        token = self._token(self._at + ahead)
+        is_word = token.kind is Kind.KEYWORD or token.kind is Kind.OPERATOR
+        return is_word and token.text in words.split()
+
+    def _take(self, word: str) -> bool:
+        if self._is(word):
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            found = self._next
+            raise FilterError(f"{word} is wanted here, not {found}", found.position)
+
+    def _text(self) -> str:
+        found = self._next
+        if found.kind is not Kind.TEXT:
+            raise FilterError(
+                f"a text in single quotes is wanted here, not {found}", found.position
+            )
+        self._at += 1
+        return found.text
+
+    def _term(self, node: Node) -> Node:
+        self._terms += 1
+        if self._terms > TERMS_MAX:
+            raise FilterError(f"there are more than {TERMS_MAX} comparisons", node.position)
+        return node
+
+
+def _integer(word: Token) -> int:
+    digits = word.text.rstrip("lL")
+    if len(digits) > len(str(LONG_MAX)) or int(digits) > LONG_MAX:
+        raise FilterError("the number does not fit into 64 bits", word.position)
+    return int(digits)
+
+
+def _decimal(word: Token) -> float:
+    value = float(word.text)
+    if not _SMALLEST <= value < float("inf"):
+        raise FilterError("the number is zero, too small or too large for a double", word.position)
+    return value
+
+
+def _hint(word: Token) -> str:
+    if word.kind is Kind.NAME and word.text.upper() in ("LIKE", "ESCAPE"):
+        return "; there is no LIKE in filters: use CONTAINS, STARTSWITH or ENDSWITH"
+    if word.kind is Kind.OPERATOR and word.text == "=":
+        return "; one = is enough"
+    if word.kind is Kind.OPERATOR and word.text == "-":
+        return "; there is no arithmetic in filters, and a comment needs a line end"
+    if word.kind is Kind.OPERATOR and word.text == "+":
+        return "; there is no arithmetic in filters"
+    return ""

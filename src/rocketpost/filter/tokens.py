@@ -1,0 +1,138 @@
+"""The words of a filter expression.
+
+    keyword     NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH, in any case
+    name        letter, _ or $, then digits too
+    integer     0, or digits that do not start with 0 and may end in l or L
+    decimal     5.5  5.  .5  5E10  5.5e-3
+    text        'single quotes', '' for one quote inside
+    operator    = <> > >= < <= + - ( ) ,   and for paths into a body . [ ]
+    comment     -- up to the end of a line that has one, /* ... */
+
+As in RocketMQ the longest word counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from rocketpost.errors import FilterError
+
+LENGTH_MAX: Final = 16 * 1024
+"""Characters of one expression."""
+
+_SHOWN_MAX: Final = 32
+
+KEYWORDS: Final = frozenset(
+    (
+        *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),
+        *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+    )
+)
+
+
+class Kind(Enum):
+    """What a word is."""
+
+    KEYWORD = auto()
+    NAME = auto()
+    INTEGER = auto()
+    DECIMAL = auto()
+    TEXT = auto()
+    OPERATOR = auto()
+    END = auto()
+
+
+class Token(NamedTuple):
+    """One word. ``text`` is upper case for keywords, and decoded for text in quotes."""
+
+    kind: Kind
+    text: str
+    position: int
+    """Of its first character, counted from 1."""
+    raw: str
+    """As it was written."""
+
+    def __str__(self) -> str:
+        if self.kind is Kind.END:
+            return "the end of the expression"
+        shown = self.text if len(self.text) <= _SHOWN_MAX else f"{self.text[:_SHOWN_MAX]}..."
+        return f"the text '{shown}'" if self.kind is Kind.TEXT else repr(shown)
+
+
+# Each alternative takes all that it has looked at, so that no text is read twice.
+_WORD: Final = re.compile(
+    r"""(?P<skip>    [ \t\n\r\f]++ | /\*(?:[^*]|\*(?!/))*+\*/ )
+      | (?P<decimal>  [0-9]++(?:\.[0-9]*+(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++)
+                    | \.[0-9]++(?:[eE][+-]?[0-9]++)? )
+      | (?P<integer>  [0-9]++[lL]? )
+      | (?P<text>     '[^']*(?:''[^']*)*' )
+      | (?P<name>     [A-Za-z_$][A-Za-z0-9_$]*+ )
+      | (?P<operator> <> | >= | <= | [=<>+\-(),] )
+      | (?P<path>     [.\[\]] )
+    """,
+    re.VERBOSE,
+)
+
+_HINTS: Final = {
+    "!": "write <> for not equal",
+    '"': "text stands in single quotes",
+    "*": "there is no arithmetic in filters",
+    "/": "there is no arithmetic in filters, and a comment ends with */",
+    "%": "there is no arithmetic in filters",
+    "&": "write AND",
+    "|": "write OR",
+    "'": "the text is not closed by a quote",
+    ";": "an expression ends without a semicolon",
+}
+
+
+def tokenize(text: str, *, paths: bool) -> Iterator[Token]:
+    """Return the words of an expression one by one, and END after them.
+
+    Args:
+        text: The expression.
+        paths: Whether the words of paths into a body are known.
+
+    Raises:
+        FilterError: Something is no word, or the expression is too long.
+    """
+    if len(text) > LENGTH_MAX:
+        raise FilterError(f"the expression has {len(text)} characters, more than {LENGTH_MAX}")
+    at, end = 0, len(text)
+    last_line_end = max(text.rfind("\n"), text.rfind("\r"))
+    while at < end:
+        if text.startswith("--", at) and at < last_line_end:
+            ends = (text.find("\n", at), text.find("\r", at))
+            at = min(each for each in ends if each >= 0) + 1
+            continue
+        found = _WORD.match(text, at)
+        if found is None or (found.lastgroup == "path" and not paths):
+            char = text[at]
+            hint = f"; {_HINTS[char]}" if char in _HINTS else ""
+            raise FilterError(f"{char!r} does not belong here{hint}", at + 1)
+        if found.lastgroup != "skip":
+            yield _token(found)
+        at = found.end()
+    yield Token(Kind.END, "", end + 1, "")
+
+
+def _token(found: re.Match[str]) -> Token:
+    word, position = found.group(), found.start() + 1
+    match found.lastgroup:
+        case "name":
+            upper = word.upper()
+            if upper in KEYWORDS:
+                return Token(Kind.KEYWORD, upper, position, word)
+            return Token(Kind.NAME, word, position, word)
+        case "text":
+            return Token(Kind.TEXT, word[1:-1].replace("''", "'"), position, word)
+        case "integer":
+            if word[0] == "0" and word.rstrip("lL") != "0":
+                raise FilterError("a whole number does not start with 0", position)
+            return Token(Kind.INTEGER, word, position, word)
+        case "decimal":
+            return Token(Kind.DECIMAL, word, position, word)
+    return Token(Kind.OPERATOR, word, position, word)
