@@ -392,6 +392,63 @@ def backlog(admin: Admin) -> str:
     return topic
 
 
+def test_a_queue_that_waits_says_why(admin: Admin, clients: Clients, backlog: str) -> None:
+    clients.call(_pause(clients, True))
+    try:
+        # A pull that is held when the consumer is paused still fetches one message.
+        for _ in range(3):
+            clients.send(b"waits", broker="broker-0", queue_id=0, tags="A")
+        until(lambda: "it is paused" in admin.ok("consumerStatus", "-g", GROUP))
+        alarm = admin.run("startMonitoring", "-g", GROUP, "-r", "2", "-i", "0.3")
+        assert alarm.exit_code == 3, alarm.output
+        assert " STILL " in alarm.stdout
+    finally:
+        clients.call(_pause(clients, False))
+    admin.ok("startMonitoring", "-g", GROUP, "-i", "0.2", "-u", "-l", "0")
+    clients.call(_come_and_go(admin.cluster.addresses, "gone"))
+    clients.send(b"waits", broker="broker-0", queue_id=0, tags="A")
+    offline = admin.run("consumerStatus", "-g", "gone")
+    assert offline.exit_code == 1
+    assert "no member is online" in offline.stdout
+    alarm = admin.run("startMonitoring", "-g", "gone", "-r", "1")
+    assert (alarm.exit_code, " OFFLINE " in alarm.stdout) == (3, True)
+
+
+async def _come_and_go(name_servers: str, group: str) -> None:
+    consumer = PushConsumer(group, name_servers=name_servers)
+    consumer.subscribe(TOPIC, print)
+    async with consumer, asyncio.timeout(WAIT_SECONDS):
+        while not any(queue.topic == TOPIC for queue in consumer.queues):
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)  # until it has found where to start
+
+
+async def _pause(clients: Clients, paused: bool) -> None:
+    if paused:
+        clients.consumer.pause()
+    else:
+        clients.consumer.resume()
+
+
+def test_lag_is_watched_for_people_and_for_scripts(
+    admin: Admin, sent: SendResult, backlog: str
+) -> None:
+    words = ("startMonitoring", "-g", "slow", "-t", backlog, "-r", "1")
+    shown = admin.run(*words)
+    assert shown.exit_code == 3
+    [heading, line] = shown.stdout.splitlines()
+    assert heading.split()[:3] == ["#Time", "#Group", "#Count"]
+    assert line.split()[2:4] == ["slow", "0"]
+    assert line.endswith("OFFLINE   no member is online")
+    told = json.loads(admin.run(*words, "-d", "0", "--json").stdout)
+    assert told["delayMs"] > 0
+    assert (told["group"], told["state"]) == ("slow", "OFFLINE")
+    unknown = admin.run("startMonitoring", "-g", "never-heard-of", "-r", "1")
+    assert (unknown.exit_code, "UNKNOWN" in unknown.stdout) == (1, True)
+    everybody = admin.run("startMonitoring", "-r", "1", "--json")
+    assert GROUP in {json.loads(line)["group"] for line in everybody.stdout.splitlines()}
+
+
 def test_offsets_are_reset_skipped_and_copied(admin: Admin, backlog: str) -> None:
     common = ("-g", "slow", "-t", backlog)
     text = admin.ok("resetOffsetByTime", *common, "-s", "0")

@@ -152,7 +152,7 @@ def test_a_group_without_members_is_reset_all_the_same(
     group = f"offline-{next(_groups)}"
     common = {"namesrv": cluster.namesrv, "topic": topic}
     peer.run("send", **common, count=4, queue=0)
-    peer.run("push", **common, group=group, count=4, linger=6000)
+    peer.run("push", **common, group=group, count=4)
     gentle = ["skipAccumulatedMessage", "-g", group, "-t", topic, "-f"]
     assert until_done(
         lambda: ours(cluster, "resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -21,23 +18,15 @@ from rocketpost.admin.command import (
     say_json,
     show_rows,
 )
+from rocketpost.admin.consumer_status import client_ids, connections_of, running_infos
 from rocketpost.admin.lag import lag_of, matching_lags
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or, version_text
-from rocketpost.admin.running_info import (
-    RunningInfo,
-    decode_running_info,
-    rebalance_problems,
-    running_info_text,
-    same_subscriptions,
-    topics_read,
-)
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.codec.bodies.client import ConsumerConnections
 from rocketpost.codec.bodies.offset import ConsumeState
 from rocketpost.codec.faults import ConsumerNotOnline
 from rocketpost.errors import ClientError, Fault, RouteNotFound
-from rocketpost.model.names import RETRY_PREFIX, retry_topic
+from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
 
 _TYPES: Final = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH", "CONSUME_POP": "POP"}
@@ -192,7 +181,7 @@ async def _owners(admin: AdminClient, group: str) -> dict[MessageQueue, str]:
         connections = await admin.groups.connections(group)
     except ConsumerNotOnline:
         return {}
-    infos = await _running_infos(admin, group, _client_ids(connections), broker=None, stacks=False)
+    infos = await running_infos(admin, group, client_ids(connections), broker=None, stacks=False)
     return {
         queue: client.partition("@")[0] for client, info in infos.items() for queue in info.queues
     }
@@ -255,7 +244,7 @@ async def consumer_connection(
     admin: AdminClient, *, group: str, broker: str | None, as_json: bool
 ) -> None:
     """Show the connected consumers of a group and what they subscribe to."""
-    connections = await _connections(admin, group, broker)
+    connections = await connections_of(admin, group, broker)
     if as_json:
         say_json(connections)
     else:
@@ -282,15 +271,6 @@ def connections_text(connections: ConsumerConnections) -> str:
             f"ConsumeFromWhere: {connections.consume_from_where}",
         ]
     )
-
-
-async def _connections(admin: AdminClient, group: str, broker: str | None) -> ConsumerConnections:
-    try:
-        return await admin.groups.connections(group, address=broker)
-    except RouteNotFound as error:
-        raise Failure(
-            f"no broker knows the group {group}: none of its consumers ever subscribed"
-        ) from error
 
 
 @admin_command("producerConnection")
@@ -329,110 +309,9 @@ async def producer(admin: AdminClient, *, broker: str, as_json: bool) -> None:
             )
 
 
-# What consumers tell of themselves.
-
-_STATUS: Final = Table(
-    "%-10s %-40s %-20s %s",
-    [
-        Column("#Index", "index"),
-        Column("#ClientId", "clientId"),
-        Column("#Version", "version"),
-        Column("#ConsumerRunningInfoFile", "file", lambda path: path or NOT_AVAILABLE),
-    ],
-)
-
-
-@admin_command("consumerStatus")
-@_group
-@click.option("-i", "--clientId", "client", help="Print what this consumer tells.")
-@_broker
-@click.option("-s", "--jstack", "stacks", is_flag=True, help="With its threads' stacks.")
-async def consumer_status(
-    admin: AdminClient, *, group: str, client: str | None, broker: str | None, stacks: bool
-) -> None:
-    """Ask the consumers of a group how they are; files of it go to the working directory."""
-    if client is not None:
-        body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
-        say(running_info_text(decode_running_info(body)), nl=False)
-        return
-    connections = await _connections(admin, group, broker)
-    clients = _client_ids(connections)
-    infos = await _running_infos(admin, group, clients, broker=broker, stacks=stacks)
-    folder = Path(str(time.time_ns() // 1_000_000))
-    files = await asyncio.to_thread(_save_blocking, infos, folder)
-    versions = {each.client_id: each.version for each in connections.connection_set}
-    rows = [
-        (index, name, version_text(versions[name]), files.get(name))
-        for index, name in enumerate(clients, 1)
-    ]
-    say(_STATUS.text(rows))
-    if len(infos) < len(clients):
-        raise Failure(
-            f"{len(clients) - len(infos)} of {len(clients)} consumers did not tell their state, "
-            "so that subscriptions and the sharing of queues cannot be compared"
-        )
-    await _judge(admin, infos)
-
-
-async def _judge(admin: AdminClient, infos: dict[str, RunningInfo]) -> None:
-    told = list(infos.values())
-    say()
-    if same_subscriptions(told):
-        say("\nSame subscription in the same group of consumer")
-    else:
-        say("\nWARN: Different subscription in the same group of consumer!!!")
-    queues = {
-        topic: subscribe_queues(topic, await admin.cluster.route(topic))
-        for topic in topics_read(told)
-    }
-    problems = rebalance_problems(infos, queues)
-    say("\nRebalance Failed" if problems else "\nRebalance OK")
-    for problem in problems:
-        say(problem)
-
-
-def _save_blocking(infos: dict[str, RunningInfo], folder: Path) -> dict[str, str]:
-    files = {}
-    for client, info in infos.items():
-        folder.mkdir(exist_ok=True)
-        path = folder / client.replace("/", "_")
-        path.write_text(running_info_text(info), encoding="utf-8")
-        files[client] = str(path)
-    return files
-
-
-def _client_ids(connections: ConsumerConnections) -> list[str]:
-    return sorted({each.client_id for each in connections.connection_set})
-
-
-async def _running_infos(
-    admin: AdminClient, group: str, clients: Sequence[str], *, broker: str | None, stacks: bool
-) -> dict[str, RunningInfo]:
-    infos = {}
-    for client in clients:
-        try:
-            body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
-            infos[client] = decode_running_info(body)
-        except (Fault, ClientError) as error:
-            click.echo(f"note: {client} does not tell its state: {error}", err=True)
-    return infos
-
-
-async def _ask_client(
-    admin: AdminClient, group: str, client: str, *, broker: str | None, stacks: bool
-) -> bytes:
-    if broker is None:
-        route = await admin.cluster.route(retry_topic(group))
-        broker = next((each.master for each in route.broker_datas if each.master), None)
-    if broker is None:
-        raise Failure(f"no master serves the group {group}; give a broker with -b")
-    return await admin.groups.running_info(broker, group, client, stacks=stacks)
-
-
 COMMANDS: Final = [
     consumer_progress,
     consumer_connection,
-    consumer_status,
     producer_connection,
     producer,
 ]

@@ -15,10 +15,12 @@ from rocketpost import VERSION
 from rocketpost.admin import (
     broker,
     consumer,
+    consumer_status,
     dead_letter,
     explain,
     group,
     message,
+    monitoring,
     namesrv,
     offset,
     reading,
@@ -35,7 +37,7 @@ ABSENT: Final[Mapping[str, str]] = {
     name.lower(): name
     for names in (
         # Static topics, monitoring, traces, compaction.
-        "updateStaticTopic remappingStaticTopic startMonitoring",
+        "updateStaticTopic remappingStaticTopic",
         "queryMsgTraceById dumpCompactionLog clusterRT",
         # Controllers, epochs, broker containers.
         "resetMasterFlushOffset getBrokerEpoch getSyncStateSet getControllerMetaData",
@@ -165,6 +167,8 @@ for _noun in (
     topic_view,
     group,
     consumer,
+    consumer_status,
+    monitoring,
     offset,
     stats,
     message,

@@ -46,10 +46,13 @@ class Table:
         """Return the line of headings."""
         return self._layout % tuple(column.title for column in self._columns)
 
+    def cells(self, row: Sequence[object]) -> list[str]:
+        """Return the values of one row as they are shown."""
+        return [str(column.show(value)) for column, value in zip(self._columns, row, strict=True)]
+
     def line(self, row: Sequence[object]) -> str:
         """Return the line of one row."""
-        cells = zip(self._columns, row, strict=True)
-        return self._layout % tuple(column.show(value) for column, value in cells)
+        return self._layout % tuple(self.cells(row))
 
     def text(self, rows: Iterable[Sequence[object]]) -> str:
         """Return headings and rows, a line each."""

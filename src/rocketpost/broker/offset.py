@@ -102,6 +102,11 @@ class OffsetTable:
         row = self._rows.get(f"{topic}@{group}")
         return {} if row is None else dict(row.offsets)
 
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Every topic and group between which there are offsets."""
+        return list(self._names())
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which the group has offsets."""
         return [topic for topic, owner in self._names() if owner == group]

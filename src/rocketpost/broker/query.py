@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.standstill import Cause
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress, TimeSpan
@@ -56,6 +59,7 @@ class ProgressQueries:
 
     Args:
         broker_name: Part of the name of every queue in an answer.
+        cause: Tells why a group does not go on in a queue.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class ProgressQueries:
         offsets: OffsetTable,
         membership: Membership,
         stats: BrokerStats,
+        cause: Callable[[str, str, int], Cause | None] = lambda topic, group, queue_id: None,
     ) -> None:
         self._clock = clock
         self._broker_name = broker_name
@@ -76,6 +81,7 @@ class ProgressQueries:
         self._offsets = offsets
         self._membership = membership
         self._stats = stats
+        self._cause = cause
 
     def topic_state(self, config: TopicConfig) -> TopicState:
         """Return where every queue of a topic begins and ends."""
@@ -164,7 +170,9 @@ class ProgressQueries:
         offset = max(0, self._offsets.query(topic, group, queue_id))
         pulled = max(self._offsets.pulled(topic, group, queue_id), offset)
         consumed_ms = queue.store_time(offset - 1) if queue and offset > 0 else NO_OFFSET
+        cause = self._cause(topic, group, queue_id)
         return QueueProgress(
+            standing=msgspec.UNSET if cause is None else cause.text,
             broker_offset=queue.end if queue else 0,
             consumer_offset=offset,
             pull_offset=pulled,

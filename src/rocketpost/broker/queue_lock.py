@@ -17,7 +17,9 @@ LOCKS_MAX: Final = 500_000
 """Locks of all groups; beyond it no new one is given."""
 
 
-class _Lock(NamedTuple):
+class Lock(NamedTuple):
+    """Who may consume a queue, and until when."""
+
     client_id: str
     expires_ms: int
 
@@ -27,7 +29,7 @@ class QueueLocks:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._groups: dict[str, dict[MessageQueue, Lock]] = {}
         self._count = 0
 
     def lock(
@@ -35,7 +37,7 @@ class QueueLocks:
     ) -> list[MessageQueue]:
         """Take or renew locks; return the queues that the client holds now."""
         now_ms = self._clock.now_ms()
-        mine = _Lock(client_id, now_ms + LOCK_MS)
+        mine = Lock(client_id, now_ms + LOCK_MS)
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:
@@ -61,6 +63,11 @@ class QueueLocks:
                 self._count -= 1
         if not locks:
             self._groups.pop(group, None)
+
+    def holder(self, group: str, queue: MessageQueue) -> Lock | None:
+        """Return who holds the lock on a queue; None if nobody does."""
+        lock = self._groups.get(group, {}).get(queue)
+        return lock if lock is not None and lock.expires_ms > self._clock.now_ms() else None
 
     def holds_locks(self, group: str) -> bool:
         """Whether the group consumes in order just now."""

@@ -75,6 +75,8 @@ class ResetService:
         for queue_id in [wish.queue_id] if wish.queue_id >= 0 else range(count):
             stored = self._offsets.query(wish.topic, wish.group, queue_id)
             if by_members and stored == NO_OFFSET:
+                if self._is_empty(wish.topic, queue_id):
+                    continue  # nobody has anything to consume, or to commit, there
                 raise SystemError_(
                     f"the group {wish.group} has no offset in queue {queue_id} of {wish.topic}; "
                     "let it consume first, or set useServerSideResetOffset=true"
@@ -94,6 +96,10 @@ class ResetService:
                 f"queueId={wish.queue_id}: {wish.topic} has {config.read_queue_nums} queues"
             )
         return config
+
+    def _is_empty(self, topic: str, queue_id: int) -> bool:
+        queue = self._queues.queue(topic, queue_id)
+        return queue is None or queue.first == queue.end
 
     def _target(self, wish: ResetOffset, queue_id: int) -> int:
         queue = self._queues.queue(wish.topic, queue_id)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rocketpost.client.config import PushConsumerConfig
-from rocketpost.client.handlers import Call, Handlers, Listener
+from rocketpost.client.handlers import Call, Handlers, Listener, holding_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import Retry, SendBack
@@ -63,6 +63,17 @@ class Consuming:
             return
         for message in messages:  # one retry topic serves all topics of the group
             self._submit(owned, self._handlers.find(message.topic), [message])
+
+    def holding(self, owned: OwnedQueue) -> str:
+        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        if owned.tracker is None or not owned.tracker.count:
+            return ""
+        offset = owned.tracker.committable
+        found = self._running.get((owned, offset))
+        if found is None:
+            return f"the message at offset {offset} failed and is on its way back"
+        call, message = found
+        return holding_text(message, call)
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
         """Send back messages whose handlers take too long while they hold an offset back."""

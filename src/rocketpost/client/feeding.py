@@ -91,6 +91,10 @@ class Feeding:
         """The queues that are ours now."""
         return [owned for owned, _ in self._owned.values()]
 
+    def standing(self, owned: OwnedQueue) -> str:
+        """Return what keeps a queue from moving just now; empty if nothing does."""
+        return "; ".join(filter(None, [owned.hindrance, self._consumption.holding(owned)]))
+
     def tally(self, topic: str) -> Tally:
         """Return how many messages of ``topic`` were fetched, and how long that took."""
         return self._tallies.setdefault(topic, Tally())
@@ -275,9 +279,15 @@ class Feeding:
                 bytes_max = max(1, config.topic_bytes_max // queues)
         return Bounds(count_max, bytes_max, config.cached_span_max)
 
-    async def _wait_until_wanted(self, queue: MessageQueue) -> None:
-        while self._paused_all or queue in self._paused:
-            await self._resumed.wait()
+    async def _wait_until_wanted(self, owned: OwnedQueue) -> None:
+        if not self._is_paused(owned.queue):
+            return
+        with owned.hindered("it is paused"):
+            while self._is_paused(owned.queue):
+                await self._resumed.wait()
+
+    def _is_paused(self, queue: MessageQueue) -> bool:
+        return self._paused_all or queue in self._paused
 
     # Fetching.
 
@@ -286,7 +296,7 @@ class Feeding:
         while not owned.dropped:
             await owned.wait_for_room()
             await owned.wait_until_locked()
-            await self._wait_until_wanted(owned.queue)
+            await self._wait_until_wanted(owned)
             subscription = self._subscription(owned.queue.topic)
             if subscription is None:
                 return
@@ -303,7 +313,7 @@ class Feeding:
                     await self.reset(owned.queue, result.next_offset)
                 return
             if result.messages:
-                await self._wait_until_wanted(owned.queue)  # paused while the pull was held
+                await self._wait_until_wanted(owned)  # paused while the pull was held
             offset = result.next_offset
             owned.take(result.messages, offset)
             self._consumption.submit(owned, result.messages)
@@ -312,15 +322,18 @@ class Feeding:
         if settle:
             await asyncio.sleep(settle)
         if before := self._leavers(owned.queue):
-            await asyncio.wait(before)
+            with owned.hindered("a handler of before is still at work"):
+                await asyncio.wait(before)
         if owned.lock is not None:
-            await self.locks.acquire(owned)
+            with owned.hindered("its broker has not locked it for us yet"):
+                await self.locks.acquire(owned)
         while owned.tracker is None:
             try:
                 owned.start_at(await self._start_offset(owned) if start is None else start)
             except RocketpostError as error:
                 logger.warning("no start offset: queue=%s reason=%s", owned.queue, error)
-                await asyncio.sleep(self._config.error_seconds)
+                with owned.hindered(f"no start offset: {error}"):
+                    await asyncio.sleep(self._config.error_seconds)
         if self._manual and start is None:
             owned.persisted = owned.committable  # where nothing was polled there is no progress
         return owned.tracker.next_offset
@@ -346,7 +359,8 @@ class Feeding:
         try:
             result = await self._fetcher.pull(wish, timeout=config.pull_timeout)
         except FlowControl:
-            await asyncio.sleep(_FLOW_CONTROL_SECONDS)
+            with owned.hindered("its broker asks for fewer requests"):
+                await asyncio.sleep(_FLOW_CONTROL_SECONDS)
             return None
         except RocketpostError as error:
             await self._pull_failed(owned, error)
@@ -360,8 +374,9 @@ class Feeding:
         logger.warning("pull failed: queue=%s reason=%s", owned.queue, error)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest):
             await self._session.heartbeat_all()  # a broker that restarted does not know us
-        await asyncio.sleep(self._config.error_seconds)
-        await self._session.routes.refresh(owned.queue.topic)
+        with owned.hindered(f"pulls fail: {error}"):
+            await asyncio.sleep(self._config.error_seconds)
+            await self._session.routes.refresh(owned.queue.topic)
 
     async def _start_offset(self, owned: OwnedQueue) -> int:
         queue, config = owned.queue, self._config

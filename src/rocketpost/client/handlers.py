@@ -44,6 +44,10 @@ class Consumption(Protocol):
         """Have messages of one queue handled."""
         ...  # pragma: no cover
 
+    def holding(self, owned: OwnedQueue) -> str:
+        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        ...  # pragma: no cover
+
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
         """Let go of messages whose handlers take too long."""
         ...  # pragma: no cover
@@ -124,6 +128,16 @@ class Handlers:
     async def stop(self, seconds: float) -> None:
         """Call nothing more; give handlers at work ``seconds`` to finish."""
         await asyncio.gather(self._async.stop(seconds), self._threads.stop(seconds))
+
+
+def holding_text(message: ReceivedMessage, call: Call | None) -> str:
+    """Return what a message waits for, in words for operators."""
+    what = f"{message.message_id} at offset {message.queue_offset}"
+    if call is None:
+        return f"{what} waits to be handled again"
+    if call.skipped:
+        return f"{what} waits for a free handler"
+    return f"a handler has been busy with {what} for {time.monotonic() - call.began:.0f} s"
 
 
 class Call:

@@ -51,6 +51,8 @@ class _QueueInfo(msgspec.Struct, rename="camel", kw_only=True):
     last_lock_timestamp: int = 0
     last_pull_timestamp: int = 0
     locked: bool = False
+    standing: str = ""
+    """Ours alone: why the queue does not move."""
     transaction_msg_count: int = 0
     transaction_msg_max_offset: int = 0
     transaction_msg_min_offset: int = 0
@@ -111,7 +113,10 @@ class Inspection:
         asked = command.read(RunningInfo)
         if asked.consumer_group != self._group:
             return self._stranger(asked.consumer_group)
-        queues = members((queue_key(o.queue), encode(_queue_info(o))) for o in self._feeding.owned)
+        queues = members(
+            (queue_key(owned.queue), encode(_queue_info(owned, self._feeding.standing(owned))))
+            for owned in self._feeding.owned
+        )
         parts = {
             "mqPopTable": msgspec.Raw(b"{}"),
             "mqTable": queues,
@@ -203,11 +208,14 @@ class Inspection:
         return Answer(code=ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
-def _queue_info(owned: OwnedQueue) -> _QueueInfo:
+def _queue_info(owned: OwnedQueue, standing: str) -> _QueueInfo:
     tracker = owned.tracker
     if tracker is None:
-        return _QueueInfo(droped=owned.dropped, last_pull_timestamp=owned.pulled_ms)
+        return _QueueInfo(
+            droped=owned.dropped, last_pull_timestamp=owned.pulled_ms, standing=standing
+        )
     return _QueueInfo(
+        standing=standing,
         cached_msg_count=tracker.count,
         cached_msg_min_offset=tracker.committable if tracker.count else 0,
         cached_msg_max_offset=tracker.committable + tracker.span if tracker.count else 0,

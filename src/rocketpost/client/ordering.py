@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from rocketpost.client.config import PushConsumerConfig
-from rocketpost.client.handlers import Call, Handlers
+from rocketpost.client.handlers import Call, Handlers, holding_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import DEAD_LETTER, Retry, SendBack
@@ -96,6 +96,15 @@ class Ordering:
         if line.task is None or line.task.done():
             name = f"handle {owned.queue.topic} {owned.queue.broker_name}/{owned.queue.queue_id}"
             line.task = self._tasks.start(self._drain(line), name=name)
+
+    def holding(self, owned: OwnedQueue) -> str:
+        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        line = self._lines.get(owned)
+        if line is None or not line.pending:
+            return ""
+        first = line.pending[0]
+        failed = f" after {first.reconsume_times} failures" if first.reconsume_times else ""
+        return holding_text(first, line.call) + failed
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
         """Let nothing go: passing a message over would break the order."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketpost.client.message import ReceivedMessage
@@ -80,6 +81,7 @@ class OwnedQueue:
         """When it was last pulled from."""
         self.finished_ms = 0
         """When a message of it was last done with."""
+        self._hindrance: tuple[str, float] | None = None
         self._bounds = bounds
         self._room = asyncio.Event()
         self._room.set()
@@ -93,6 +95,23 @@ class OwnedQueue:
         """Let it be ours no more."""
         self.dropped = True
         self._gone.set()
+
+    @contextlib.contextmanager
+    def hindered(self, why: str) -> Iterator[None]:
+        """Let operators know, for as long as it takes, why nothing is fetched."""
+        self._hindrance = why, time.monotonic()
+        try:
+            yield
+        finally:
+            self._hindrance = None
+
+    @property
+    def hindrance(self) -> str:
+        """Why nothing is fetched, and for how long that has been so; empty if all is well."""
+        if self._hindrance is None:
+            return ""
+        why, since = self._hindrance
+        return f"{why}, for {time.monotonic() - since:.0f} s"
 
     @property
     def may_handle(self) -> bool:
@@ -109,9 +128,15 @@ class OwnedQueue:
 
     async def wait_until_locked(self) -> None:
         """Return once it may be handled, or is ours no more."""
-        while not self.dropped and self.lock is not None and not self.lock.held:
+        if self.dropped or self.lock is None or self.lock.held:
+            return
+        with self.hindered("its broker does not lock it for us"):
+            await self._lock_or_end(self.lock)
+
+    async def _lock_or_end(self, lock: QueueLock) -> None:
+        while not self.dropped and not lock.held:
             waits = [
-                asyncio.ensure_future(self.lock.wait()),
+                asyncio.ensure_future(lock.wait()),
                 asyncio.ensure_future(self._gone.wait()),
             ]
             try:
@@ -148,7 +173,13 @@ class OwnedQueue:
 
     async def wait_for_room(self) -> None:
         """Return once more may be fetched."""
-        await self._room.wait()
+        if self._room.is_set():
+            return
+        assert self.tracker is not None
+        tracker = self.tracker
+        held = f"{tracker.count} messages, {tracker.bytes_held} bytes, a span of {tracker.span}"
+        with self.hindered(f"so much is in hand that fetching rests ({held})"):
+            await self._room.wait()
 
     def _is_full(self) -> bool:
         tracker, bounds = self.tracker, self._bounds()

@@ -44,6 +44,11 @@ class Polling:
                 return list(messages)
         return []
 
+    def holding(self, owned: OwnedQueue) -> str:
+        """Return how many messages of the queue wait for a poll; empty if none does."""
+        count = owned.tracker.count if owned.tracker is not None else 0
+        return f"{count} messages wait to be polled" if count else ""
+
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
         """Nothing takes too long here."""
 

@@ -22,6 +22,7 @@ from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.request_mode import RequestModes
 from rocketpost.broker.reset import ResetService
 from rocketpost.broker.send import SendService
+from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
 from rocketpost.client.message_id import unique_id
@@ -49,6 +50,7 @@ from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.parts.reply import ReplyPart
+from rocketpost.server.parts.standstill import StandstillPart
 from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.draft import Arrival
@@ -235,7 +237,20 @@ class Services:
             broker_name=identity.name,
             notifies=lambda: self._broker.notify_members,
         )
+        self._standstill = Standstill(
+            clock=clock,
+            broker_name=identity.name,
+            queues=store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            membership=self._membership,
+            locks=self._locks,
+        )
         self.parts: tuple[Part, ...] = (
+            StandstillPart(
+                StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
+            ),
             DelayPart(
                 store=store,
                 topics=self.topics,
@@ -298,6 +313,7 @@ class Services:
             offsets=self.offsets,
             membership=self._membership,
             stats=self.stats,
+            cause=self._standstill.cause,
         )
         self.sends.register(dispatcher)
         self.pulls.register(dispatcher)

@@ -436,6 +436,49 @@ async def test_operators_are_told_how_it_is_doing(use_network: Use) -> None:
     assert decode_any(offsets.body)["messageQueueTable"][queue] == 1
 
 
+async def test_operators_are_told_why_a_queue_stands(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(message: ReceivedMessage) -> None:
+        begun.set()
+        await gate.wait()
+
+    reader = consumer(cached_count_max=2, concurrency=1)
+    reader.subscribe("T", slow)
+    async with reader:
+        fields = {"consumerGroup": "G", "clientId": reader.client_id}
+
+        async def standing() -> str:
+            ask = network.links[A][0].request
+            told = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields=fields, timeout=1)
+            queue = '{"brokerName":"a","queueId":0,"topic":"T"}'
+            return str(decode_any(told.body)["mqTable"].get(queue, {}).get("standing"))
+
+        async def until_standing(text: str) -> str:
+            async with asyncio.timeout(2):
+                while text not in (told := await standing()):
+                    await asyncio.sleep(0)
+            return told
+
+        await until(lambda: reader.queues)
+        await until(lambda: broker.held.get(("T", 0)))
+        assert await standing() == ""
+        for n in range(4):
+            broker.put(b"%d" % n)
+        await begun.wait()
+        full = "so much is in hand that fetching rests (4 messages, 4 bytes, a span of 3)"
+        told = await until_standing(full)
+        assert "a handler has been busy with" in told
+        assert "at offset 0 for 0 s" in told
+        gate.set()
+        await until(lambda: broker.held.get(("T", 0)))
+        assert await standing() == ""
+        reader.pause()
+        broker.put(b"x")
+        await until_standing("it is paused, for 0 s")
+
+
 @pytest.mark.parametrize(
     ("error", "result"),
     [(None, "CR_SUCCESS"), (Retry(2), "CR_LATER"), (ValueError("x"), "CR_THROW_EXCEPTION")],

@@ -29,12 +29,16 @@ class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """How far a group has come in one queue."""
+    """How far a group has come in one queue.
+
+    ``standing`` is ours alone: why it does not go on, if there is something to go on to.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     last_timestamp: int = 0
     pull_offset: int = 0
+    standing: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ConsumeState(msgspec.Struct, frozen=True, kw_only=True):
