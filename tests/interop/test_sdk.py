@@ -14,7 +14,8 @@ from interop.servers import Cluster
 pytestmark = pytest.mark.interop
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
-SCENARIOS = [str(INTEGRATION / name) for name in ("test_client_sdk.py", "test_requests.py")]
+FILES = ("test_client_sdk.py", "test_requests.py", "test_admin_traces.py")
+SCENARIOS = [str(INTEGRATION / name) for name in FILES]
 
 
 def test_the_sdk_works_with_apaches_servers(java: None, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ WITHOUT_EFFECT = {
     "queryMsgByUniqueKey": {"-c"},
     "topicStatus": {"-c"},
     "consumerProgress": {"-c"},
-    "sendMessage": {"-m"},
 }
 
 

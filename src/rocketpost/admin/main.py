@@ -28,6 +28,7 @@ from rocketpost.admin import (
     stats,
     topic,
     topic_view,
+    trace,
 )
 from rocketpost.admin.command import Failure, say
 
@@ -36,9 +37,9 @@ _LISTED: Final = "   {name:<35} {text}"
 ABSENT: Final[Mapping[str, str]] = {
     name.lower(): name
     for names in (
-        # Static topics, monitoring, traces, compaction.
+        # Static topics, compaction, round trips.
         "updateStaticTopic remappingStaticTopic",
-        "queryMsgTraceById dumpCompactionLog clusterRT",
+        "dumpCompactionLog clusterRT",
         # Controllers, epochs, broker containers.
         "resetMasterFlushOffset getBrokerEpoch getSyncStateSet getControllerMetaData",
         "getControllerConfig updateControllerConfig electMaster cleanBrokerMetadata",
@@ -175,6 +176,7 @@ for _noun in (
     reading,
     sending,
     explain,
+    trace,
     dead_letter,
     broker,
     namesrv,

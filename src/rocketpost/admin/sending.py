@@ -32,12 +32,13 @@ _size = click.IntRange(1, 4 * 1024 * 1024)
 _count = click.IntRange(1, 1_000_000)
 
 
-def make_producer(admin: AdminClient) -> Producer:
+def make_producer(admin: AdminClient, *, trace: bool = False) -> Producer:
     """Return a producer that talks to the same name servers with the same time-out."""
     shared = {
         field.name: getattr(admin.config, field.name) for field in dataclasses.fields(admin.config)
     }
-    config = ProducerConfig(**shared, send_timeout=admin.config.call_timeout)
+    timeout = admin.config.call_timeout
+    config = ProducerConfig(**shared, send_timeout=timeout, enable_trace=trace)
     return Producer(_GROUP, config=config)
 
 
@@ -59,7 +60,7 @@ _SENT: Final = Table(
 @click.option("-c", "--tags", help="Its tag.")
 @click.option("-b", "--broker", metavar="NAME", help="Name of the broker to send to.")
 @click.option("-i", "--qid", "queue_id", type=click.IntRange(0), help="With -b: the queue.")
-@click.option("-m", "--msgTraceEnable", "trace", type=bool, default=False, help="Not supported.")
+@click.option("-m", "--msgTraceEnable", "trace", type=bool, default=False, help="Write a trace.")
 @json_option
 async def send_message(
     admin: AdminClient,
@@ -76,10 +77,8 @@ async def send_message(
     """Send one message."""
     if queue_id is not None and broker is None:
         raise click.UsageError("-i needs -b: Broker name must be set if the queue is chosen!")
-    if trace:
-        raise click.UsageError("message traces are not in this version; leave -m out")
     message = Message(topic, body.encode(), tags=tags, keys=keys)
-    async with make_producer(admin) as producer:
+    async with make_producer(admin, trace=trace) as producer:
         queue = None
         if broker is not None:
             queue = choose_queue(await producer.queues(topic), broker, queue_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConfigError
-from rocketpost.model.names import AUTO_CREATE_TOPIC
+from rocketpost.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, topic_problem
 
 RETRY_CODES: Final = frozenset(
     {
@@ -109,6 +109,8 @@ class ProducerConfig(ClientConfig):
             one connection may hold back here.
         avoid_slow_brokers: Whether the latency table steers the choice of queues
             (``sendLatencyEnable``).
+        enable_trace: Whether a trace of every message is written (``enableTrace``).
+        trace_topic: Where traces go (``traceTopic``).
     """
 
     send_timeout: float = 3.0
@@ -126,6 +128,8 @@ class ProducerConfig(ClientConfig):
     in_flight_max: int = 1024
     in_flight_bytes_max: int = 32 * 1024 * 1024
     avoid_slow_brokers: bool = False
+    enable_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         # Zero-argument super() does not work in a dataclass with slots.
@@ -134,6 +138,7 @@ class ProducerConfig(ClientConfig):
                      "in_flight_max", "in_flight_bytes_max"):  # fmt: skip
             check_positive(name, getattr(self, name))
         check_range("retries", self.retries, 0, 100)
+        check_trace_topic(self.trace_topic)
         check_range("compression_level", self.compression_level, 1, 22)
         if self.compression is Compression.ZLIB:
             check_range("compression_level", self.compression_level, 1, 9)
@@ -197,6 +202,8 @@ class PushConsumerConfig(ClientConfig):
         rebalance_seconds: Between rounds of sharing out the queues.
         persist_seconds: Between reports of the offsets to the brokers.
         stop_seconds: How long handlers get to finish when the consumer stops.
+        enable_trace: Whether a trace of every message is written (``enableTrace``).
+        trace_topic: Where traces go (``traceTopic``).
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -222,9 +229,12 @@ class PushConsumerConfig(ClientConfig):
     rebalance_seconds: float = 20.0
     persist_seconds: float = 5.0
     stop_seconds: float = 5.0
+    enable_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
+        check_trace_topic(self.trace_topic)
         check_range("concurrency", self.concurrency, 1, 1000)
         check_range("batch_max", self.batch_max, 1, 1024)
         check_range("pull_count_max", self.pull_count_max, 1, 1024)
@@ -307,3 +317,13 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
     """
     if not low <= value <= high:
         raise ConfigError(f"{name} must lie between {low} and {high}, not {value}")
+
+
+def check_trace_topic(topic: str) -> None:
+    """Raise unless traces may go to ``topic``.
+
+    Raises:
+        ConfigError: The name is illegal.
+    """
+    if problem := topic_problem(topic):
+        raise ConfigError(f"trace_topic: {problem}")

@@ -65,6 +65,26 @@ class Consumption(Protocol):
         ...  # pragma: no cover
 
 
+class Handled(Protocol):
+    """Messages on their way through a handler."""
+
+    def begin(self) -> None:
+        """Note that the handler is called."""
+        ...  # pragma: no cover
+
+    def end(self, error: BaseException | None, seconds: float) -> None:
+        """Note how it ended, and what it took."""
+        ...  # pragma: no cover
+
+
+class Traces(Protocol):
+    """Somebody who writes down what is handled."""
+
+    def handling(self, messages: Sequence[ReceivedMessage]) -> Handled | None:
+        """Return what follows messages through their handler; None if nothing does."""
+        ...  # pragma: no cover
+
+
 class Handlers:
     """Calls the handlers of one consumer. Belongs to the event loop.
 
@@ -80,7 +100,10 @@ class Handlers:
         self._async: Workers = AsyncWorkers(concurrency)
         self._threads: Workers = ThreadWorkers(concurrency)
         self._tallies: dict[str, tuple[Tally, Tally]] = {}
+        self._loop = asyncio.get_running_loop()
         self.concurrency = concurrency
+        self.tracer: Traces | None = None
+        """Follows messages through their handlers, if somebody wants that."""
 
     def find(self, topic: str) -> Listener | None:
         """Return the handler of ``topic``; a single one serves every topic."""
@@ -95,8 +118,27 @@ class Handlers:
 
     def start(self, call: Call, report: Report) -> None:
         """Make a call when a worker is free."""
+        if self.tracer is not None:
+            report = self._traced(self.tracer, call, report)
         workers = self._async if call.listener.is_async else self._threads
         workers.submit(call, report)
+
+    def _traced(self, tracer: Traces, call: Call, report: Report) -> Report:
+        handling = tracer.handling(call.messages)
+        if handling is None:
+            return report
+        begin, loop = handling.begin, self._loop
+        if call.listener.is_async:
+            call.on_begin = begin
+        else:
+            call.on_begin = lambda: loop.call_soon_threadsafe(begin)
+
+        def traced(error: BaseException | None) -> None:
+            if not call.skipped:
+                handling.end(error, time.monotonic() - call.began)
+            report(error)
+
+        return traced
 
     async def handle_once(self, message: ReceivedMessage) -> None:
         """Have one message handled now, without any effect on offsets.
@@ -143,14 +185,16 @@ def holding_text(message: ReceivedMessage, call: Call | None) -> str:
 class Call:
     """One call of a handler, skipped if the queue was lost meanwhile."""
 
-    __slots__ = ("_messages", "_owned", "began", "listener")
+    __slots__ = ("_owned", "began", "listener", "messages", "on_begin")
 
     def __init__(
         self, owned: OwnedQueue, listener: Listener, messages: Sequence[ReceivedMessage]
     ) -> None:
         self._owned = owned
-        self._messages = messages
+        self.messages = messages
         self.listener = listener
+        self.on_begin: Callable[[], object] | None = None
+        """Called just before the handler, in its thread."""
         self.began = 0.0
         """When the handler was called, on the monotonic clock."""
 
@@ -164,5 +208,7 @@ class Call:
         if not self._owned.may_handle:
             return None
         self.began = time.monotonic()
-        argument = self._messages if self.listener.batches else self._messages[0]
+        if self.on_begin is not None:
+            self.on_begin()
+        argument = self.messages if self.listener.batches else self.messages[0]
         return self.listener.handler(argument)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rocketpost.client.batching import Packed, check_batch, pack, split_result
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.lifecycle import Lifecycle
@@ -23,15 +24,19 @@ from rocketpost.client.requesting import (
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
-from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem, encode_batch
+from rocketpost.client.tracing import Tracer
+from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.kernel.hashing import string_hash
-from rocketpost.model.names import RETRY_PREFIX, group_problem
+from rocketpost.model.names import group_problem
 from rocketpost.model.route import MessageQueue
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses one of a topic's queues for a message."""
+
+_Target = tuple[MessageQueue, bool]
+"""A queue, and whether it must be that one."""
 
 _RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
@@ -87,6 +92,7 @@ class Producer(Lifecycle):
         self._session: Session | None = None
         self._sender: Sender | None = None
         self._requests: Requests | None = None
+        self._tracer: Tracer | None = None
 
     @property
     def client_id(self) -> str:
@@ -106,6 +112,10 @@ class Producer(Lifecycle):
         self._requests = Requests(session)
         await session.start()
         self._session, self._sender = session, Sender(session, self.config)
+        self._tracer = None
+        if self.config.enable_trace:
+            self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
+            self._tracer.start()
 
     async def stop(self) -> None:
         """Wait for what is under way, take leave of the brokers, close the connections."""
@@ -119,6 +129,8 @@ class Producer(Lifecycle):
             sender.close()
             if self._requests is not None:
                 self._requests.close()
+            if self._tracer is not None:
+                await self._tracer.close()
             await session.stop()
 
     async def send(
@@ -175,13 +187,8 @@ class Producer(Lifecycle):
         route = session.routes.peek_publish(message.topic)
         if route is None:
             route = await session.routes.publish(message.topic)
-        chosen = _chosen_queue(message, route, queue, selector)
-        return await sender.send(
-            out,
-            chosen or sender.choose(route),
-            fixed=chosen is not None,
-            timeout=timeout or self.config.send_timeout,
-        )
+        target = _target(message, route, sender, queue, selector)
+        return await self._send([message], out, target, timeout)
 
     async def send_oneway(
         self,
@@ -201,8 +208,8 @@ class Producer(Lifecycle):
         _check_queue(message, queue)
         out = self._outgoing(message)
         route = await session.routes.publish(message.topic)
-        chosen = _chosen_queue(message, route, queue, selector) or sender.choose(route)
-        await sender.send_oneway(out, chosen)
+        target, _ = _target(message, route, sender, queue, selector)
+        await sender.send_oneway(out, target)
 
     async def send_batch(
         self,
@@ -224,20 +231,18 @@ class Producer(Lifecycle):
             Fault: A broker refused them; the same note.
         """
         session, sender = self._running()
-        parts = self._parts(messages)
-        if not parts:
+        if not messages:
             return []
-        _check_queue(messages[0], queue)
-        route = await session.routes.publish(messages[0].topic)
-        chosen = _chosen_queue(messages[0], route, queue, None)
+        check_batch(messages)
+        config, first = self.config, messages[0]
+        packs = pack(messages, bytes_max=config.message_bytes_max, count_max=config.batch_count_max)
+        _check_queue(first, queue)
+        route = await session.routes.publish(first.topic)
         futures = [
-            await sender.send(
-                part,
-                chosen or sender.choose(route),
-                fixed=chosen is not None,
-                timeout=timeout or self.config.send_timeout,
+            await self._send(
+                packed.messages, self._batch(packed), _target(first, route, sender, queue), timeout
             )
-            for part in parts
+            for packed in packs
         ]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         results: list[SendResult] = []
@@ -246,7 +251,7 @@ class Producer(Lifecycle):
             if isinstance(outcome, BaseException):
                 failures.append(outcome)
             else:
-                results += _split_result(outcome)
+                results += split_result(outcome)
         if failures:
             failures[0].add_note(f"{len(results)} of {len(messages)} messages are stored")
             raise failures[0]
@@ -286,10 +291,8 @@ class Producer(Lifecycle):
             out = self._outgoing(message, extra)
             route = await session.routes.publish(message.topic)
             await requests.introduce(route)
-            chosen = _chosen_queue(message, route, queue, selector)
-            sent = await sender.send(
-                out, chosen or sender.choose(route), fixed=chosen is not None, timeout=seconds
-            )
+            target = _target(message, route, sender, queue, selector)
+            sent = await self._send([message], out, target, seconds)
             sent.add_done_callback(_seen)
             first: set[asyncio.Future[Any]] = {sent, reply}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -381,38 +384,43 @@ class Producer(Lifecycle):
             "m": "false",
         }
 
-    def _parts(self, messages: Sequence[Message]) -> list[Outgoing]:
-        _check_batch(messages)
-        bytes_max, count_max = self.config.message_bytes_max, self.config.batch_count_max
-        parts: list[Outgoing] = []
-        items: list[BatchItem] = []
-        ids: list[str] = []
-        size = 0
-        for message in messages:
-            check_message(message, body_bytes_max=bytes_max)
-            message_id = unique_id()
-            properties = message.property_text(message_id).encode("utf-8", "replace")
-            item_bytes = ENTRY_BYTES_MIN + len(message.body) + len(properties)
-            if item_bytes > bytes_max:
-                raise MessageRefused(f"{message!r} does not fit a batch; send it alone")
-            if size + item_bytes > bytes_max or len(items) == count_max:
-                parts.append(self._batch(messages[0], ids, items))
-                items, ids, size = [], [], 0
-            items.append(BatchItem(message.flag, message.body, properties))
-            ids.append(message_id)
-            size += item_bytes
-        if items:
-            parts.append(self._batch(messages[0], ids, items))
-        return parts
-
-    def _batch(self, first: Message, ids: list[str], items: list[BatchItem]) -> Outgoing:
+    def _batch(self, packed: Packed) -> Outgoing:
+        first = packed.messages[0]
         wait = "true" if first.wait_store else "false"
         # Apache's broker appends these to the properties of each entry, where the last one of a
         # name counts: a unique key here would become the id of every message.
         fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
         fields["m"] = "true"
-        code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(items)
-        return Outgoing(code, first.topic, ",".join(ids), fields, body, len(items))
+        code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
+        return Outgoing(code, first.topic, ",".join(packed.ids), fields, body, len(packed.items))
+
+    async def _send(
+        self, messages: Sequence[Message], out: Outgoing, target: _Target, timeout: float | None
+    ) -> asyncio.Future[SendResult]:
+        """Start a send; what it comes to is traced if traces are wanted."""
+        assert self._sender is not None
+        queue, fixed = target
+        traced = None
+        if self._tracer is not None:
+            traced = self._tracer.watch(messages, out.message_id.split(","), queue)
+        future = await self._sender.send(
+            out, queue, fixed=fixed, timeout=timeout or self.config.send_timeout
+        )
+        if traced is not None:
+            future.add_done_callback(traced)
+        return future
+
+
+def _target(
+    message: Message,
+    route: PublishRoute,
+    sender: Sender,
+    queue: MessageQueue | None = None,
+    selector: QueueSelector | None = None,
+) -> _Target:
+    """Return the queue of a message, and whether it must be that one."""
+    chosen = _chosen_queue(message, route, queue, selector)
+    return (chosen, True) if chosen is not None else (sender.choose(route), False)
 
 
 def _chosen_queue(
@@ -441,29 +449,3 @@ def _check_queue(message: Message, queue: MessageQueue | None) -> None:
         raise MessageRefused(
             f"the queue is one of {queue.topic}, the message is for {message.topic}"
         )
-
-
-def _check_batch(messages: Sequence[Message]) -> None:
-    if not messages:
-        return
-    first = messages[0]
-    if first.topic.startswith(RETRY_PREFIX):
-        raise MessageRefused("a batch cannot go to a retry topic")
-    for message in messages:
-        if message.topic != first.topic or message.wait_store != first.wait_store:
-            raise MessageRefused("messages of a batch must agree in topic and wait_store")
-        if message.sharding_key != first.sharding_key:
-            raise MessageRefused("messages of a batch must agree in their sharding key")
-        if message.is_delayed:
-            raise MessageRefused("a delayed message cannot be in a batch")
-
-
-def _split_result(result: SendResult) -> list[SendResult]:
-    ids = result.message_id.split(",")
-    offset_ids = result.offset_id.split(",")
-    if len(offset_ids) != len(ids):  # a topic that keeps a batch in one record
-        offset_ids = [result.offset_id] * len(ids)
-    return [
-        result._replace(message_id=one, offset_id=other, queue_offset=result.queue_offset + at)
-        for at, (one, other) in enumerate(zip(ids, offset_ids, strict=True))
-    ]

@@ -35,6 +35,7 @@ from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import Announcement, Subscriptions, subscription_of
 from rocketpost.client.tasks import Tasks, repeat
+from rocketpost.client.tracing import Tracer
 from rocketpost.client.understudy import Understudy
 from rocketpost.codec.bodies.client import ClientConfigCheck
 from rocketpost.codec.codes import RequestCode
@@ -210,6 +211,8 @@ class PushConsumer(Lifecycle):
         if self._local is not None:
             await self._local.close()
         self._sender.close()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._understudy.stop()
         await session.stop()
 
@@ -256,6 +259,11 @@ class PushConsumer(Lifecycle):
             concurrency=config.concurrency,
             batch_max=config.batch_max,
         )
+        self._tracer: Tracer | None = None
+        if config.enable_trace:
+            self._tracer = Tracer(session, group=self.group, topic=config.trace_topic)
+            self._tracer.start()
+            self._handlers.tracer = self._tracer
         kind = Ordering if orderly else Consuming
         self._consumption: Consumption = kind(
             handlers=self._handlers, send_back=None if broadcasting else send_back, config=config

@@ -119,7 +119,6 @@ def test_the_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -
         (("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "soon"), "'soon' is not a time"),
         (("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "0", "-q", "1"), "go together"),
         (("sendMessage", "-t", "T", "-p", "x", "-i", "1"), "Broker name must be set"),
-        (("sendMessage", "-t", "T", "-p", "x", "-m", "true"), "traces are not in this version"),
         (("consumeMessage", "-t", "T", "-b", "broker-a"), "-b and -i go together"),
         (("printMsg", "-t", "T", "-b", "soon"), "is not a time"),
         (("printMsg", "-t", "T", "-c", "klingon"), "unknown encoding"),

@@ -35,7 +35,7 @@ final class Consuming {
 
     /** Consumes until {@code count} messages came (first attempts and retries alike), or {@code timeout} seconds went by. */
     static void push(Args args) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"), args.has("trace"), null);
         consumer.setNamesrvAddr(args.text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(2);

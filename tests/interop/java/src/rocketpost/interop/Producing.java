@@ -34,7 +34,7 @@ final class Producing {
         if (args.has("compression")) {
             System.setProperty("rocketmq.message.compressType", args.text("compression"));
         }
-        DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-producer")), args);
+        DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-producer"), args.has("trace"), null), args);
         try {
             List<Message> messages = messages(args);
             switch (args.text("mode", "sync")) {
@@ -54,6 +54,8 @@ final class Producing {
                 default:
                     throw new IllegalArgumentException("mode " + args.text("mode"));
             }
+            // Traces that are not written before the shutdown are lost with these clients.
+            TimeUnit.MILLISECONDS.sleep(args.number("linger", 0));
         } finally {
             producer.shutdown();
             System.clearProperty("rocketmq.message.compressType");

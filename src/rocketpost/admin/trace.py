@@ -1,0 +1,191 @@
+"""``queryMsgTraceById``: the life of a message as the clients that traced it wrote it down."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from rocketpost.admin.command import admin_command, json_option, say, say_json
+from rocketpost.admin.render import time_text_ms
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.codec.faults import NoMessage
+from rocketpost.codec.trace import (
+    EndTransaction,
+    MessageKind,
+    Outcome,
+    Pub,
+    Recall,
+    SubAfter,
+    SubBefore,
+    Trace,
+    decode_traces,
+)
+from rocketpost.model.names import TRACE_TOPIC
+
+_COUNT_MAX: Final = 64
+_WIDTH: Final = 500  # lines are never folded: scripts read them
+_OPEN: Final = "not finished"
+
+
+class Step(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One thing that happened to a message."""
+
+    time_ms: int
+    """0 if the client did not say."""
+    what: str
+    group: str
+    client: str
+    took_ms: int | None
+    outcome: str
+    detail: str
+
+
+@admin_command("queryMsgTraceById")
+@click.option("-i", "--msgId", "message_id", required=True, help="The id that the sender made.")
+@click.option("-t", "--traceTopic", "topic", default=TRACE_TOPIC, show_default=True)
+@click.option("-b", "--beginTimestamp", "begin_ms", type=int, default=0, help="Stored since (ms).")
+@click.option("-e", "--endTimestamp", "end_ms", type=int, default=2**63 - 1, help="Until (ms).")
+@click.option(
+    "-c", "--maxNum", "count", type=click.IntRange(1, _COUNT_MAX), default=_COUNT_MAX,
+    show_default=True, help="Trace messages to look at.",
+)  # fmt: skip
+@json_option
+async def query_msg_trace_by_id(
+    admin: AdminClient,
+    *,
+    message_id: str,
+    topic: str,
+    begin_ms: int,
+    end_ms: int,
+    count: int,
+    as_json: bool,
+) -> None:
+    """Show what became of a message, by the traces of its clients."""
+    found = await admin.messages.by_key(
+        topic, message_id, count_max=count, begin_ms=begin_ms, end_ms=end_ms
+    )
+    steps = timeline(found, message_id)
+    if not steps:
+        raise NoMessage(
+            f"the topic {topic} has no trace of {message_id}; "
+            "clients write traces when they are told to, a moment after they act"
+        )
+    if as_json:
+        say_json(steps)
+    else:
+        say(text(steps))
+
+
+def timeline(messages: Iterable[ReceivedMessage], message_id: str) -> list[Step]:
+    """Return what trace messages tell of one message, oldest first."""
+    traces: dict[Trace, str] = {}
+    for message in messages:  # one that was sent twice says the same twice
+        host = message.born_host[0]
+        for trace in decode_traces(message.body.decode("utf-8", "replace")):
+            if trace.message_id == message_id:
+                traces.setdefault(trace, host)
+    begun = {t.request_id: t for t in traces if isinstance(t, SubBefore)}
+    ended = {t.request_id for t in traces if isinstance(t, SubAfter)}
+    steps = [
+        _step(trace, host, begun)
+        for trace, host in traces.items()
+        if not (isinstance(trace, SubBefore) and trace.request_id in ended)
+    ]
+    return sorted(steps, key=lambda step: step.time_ms)
+
+
+def text(steps: list[Step]) -> str:
+    """Return the steps as a table."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("#Time", "#What", "#Group", "#ClientHost", "#CostTimes", "#Status", "#Detail"):
+        table.add_column(title, no_wrap=True, justify="right" if "Cost" in title else "left")
+    for step in steps:
+        table.add_row(
+            time_text_ms(step.time_ms) if step.time_ms else "unknown",
+            step.what,
+            step.group,
+            step.client,
+            f"{step.took_ms}ms" if step.took_ms is not None else "",
+            step.outcome,
+            step.detail,
+        )
+    out = io.StringIO()
+    Console(file=out, width=_WIDTH, highlight=False, markup=False).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _step(trace: Trace, host: str, begun: dict[str, SubBefore]) -> Step:
+    match trace:
+        case Pub():
+            return _pub(trace, host)
+        case SubBefore():
+            detail = _retry_text(trace)
+            return _sub(trace.time_ms, trace.group, host, None, _OPEN, detail)
+        case SubAfter():
+            before = begun.get(trace.request_id)
+            time_ms = before.time_ms if before else max(0, trace.time_ms - trace.cost_ms)
+            group = before.group if before else trace.group
+            outcome = "success" if trace.success else _name(Outcome, trace.outcome)
+            detail = _retry_text(before) if before else ""
+            return _sub(time_ms, group, host, trace.cost_ms, outcome, detail)
+        case EndTransaction():
+            detail = "asked by the broker" if trace.from_check else ""
+            return Step(
+                time_ms=trace.time_ms, what="EndTransaction", group=trace.group, client=host,
+                took_ms=None, outcome=trace.state, detail=detail,
+            )  # fmt: skip
+        case Recall():
+            return Step(
+                time_ms=trace.time_ms, what="Recall", group=trace.group, client=host,
+                took_ms=None, outcome=_ok(trace.success), detail="",
+            )  # fmt: skip
+
+
+def _pub(trace: Pub, host: str) -> Step:
+    parts = [trace.topic]
+    parts += [f"on {trace.store_host}"] if trace.store_host else []
+    parts += [f"{trace.body_bytes} bytes"]
+    parts += [_name(MessageKind, trace.kind)] if trace.kind else []
+    parts += [f"tags {trace.tags}"] if trace.tags else []
+    parts += [f"keys {trace.keys}"] if trace.keys else []
+    return Step(
+        time_ms=trace.time_ms,
+        what="Pub",
+        group=trace.group,
+        client=trace.client_host or host,
+        took_ms=trace.cost_ms,
+        outcome=_ok(trace.success),
+        detail=", ".join(parts),
+    )
+
+
+def _sub(
+    time_ms: int, group: str, client: str, took_ms: int | None, outcome: str, detail: str
+) -> Step:
+    return Step(
+        time_ms=time_ms, what="Sub", group=group, client=client, took_ms=took_ms,
+        outcome=outcome, detail=detail,
+    )  # fmt: skip
+
+
+def _retry_text(trace: SubBefore) -> str:
+    return f"retry {trace.retry_times}" if trace.retry_times else ""
+
+
+def _ok(success: bool) -> str:
+    return "success" if success else "failed"
+
+
+def _name(kind: type[MessageKind] | type[Outcome], number: int) -> str:
+    known = {int(each): each.name.lower().replace("_", " ") for each in kind}
+    return known.get(number, f"code {number}")
+
+
+COMMANDS: Final = [query_msg_trace_by_id]

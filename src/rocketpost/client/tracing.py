@@ -1,0 +1,310 @@
+"""Traces: what this client did to which message, written to a topic that tools can search.
+
+Whoever is traced only appends to a bounded queue; a task of its own writes what is in there, many
+records to a message, and flushes at the stop. If the queue is full, or writing fails, traces are
+lost and counted, and the log says so: nothing that is traced ever waits or fails for it. Messages
+of the trace topic are not traced, nor are those of brokers that say ``traceOn=false``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.message import Message, ReceivedMessage, SendResult
+from rocketpost.client.message_id import unique_id
+from rocketpost.client.ordering import Suspend
+from rocketpost.client.retry import Retry
+from rocketpost.client.sender import Outgoing, Sender
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.trace import (
+    MessageKind,
+    Outcome,
+    Pub,
+    Recall,
+    SubAfter,
+    SubBefore,
+    Trace,
+    encode_trace,
+)
+from rocketpost.errors import RocketpostError
+from rocketpost.model import properties as names
+from rocketpost.model.names import AUTO_CREATE_TOPIC
+from rocketpost.model.route import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+QUEUE_MAX: Final = 2048
+"""Traces that may wait to be written; more are lost."""
+BATCH_MAX: Final = 100
+"""Traces in one message."""
+BODY_MAX: Final = 128_000
+KEYS_MAX: Final = 16_000
+LINGER_SECONDS: Final = 0.5
+"""How long the first trace waits for company."""
+FLUSH_SECONDS: Final = 5.0
+_SEND_SECONDS: Final = 5.0
+_REGION: Final = "DefaultRegion"
+_GROUP: Final = "_INNER_TRACE_PRODUCER-{group}"
+
+
+class Tracer:
+    """Writes the traces of one client. Belongs to the event loop.
+
+    Args:
+        session: The client's; connections are shared, bounds and retries are not.
+        group: The producer or consumer group that is traced.
+        topic: Where traces go.
+    """
+
+    def __init__(self, session: Session, *, group: str, topic: str) -> None:
+        self._session = session
+        self._group = group
+        self.topic = topic
+        self._sender = Sender(session, ProducerConfig(send_timeout=_SEND_SECONDS))
+        self._queue: deque[Trace] = deque()
+        self._wake = asyncio.Event()
+        self._full = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self.lost = 0
+        """Traces that were not written, because there were too many or no broker took them."""
+
+    def start(self) -> None:
+        """Begin to write; ends with the session."""
+        self._session.tasks.start(self._run(), name=f"trace {self._group}")
+
+    async def close(self) -> None:
+        """Write what is left, within a bound of time."""
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._flush()
+        except TimeoutError:
+            self._lose(len(self._queue), "no time is left at the stop")
+            self._queue.clear()
+        finally:
+            self._sender.close()
+
+    # What is traced.
+
+    def add(self, trace: Trace) -> None:
+        """Have ``trace`` written soon."""
+        if len(self._queue) >= QUEUE_MAX:
+            self._lose(1, "too many wait")
+            return
+        self._queue.append(trace)
+        self._wake.set()
+        if len(self._queue) >= BATCH_MAX:
+            self._full.set()
+
+    def watch(
+        self, messages: Sequence[Message], ids: Sequence[str], queue: MessageQueue
+    ) -> Callable[[asyncio.Future[SendResult]], None]:
+        """Return what to call with the result of a send that begins now."""
+        began_ms, began = _now_ms(), time.monotonic()
+
+        def done(future: asyncio.Future[SendResult]) -> None:
+            if future.cancelled():
+                return
+            result = None if future.exception() is not None else future.result()
+            cost_ms = round((time.monotonic() - began) * 1000)
+            went = queue if result is None else result.queue
+            self._sent(messages, ids, went, result, began_ms=began_ms, cost_ms=cost_ms)
+
+        return done
+
+    def _sent(
+        self,
+        messages: Sequence[Message],
+        ids: Sequence[str],
+        queue: MessageQueue,
+        result: SendResult | None,
+        *,
+        began_ms: int,
+        cost_ms: int,
+    ) -> None:
+        if messages[0].topic == self.topic or (result is not None and not result.trace_on):
+            return
+        offset_ids = result.offset_id.split(",") if result is not None else []
+        if len(offset_ids) != len(messages):
+            offset_ids = [result.offset_id if result is not None else ""] * len(messages)
+        store_host = self._address_of(queue.broker_name)
+        for message, message_id, offset_id in zip(messages, ids, offset_ids, strict=True):
+            self.add(
+                Pub(
+                    time_ms=began_ms,
+                    region=result.region if result is not None else _REGION,
+                    group=self._group,
+                    topic=message.topic,
+                    message_id=message_id,
+                    tags=message.tags or "",
+                    keys=message.keys,
+                    store_host=store_host,
+                    body_bytes=len(message.body),
+                    cost_ms=cost_ms // len(messages),
+                    kind=_kind(message),
+                    offset_id=offset_id,
+                    success=result is not None,
+                )
+            )
+
+    def handling(self, messages: Sequence[ReceivedMessage]) -> Handling | None:
+        """Return what follows messages through their handler; None if they are not traced."""
+        if messages[0].topic == self.topic:
+            return None
+        traced = [each for each in messages if each.properties.get(names.TRACE_ON) != "false"]
+        return Handling(self, self._group, traced) if traced else None
+
+    # Writing.
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):  # few, and the first has waited long enough
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await self._full.wait()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            self._wake.clear()
+            self._full.clear()
+            while self._queue:
+                await self._write(self._take())
+
+    def _take(self) -> tuple[str, str, int]:
+        """Return the text and the keys of the traces for one message, and how many they are."""
+        texts: list[str] = []
+        keys: dict[str, None] = {}
+        text_chars = keys_chars = 0
+        while self._queue and len(texts) < BATCH_MAX:
+            trace = self._queue[0]
+            text, words = encode_trace(trace), _keys_of(trace)
+            text_chars += len(text)
+            keys_chars += sum(len(word) + 1 for word in words if word not in keys)
+            if texts and (text_chars > BODY_MAX or keys_chars > KEYS_MAX):
+                break
+            self._queue.popleft()
+            texts.append(text)
+            keys.update(dict.fromkeys(words))
+        return "".join(texts), " ".join(keys), len(texts)
+
+    async def _write(self, taken: tuple[str, str, int]) -> None:
+        text, keys, count = taken
+        try:
+            message = Message(self.topic, text.encode("utf-8", "replace"), keys=keys)
+            route = await self._session.routes.publish(self.topic)
+            out = self._outgoing(message)
+            future = await self._sender.send(
+                out, self._sender.choose(route), fixed=False, timeout=_SEND_SECONDS
+            )
+            await future
+        except RocketpostError as error:
+            self._lose(count, str(error))
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        message_id = unique_id()
+        fields = {
+            "a": _GROUP.format(group=self._group),
+            "b": self.topic,
+            "c": AUTO_CREATE_TOPIC,
+            "d": "4",
+            "f": "0",
+            "g": str(_now_ms()),
+            "h": "0",
+            "i": message.property_text(message_id),
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+        code = RequestCode.SEND_MESSAGE_V2
+        return Outgoing(code, self.topic, message_id, fields, message.body)
+
+    def _address_of(self, broker: str) -> str:
+        try:
+            return self._session.routes.master(broker)
+        except RocketpostError:
+            return ""
+
+    def _lose(self, count: int, reason: str) -> None:
+        if not self.lost or (self.lost + count) // 1000 > self.lost // 1000:
+            logger.warning(
+                "traces lost: group=%s count=%s reason=%s", self._group, self.lost + count, reason
+            )
+        self.lost += count
+
+
+class Handling:
+    """Messages on their way through a handler. Belongs to the event loop."""
+
+    __slots__ = ("_begun", "_group", "_messages", "_request_id", "_tracer")
+
+    def __init__(self, tracer: Tracer, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        self._tracer = tracer
+        self._group = group
+        self._messages = messages
+        self._request_id = unique_id()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Note that the handler is called; only once, whoever is first."""
+        if self._begun:
+            return
+        self._begun, now_ms = True, _now_ms()
+        for message in self._messages:
+            self._tracer.add(
+                SubBefore(
+                    time_ms=now_ms,
+                    region=message.properties.get(names.MSG_REGION, _REGION),
+                    group=self._group,
+                    request_id=self._request_id,
+                    message_id=message.message_id,
+                    retry_times=message.reconsume_times,
+                    keys=" ".join(message.keys),
+                )
+            )
+
+    def end(self, error: BaseException | None, seconds: float) -> None:
+        """Note how the handler ended, and what it took."""
+        self.begin()  # a thread's word that it began may still be on its way
+        now_ms, cost_ms = _now_ms(), round(seconds * 1000) // len(self._messages)
+        for message in self._messages:
+            self._tracer.add(
+                SubAfter(
+                    request_id=self._request_id,
+                    message_id=message.message_id,
+                    cost_ms=cost_ms,
+                    success=error is None,
+                    keys=" ".join(message.keys),
+                    outcome=_outcome(error),
+                    time_ms=now_ms,
+                    group=self._group,
+                )
+            )
+
+
+def _kind(message: Message) -> MessageKind:
+    if message.is_delayed:
+        return MessageKind.DELAYED
+    return MessageKind.ORDERED if message.sharding_key else MessageKind.NORMAL
+
+
+def _outcome(error: BaseException | None) -> Outcome:
+    if error is None:
+        return Outcome.SUCCESS
+    return Outcome.FAILED if isinstance(error, Retry | Suspend) else Outcome.EXCEPTION
+
+
+def _keys_of(trace: Trace) -> list[str]:
+    keys = "" if isinstance(trace, Recall) else trace.keys
+    return [trace.message_id, *keys.split()]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
