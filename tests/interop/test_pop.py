@@ -1,12 +1,14 @@
-"""The SDK's simple consumer against Apache's broker, and against this one: the same scenario."""
+"""Popping between makers: the SDK's simple consumer, Java's push consumer that pops, stores."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from interop.peer import Peer, named
 from interop.servers import SMALL_STORE, Cluster, Maker
 from rocketpost.client import Message, Producer, SimpleConsumer, StartFrom
 
@@ -79,3 +81,63 @@ async def test_what_is_in_flight_here_comes_again_from_apaches_broker(
                         await consumer.ack(message)
             assert sorted(each.body for each in again) == sorted(each.body for each in received[:3])
             assert await consumer.receive(await_seconds=8) == []
+
+
+@pytest.fixture(scope="module")
+def popper(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """A Java client of the release that pops."""
+    with Peer("5.3", tmp_path_factory.mktemp("popper")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_a_java_push_consumer_pops(cluster: Cluster, popper: Peer, share: int) -> None:
+    topic, group = f"PoppedByJava{share}", f"java-pops-{share}"
+    made = f"updateTopic -b {cluster.broker} -t {topic} -r 4 -w 4"
+    assert "success" in popper.mqadmin(cluster.namesrv, made)
+    popper.mqadmin(cluster.namesrv, f"updateSubGroup -b {cluster.broker} -g {group}")
+    mode = f"setConsumeMode -b {cluster.broker} -t {topic} -g {group} -m POP -q {share}"
+    assert "success" in popper.mqadmin(cluster.namesrv, mode)
+    popper.run("send", namesrv=cluster.namesrv, topic=topic, count=20, tags="TagA,TagB")
+    # Each message is refused once; it comes again as one of its own topic.
+    events = popper.run(
+        "push",
+        namesrv=cluster.namesrv,
+        group=group,
+        topic=topic,
+        expression="TagA",
+        askBrokers=1,
+        refuse=1,
+        count=20,
+        timeout=90,
+    )
+    [end] = named(events, "consumed")
+    assert end["complete"]
+    messages = named(events, "message")
+    assert {message["topic"] for message in messages} == {topic}
+    assert sorted(message["reconsumeTimes"] for message in messages) == [0] * 10 + [1] * 10
+    assert all("POP_CK" in message["properties"] for message in messages)
+    # Everything is acknowledged: nothing is left for another look.
+    again = popper.run(
+        "push", namesrv=cluster.namesrv, group=group, topic=topic, askBrokers=1, count=1, timeout=3
+    )
+    assert named(again, "message") == []
+
+
+def test_a_java_push_consumer_pulls_what_the_broker_assigns(cluster: Cluster, popper: Peer) -> None:
+    topic, group = "AssignedByBroker", "java-asks"
+    made = f"updateTopic -b {cluster.broker} -t {topic} -r 4 -w 4"
+    assert "success" in popper.mqadmin(cluster.namesrv, made)
+    popper.run("send", namesrv=cluster.namesrv, topic=topic, count=12)
+    events = popper.run(
+        "push",
+        namesrv=cluster.namesrv,
+        group=group,
+        topic=topic,
+        askBrokers=1,
+        count=12,
+        timeout=60,
+    )
+    messages = named(events, "message")
+    assert len(messages) == 12
+    assert not any("POP_CK" in message["properties"] for message in messages)

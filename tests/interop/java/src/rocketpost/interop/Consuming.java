@@ -44,6 +44,10 @@ final class Consuming {
             // The enum lives in another package in each release, so it is not named here.
             consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));
         }
+        if (args.has("askBrokers")) {
+            // Only newer releases can leave the sharing of queues to brokers.
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         if (args.has("sql")) {
             consumer.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
         } else {
