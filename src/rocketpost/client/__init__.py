@@ -32,11 +32,12 @@ from rocketpost.client.lite_pull_consumer import LitePullConsumer
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.ordering import Suspend
+from rocketpost.client.pop_calls import PoppedMessage
 from rocketpost.client.producer import Producer, QueueSelector
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.client.push_consumer import PushConsumer
 from rocketpost.client.retry import Retry
-from rocketpost.client.simple_consumer import PoppedMessage, SimpleConsumer
+from rocketpost.client.simple_consumer import SimpleConsumer
 from rocketpost.errors import (
     ClientError,
     ConfigError,

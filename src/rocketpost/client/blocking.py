@@ -38,6 +38,7 @@ from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
 from rocketpost.client.message import Message, ReceivedMessage, SendResult
 from rocketpost.client.offset_calls import Boundary
+from rocketpost.client.pop_calls import COUNT_MAX, PoppedMessage
 from rocketpost.client.producer import QueueSelector
 from rocketpost.client.subscriptions import Announcement
 from rocketpost.model.group import SUBSCRIBE_ALL
@@ -260,11 +261,11 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
 
     def receive(
         self,
-        count_max: int = async_simple.COUNT_MAX,
+        count_max: int = COUNT_MAX,
         *,
         invisible_seconds: float = 60.0,
         await_seconds: float = 15.0,
-    ) -> list[async_simple.PoppedMessage]:
+    ) -> list[PoppedMessage]:
         """Return messages, or none if there are none in time."""
         return self._call(
             lambda inner: inner.receive(
@@ -272,13 +273,11 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
             )
         )
 
-    def ack(self, message: async_simple.PoppedMessage) -> None:
+    def ack(self, message: PoppedMessage) -> None:
         """Have a message never come again; returns when the broker has stored that."""
         self._call(lambda inner: inner.ack(message))
 
-    def change_invisible_duration(
-        self, message: async_simple.PoppedMessage, seconds: float
-    ) -> None:
+    def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
         """Have a message come again so much from now; 0 gives it up at once."""
         self._call(lambda inner: inner.change_invisible_duration(message, seconds))
 

@@ -11,74 +11,22 @@ import dataclasses
 import itertools
 import logging
 import time
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketpost.client.config import ClientConfig, StartFrom
-from rocketpost.client.fetch import unwrapped
 from rocketpost.client.lifecycle import Lifecycle
-from rocketpost.client.message import ReceivedMessage, check_topic
+from rocketpost.client.message import check_topic
+from rocketpost.client.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopWish
 from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
-from rocketpost.codec.codes import RequestCode, ResponseCode
-from rocketpost.codec.command import Command
-from rocketpost.codec.headers.pop import (
-    IN_RETRY_TOPIC,
-    IN_RETRY_TOPIC_V2,
-    IN_TOPIC,
-    AckMessage,
-    ChangedInvisibleTime,
-    ChangeInvisibleTime,
-    Notification,
-    NotificationResponse,
-    PopMessage,
-    PopResponse,
-    Receipt,
-    parse_receipt,
-    parse_start_offsets,
-    real_topic,
-)
-from rocketpost.codec.record import Record, decode_records
 from rocketpost.errors import ClientError, ConfigError, Fault, RemoteProtocolError
-from rocketpost.model import properties as names
 from rocketpost.model.group import SUBSCRIBE_ALL, Subscription, parse_tags
-from rocketpost.model.names import RETRY_PREFIX
-from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
 
-COUNT_MAX: Final = 32
-"""Messages that one call may ask for."""
 INVISIBLE_SECONDS_MAX: Final = 3 * 24 * 3600.0
-_ALL_QUEUES: Final = -1
-_FROM_FIRST: Final = 0
-_FROM_LAST: Final = 1
-_NOTHING: Final = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
 _ANSWER_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.5
-
-
-class PoppedMessage(ReceivedMessage):
-    """A message that is this consumer's until its time is over.
-
-    Attributes:
-        receipt: Names this delivery; changes when the message is given more time.
-    """
-
-    __slots__ = ("receipt",)
-
-    def __init__(self, record: Record, queue: MessageQueue, receipt: Receipt) -> None:
-        super().__init__(record, queue)
-        self.receipt = receipt
-
-    @property
-    def visible_at_ms(self) -> int:
-        """When it comes again, by the broker's clock."""
-        return self.receipt.pop_ms + self.receipt.invisible_ms
-
-
-class _Target(NamedTuple):
-    subscription: Subscription
-    broker_name: str
 
 
 class SimpleConsumer(Lifecycle):
@@ -118,7 +66,7 @@ class SimpleConsumer(Lifecycle):
             config = dataclasses.replace(config, name_servers=name_servers)
         self.group = group
         self.config = config
-        self._init_mode = _FROM_FIRST if start_from is StartFrom.FIRST else _FROM_LAST
+        self._start_from = start_from
         self._subscriptions: dict[str, Subscription] = {}
         self._turns = itertools.count()
         self._session: Session | None = None
@@ -134,6 +82,7 @@ class SimpleConsumer(Lifecycle):
         session = Session(self.config)
         await session.start()
         self._session = session
+        self._calls = PopCalls(session, self.group)
 
     async def stop(self) -> None:
         """Close the connections; what was not acknowledged comes again when its time is over."""
@@ -187,15 +136,15 @@ class SimpleConsumer(Lifecycle):
             raise ConfigError("nothing is subscribed; call subscribe() first")
         deadline = time.monotonic() + max(await_seconds, 0.0)
         while True:
-            targets = await self._targets()
+            wishes = await self._wishes(count_max, invisible_seconds)
             wait = deadline - time.monotonic()
-            hold = wait if len(targets) == 1 else 0.0
-            messages = await self._sweep(targets, count_max, invisible_seconds, hold)
+            hold = wait if len(wishes) == 1 else 0.0
+            messages = await self._sweep([each._replace(hold_seconds=hold) for each in wishes])
             wait = deadline - time.monotonic()
             if messages or wait <= 0:
                 return messages
-            if len(targets) > 1:
-                await self._wait_for_any(targets, wait)
+            if len(wishes) > 1:
+                await self._wait_for_any([each._replace(hold_seconds=wait) for each in wishes])
 
     async def ack(self, message: PoppedMessage) -> None:
         """Have a message never come again; returns when the broker has stored that.
@@ -204,15 +153,8 @@ class SimpleConsumer(Lifecycle):
             Fault: The broker refuses.
             ClientError: The broker does not answer; acknowledging again is harmless.
         """
-        receipt = message.receipt
-        header = AckMessage(
-            consumer_group=self.group,
-            topic=real_topic(receipt.retry, self.group, message.queue.topic),
-            queue_id=receipt.queue_id,
-            extra_info=str(receipt),
-            offset=receipt.offset,
-        )
-        await self._call(message.queue, RequestCode.ACK_MESSAGE, header)
+        self._running()
+        await self._calls.ack(message)
 
     async def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
         """Have a message come again so much from now; 0 gives it up at once.
@@ -227,129 +169,51 @@ class SimpleConsumer(Lifecycle):
         """
         if not 0 <= seconds <= INVISIBLE_SECONDS_MAX:
             raise ConfigError(f"seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
-        receipt = message.receipt
-        header = ChangeInvisibleTime(
-            consumer_group=self.group,
-            topic=real_topic(receipt.retry, self.group, message.queue.topic),
-            queue_id=receipt.queue_id,
-            extra_info=str(receipt),
-            offset=receipt.offset,
-            invisible_time=round(seconds * 1000),
-        )
-        answer = await self._call(message.queue, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        changed = answer.read(ChangedInvisibleTime)
-        message.receipt = receipt._replace(
-            start_offset=receipt.offset,
-            pop_ms=changed.pop_time,
-            invisible_ms=changed.invisible_time,
-            revive_queue=changed.revive_qid,
-        )
+        self._running()
+        await self._calls.change(message, seconds)
 
     # Brokers, in turn.
 
-    async def _targets(self) -> list[_Target]:
-        """Return every broker of every topic, beginning with another one each time."""
+    async def _wishes(self, count_max: int, invisible_seconds: float) -> list[PopWish]:
+        """Return what to ask of every broker of every topic, another one first each time."""
         routes = self._running().routes
-        found: dict[_Target, None] = {}
+        found: dict[tuple[str, str], PopWish] = {}
         for subscription in list(self._subscriptions.values()):
             for queue in await routes.subscribe(subscription.topic):
-                found[_Target(subscription, queue.broker_name)] = None
+                found[subscription.topic, queue.broker_name] = PopWish(
+                    subscription,
+                    queue.broker_name,
+                    count_max=count_max,
+                    invisible_seconds=invisible_seconds,
+                    start_from=self._start_from,
+                )
         if not found:
             raise ClientError("no broker has a queue of these topics that can be read")
-        targets = list(found)
-        begin = next(self._turns) % len(targets)
-        return targets[begin:] + targets[:begin]
+        wishes = list(found.values())
+        begin = next(self._turns) % len(wishes)
+        return wishes[begin:] + wishes[:begin]
 
-    async def _sweep(
-        self, targets: list[_Target], count_max: int, invisible_seconds: float, hold: float
-    ) -> list[PoppedMessage]:
+    async def _sweep(self, wishes: list[PopWish]) -> list[PoppedMessage]:
         failures: list[Exception] = []
-        for target in targets:
-            header = PopMessage(
-                consumer_group=self.group,
-                topic=target.subscription.topic,
-                queue_id=_ALL_QUEUES,
-                max_msg_nums=count_max,
-                invisible_time=round(invisible_seconds * 1000),
-                poll_time=round(max(hold, 0.0) * 1000),
-                born_time=time.time_ns() // 1_000_000,
-                init_mode=self._init_mode,
-                exp_type=target.subscription.expression_type,
-                exp=target.subscription.sub_string,
-            )
+        for wish in wishes:
             try:
-                if messages := await self._pop(target, header, hold):
-                    return messages
+                messages, was_full = await self._calls.pop(wish)
             except (ClientError, Fault, RemoteProtocolError) as error:
-                logger.info("nothing received: broker=%s reason=%s", target.broker_name, error)
+                logger.info("nothing received: broker=%s reason=%s", wish.broker_name, error)
                 failures.append(error)
-        if len(failures) == len(targets):
+                continue
+            if messages:
+                return messages
+            if was_full:
+                await asyncio.sleep(min(max(wish.hold_seconds, 0.0), _LOOK_AGAIN_SECONDS))
+        if len(failures) == len(wishes):
             raise failures[-1]
         return []
 
-    async def _pop(self, target: _Target, header: PopMessage, hold: float) -> list[PoppedMessage]:
-        session = self._running()
-        answer = await session.call(
-            session.routes.master(target.broker_name),
-            RequestCode.POP_MESSAGE,
-            header,
-            timeout=max(hold, 0.0) + _ANSWER_SECONDS,
-            accept=_NOTHING,
-        )
-        if answer.code != ResponseCode.SUCCESS:
-            if answer.code == ResponseCode.POLLING_FULL:
-                await asyncio.sleep(min(max(hold, 0.0), _LOOK_AGAIN_SECONDS))
-            return []
-        messages = self._messages(target, answer)
-        wanted = target.subscription.tags_set
-        if not wanted:
-            return messages
-        # Brokers compare hashes of tags; two tags may share one.
-        others = [message for message in messages if message.tags not in wanted]
-        for message in others:
-            await self.ack(message)
-        return [message for message in messages if message.tags in wanted]
-
-    def _messages(self, target: _Target, answer: Command) -> list[PoppedMessage]:
-        head = answer.read(PopResponse)
-        starts = parse_start_offsets(head.start_offset_info or "")
-        topic = target.subscription.topic
-        messages = []
-        for stored in decode_records(answer.body):
-            for record in unwrapped(stored, first=0):
-                receipt = self._receipt(head, starts, record, target)
-                queue = MessageQueue(target.broker_name, record.queue_id, topic)
-                messages.append(PoppedMessage(record, queue, receipt))
-        return messages
-
-    def _receipt(
-        self,
-        head: PopResponse,
-        starts: dict[tuple[int, int], int],
-        record: Record,
-        target: _Target,
-    ) -> Receipt:
-        text = record.properties.get(names.POP_CK)
-        if text is not None:
-            return parse_receipt(text)
-        retry = IN_TOPIC
-        if record.topic.startswith(RETRY_PREFIX) and record.topic != target.subscription.topic:
-            newer = real_topic(IN_RETRY_TOPIC_V2, self.group, target.subscription.topic)
-            retry = IN_RETRY_TOPIC_V2 if record.topic == newer else IN_RETRY_TOPIC
-        return Receipt(
-            starts.get((retry, record.queue_id), record.queue_offset),
-            head.pop_time,
-            head.invisible_time,
-            head.revive_qid,
-            retry,
-            target.broker_name,
-            record.queue_id,
-            record.queue_offset,
-        )
-
-    async def _wait_for_any(self, targets: list[_Target], wait: float) -> None:
-        """Return when a broker says that there is something, or after ``wait`` seconds."""
-        asking = [asyncio.ensure_future(self._notified(target, wait)) for target in targets]
+    async def _wait_for_any(self, wishes: list[PopWish]) -> None:
+        """Return when a broker says that there is something, or when the wait is over."""
+        wait = wishes[0].hold_seconds
+        asking = [asyncio.ensure_future(self._notified(wish)) for wish in wishes]
         try:
             async with asyncio.timeout(wait + _ANSWER_SECONDS):
                 while asking:
@@ -366,31 +230,12 @@ class SimpleConsumer(Lifecycle):
             if asking:
                 await asyncio.wait(asking)
 
-    async def _notified(self, target: _Target, wait: float) -> bool:
-        session = self._running()
-        header = Notification(
-            consumer_group=self.group,
-            topic=target.subscription.topic,
-            queue_id=_ALL_QUEUES,
-            poll_time=round(wait * 1000),
-            born_time=time.time_ns() // 1_000_000,
-        )
+    async def _notified(self, wish: PopWish) -> bool:
         try:
-            answer = await session.call(
-                session.routes.master(target.broker_name),
-                RequestCode.NOTIFICATION,
-                header,
-                timeout=wait + _ANSWER_SECONDS,
-                accept=_NOTHING,
-            )
+            return await self._calls.notified(wish)
         except (ClientError, Fault) as error:
-            logger.info("no notification: broker=%s reason=%s", target.broker_name, error)
+            logger.info("no notification: broker=%s reason=%s", wish.broker_name, error)
             return False
-        return answer.read(NotificationResponse).has_msg
-
-    async def _call(self, queue: MessageQueue, code: int, header: AckMessage) -> Command:
-        session = self._running()
-        return await session.call(session.routes.master(queue.broker_name), code, header)
 
     def _running(self) -> Session:
         if self._session is None:
