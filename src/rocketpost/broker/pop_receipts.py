@@ -221,8 +221,11 @@ class ReceiptService:
     def _copy(self, record: Record, topic: str, pop_ms: int) -> Draft:
         properties = record.properties
         encoded = record.properties_bytes
-        if _FIRST_POP_MS not in properties:
-            longer = encode_properties(properties | {_FIRST_POP_MS: str(pop_ms)})
+        more = {_FIRST_POP_MS: str(pop_ms)}
+        if not record.topic.startswith(RETRY_PREFIX):
+            more[names.RETRY_TOPIC] = record.topic  # for who pulls it, or finds it among the dead
+        if not more.keys() <= properties.keys():
+            longer = encode_properties(more | properties)
             if len(longer) <= PROPERTIES_BYTES_MAX:
                 encoded = longer
         words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)

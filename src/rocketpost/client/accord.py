@@ -17,6 +17,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.headers.client import ConsumerGroupRequest
 from rocketpost.errors import RocketpostError
 from rocketpost.model.group import SUBSCRIBE_ALL, TAG, Subscription
+from rocketpost.model.names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ def differences(ours: ConsumerData, theirs: ConsumerConnections) -> list[str]:
         found.append(f"we are {ours.message_model}, another member is {theirs.message_model}")
     mine = {each.topic: each for each in ours.subscription_data_set}
     for topic in sorted(mine.keys() | theirs.subscription_table.keys()):
+        if topic.startswith(RETRY_PREFIX):
+            continue  # nobody subscribes to those; who reads them changes with how a group reads
         here, there = _text(mine.get(topic)), _text(theirs.subscription_table.get(topic))
         if here != there:
             found.append(f"of {topic} we want {here}, another member wants {there}")

@@ -199,6 +199,13 @@ class PushConsumerConfig(ClientConfig):
         local_retry_seconds: Until a message that could not be sent back is consumed again here.
         consume_timeout: How long a handler may take over the message that holds its queue's offset
             back; then the message is sent back and counts as finished (``consumeTimeout``).
+        client_rebalance: Whether members share out the queues themselves; else brokers do, and say
+            whether to pull or to pop them (``clientRebalance``). Orderly and broadcasting members
+            always do it themselves.
+        pop_count_max: Messages asked for with one pop (``popBatchNums``).
+        pop_invisible_seconds: How long popped messages are ours (``popInvisibleTime``).
+        pop_threshold: Popped, unfinished messages of a queue beyond which popping rests
+            (``popThresholdForQueue``).
         rebalance_seconds: Between rounds of sharing out the queues.
         persist_seconds: Between reports of the offsets to the brokers.
         stop_seconds: How long handlers get to finish when the consumer stops.
@@ -226,6 +233,10 @@ class PushConsumerConfig(ClientConfig):
     suspend_seconds: float = 1.0
     local_retry_seconds: float = 5.0
     consume_timeout: float = 15 * 60.0
+    client_rebalance: bool = True
+    pop_count_max: int = 32
+    pop_invisible_seconds: float = 60.0
+    pop_threshold: int = 96
     rebalance_seconds: float = 20.0
     persist_seconds: float = 5.0
     stop_seconds: float = 5.0
@@ -241,6 +252,10 @@ class PushConsumerConfig(ClientConfig):
         check_range("cached_count_max", self.cached_count_max, 1, 65535)
         check_range("cached_span_max", self.cached_span_max, 1, 65535)
         check_range("retry_max", self.retry_max, -1, 2**31 - 1)
+        check_range("pop_count_max", self.pop_count_max, 1, 32)
+        check_range("pop_threshold", self.pop_threshold, 1, 65535)
+        if not 5 <= self.pop_invisible_seconds <= 300:
+            raise ConfigError("pop_invisible_seconds must lie between 5 and 300")
         for name in ("pull_bytes_max", "cached_bytes_max", "hold_seconds", "pull_timeout",
                      "error_seconds", "rebalance_seconds", "persist_seconds",
                      "consume_timeout", "suspend_seconds"):  # fmt: skip

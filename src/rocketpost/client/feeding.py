@@ -283,8 +283,12 @@ class Feeding:
         if not self._is_paused(owned.queue):
             return
         with owned.hindered("it is paused"):
-            while self._is_paused(owned.queue):
-                await self._resumed.wait()
+            await self.wait_until_wanted(owned.queue)
+
+    async def wait_until_wanted(self, queue: MessageQueue) -> None:
+        """Return when a queue is not paused."""
+        while self._is_paused(queue):
+            await self._resumed.wait()
 
     def _is_paused(self, queue: MessageQueue) -> bool:
         return self._paused_all or queue in self._paused

@@ -12,6 +12,7 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.tally import Tally
 from rocketpost.client.workers import AsyncWorkers, Report, ThreadWorkers, Workers
+from rocketpost.model.names import RETRY_PREFIX
 
 Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
 """Handles one message; raises to get it again later."""
@@ -110,6 +111,10 @@ class Handlers:
         found = self._listeners.get(topic)
         if found is None and len(self._listeners) == 1:
             return next(iter(self._listeners.values()))
+        if found is None and topic.startswith(RETRY_PREFIX):
+            # Popped messages that come again do not all say which topic they were sent to.
+            names = [each for each in self._listeners if topic.endswith((f"_{each}", f"+{each}"))]
+            return self._listeners[max(names, key=len)] if names else None
         return found
 
     def batch_size(self, listener: Listener) -> int:
@@ -182,13 +187,22 @@ def holding_text(message: ReceivedMessage, call: Call | None) -> str:
     return f"a handler has been busy with {what} for {time.monotonic() - call.began:.0f} s"
 
 
+class Holder(Protocol):
+    """Where messages come from, as far as handling them depends on it."""
+
+    @property
+    def may_handle(self) -> bool:
+        """Whether the messages are still ours."""
+        ...  # pragma: no cover
+
+
 class Call:
-    """One call of a handler, skipped if the queue was lost meanwhile."""
+    """One call of a handler, skipped if the messages are not ours any more."""
 
     __slots__ = ("_owned", "began", "listener", "messages", "on_begin")
 
     def __init__(
-        self, owned: OwnedQueue, listener: Listener, messages: Sequence[ReceivedMessage]
+        self, owned: Holder, listener: Listener, messages: Sequence[ReceivedMessage]
     ) -> None:
         self._owned = owned
         self.messages = messages

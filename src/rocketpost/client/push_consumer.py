@@ -10,6 +10,7 @@ from typing import Final
 
 from rocketpost.client.accord import Accord
 from rocketpost.client.allocation import AllocationStrategy, Average
+from rocketpost.client.assigning import Assigning
 from rocketpost.client.broker_requests import BrokerRequests
 from rocketpost.client.config import MessageModel, ProducerConfig, PushConsumerConfig
 from rocketpost.client.consuming import Consuming
@@ -27,6 +28,7 @@ from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.ordering import Ordering
+from rocketpost.client.popping import Popping
 from rocketpost.client.producer import check_group
 from rocketpost.client.progress import BrokerProgress
 from rocketpost.client.rebalance import Rebalancer
@@ -104,9 +106,9 @@ class PushConsumer(Lifecycle):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues that are ours now; -1 stands for all of a broker, which members share."""
         self._running()
-        return [owned.queue for owned in self._feeding.owned]
+        return [owned.queue for owned in self._feeding.owned] + self._popping.queues
 
     def subscribe(
         self,
@@ -204,7 +206,9 @@ class PushConsumer(Lifecycle):
         self._session = None
         await self._background.stop()
         await self._feeding.stop_fetching()
+        self._popping.stop_fetching()
         await self._consumption.stop(self.config.stop_seconds)
+        await self._popping.close(self.config.stop_seconds)
         await self._sender.in_flight.wait_idle()
         await self._feeding.close()
         await self._consumption.close()
@@ -277,6 +281,24 @@ class PushConsumer(Lifecycle):
             progress=self._local or BrokerProgress(OffsetCalls(session), self.group),
             orderly=orderly,
         )
+        self._popping = Popping(
+            session,
+            self.group,
+            config=config,
+            subscription=self._subscriptions.find,
+            handlers=self._handlers,
+            send_back=send_back,
+            wait_until_wanted=self._feeding.wait_until_wanted,
+        )
+        assigning = Assigning(
+            session,
+            self.group,
+            strategy=self._strategy.name,
+            pull=self._feeding.apply,
+            pop=self._popping.apply,
+            pull_retries=self._subscriptions.pull_retries,
+        )
+        asks_brokers = not (config.client_rebalance or orderly or broadcasting)
         self._rebalancer = Rebalancer(
             session,
             self.group,
@@ -286,6 +308,7 @@ class PushConsumer(Lifecycle):
             every=config.rebalance_seconds,
             broadcasting=broadcasting,
             after=Accord(session, self.group, describe=self._subscriptions.describe).check,
+            assigning=assigning if asks_brokers else None,
         )
         BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
         Inspection(
@@ -351,4 +374,5 @@ class PushConsumer(Lifecycle):
     async def _announce(self, session: Session) -> None:
         await session.heartbeat_all()
         await self._feeding.drop_other_topics(self._subscriptions.topics)
+        self._popping.drop_other_topics(self._subscriptions.topics)
         self._rebalancer.wake()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rocketpost.client.allocation import AllocationStrategy
+from rocketpost.client.assigning import Assigning
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.client import ConsumerIds
 from rocketpost.codec.bodies.leniency import decode_body
@@ -41,6 +42,7 @@ class Rebalancer:
         apply: Puts a share into effect.
         broadcasting: Whether every member gets every queue.
         after: Called after every round.
+        assigning: Has brokers share out, if that is wanted; what they cannot is done here.
         every: Seconds between rounds.
     """
 
@@ -55,6 +57,7 @@ class Rebalancer:
         every: float,
         broadcasting: bool = False,
         after: Callable[[], Awaitable[None]] | None = None,
+        assigning: Assigning | None = None,
     ) -> None:
         self._session = session
         self._group = group
@@ -64,6 +67,7 @@ class Rebalancer:
         self._every = every
         self._broadcasting = broadcasting
         self._after = after
+        self._assigning = assigning
         self._wake = asyncio.Event()
         self._complained: set[str] = set()
 
@@ -99,6 +103,8 @@ class Rebalancer:
         return balanced
 
     async def _share_out(self, topic: str) -> None:
+        if self._assigning is not None and await self._assigning.share_out(topic):
+            return
         queues = await self._session.routes.subscribe(topic)
         if self._broadcasting:
             await self._apply(topic, queues, True)

@@ -54,6 +54,7 @@ class Subscriptions:
         self._group = group
         self._config = config
         self._wanted: dict[str, Subscription] = {}
+        self._retries: dict[str, str] = {}
         self.listeners: dict[str, Listener] = {}
         self.orderly: bool | None = None
         """Whether messages are handled in order; None until the first subscription."""
@@ -81,7 +82,19 @@ class Subscriptions:
     def remove(self, topic: str) -> None:
         """Give a subscription up."""
         self._wanted.pop(topic, None)
+        self._retries.pop(topic, None)
         self.listeners.pop(topic, None)
+
+    def pull_retries(self, topic: str, retries: str | None) -> bool:
+        """Pull also from where messages of a topic come again that were popped; or no more.
+
+        Returns:
+            Whether that is news to brokers.
+        """
+        before = self._retries.pop(topic, None)
+        if retries is not None and topic in self._wanted:
+            self._retries[topic] = retries
+        return self._retries.get(topic) != before
 
     @property
     def given(self) -> list[Subscription]:
@@ -97,6 +110,8 @@ class Subscriptions:
         """Return what we want of a topic; None if nothing."""
         if topic == retry_topic(self._group):
             return self._retry()
+        if topic in self._retries.values():
+            return Subscription(topic=topic, sub_string=SUBSCRIBE_ALL)
         return self._wanted.get(topic)
 
     def describe(self) -> ConsumerData:
@@ -111,7 +126,8 @@ class Subscriptions:
     def _all(self) -> list[Subscription]:
         if self._config.model is MessageModel.BROADCASTING:
             return self.given  # what fails is not retried
-        return [*self.given, self._retry()]
+        popped = [Subscription(topic=each) for each in self._retries.values()]
+        return [*self.given, *popped, self._retry()]
 
     def _retry(self) -> Subscription:
         return Subscription(topic=retry_topic(self._group), sub_string=SUBSCRIBE_ALL)
