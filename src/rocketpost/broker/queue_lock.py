@@ -1,6 +1,6 @@
 """Locks on queues: which client of an orderly group may consume which queue just now.
 
-A lock lives for a minute after its last renewal, then anyone in the group may take it. Locks are in
+A lock lives for a minute after its last renewal unless told otherwise, then anyone in the group may take it. Locks are in
 memory only: after a restart the clients take them again within their 20 s round.
 """
 
@@ -27,8 +27,9 @@ class Lock(NamedTuple):
 class QueueLocks:
     """The lock table of one broker. Owned by the event loop."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, lock_ms: int = LOCK_MS) -> None:
         self._clock = clock
+        self._lock_ms = lock_ms
         self._groups: dict[str, dict[MessageQueue, Lock]] = {}
         self._count = 0
 
@@ -37,7 +38,7 @@ class QueueLocks:
     ) -> list[MessageQueue]:
         """Take or renew locks; return the queues that the client holds now."""
         now_ms = self._clock.now_ms()
-        mine = Lock(client_id, now_ms + LOCK_MS)
+        mine = Lock(client_id, now_ms + self._lock_ms)
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:

@@ -207,6 +207,10 @@ class PushConsumerConfig(ClientConfig):
         pop_threshold: Popped, unfinished messages of a queue beyond which popping rests
             (``popThresholdForQueue``).
         rebalance_seconds: Between rounds of sharing out the queues.
+        lock_renew_seconds: Between renewals of the locks of queues that are handled in order
+            (``rocketmq.client.rebalance.lockInterval``).
+        lock_trust_seconds: How long such a lock counts without renewal; well below the brokers'
+            60 s (``rocketmq.client.rebalance.lockMaxLiveTime``).
         persist_seconds: Between reports of the offsets to the brokers.
         stop_seconds: How long handlers get to finish when the consumer stops.
         enable_trace: Whether a trace of every message is written (``enableTrace``).
@@ -238,6 +242,8 @@ class PushConsumerConfig(ClientConfig):
     pop_invisible_seconds: float = 60.0
     pop_threshold: int = 96
     rebalance_seconds: float = 20.0
+    lock_renew_seconds: float = 20.0
+    lock_trust_seconds: float = 30.0
     persist_seconds: float = 5.0
     stop_seconds: float = 5.0
     enable_trace: bool = False
@@ -257,13 +263,15 @@ class PushConsumerConfig(ClientConfig):
         if not 5 <= self.pop_invisible_seconds <= 300:
             raise ConfigError("pop_invisible_seconds must lie between 5 and 300")
         for name in ("pull_bytes_max", "cached_bytes_max", "hold_seconds", "pull_timeout",
-                     "error_seconds", "rebalance_seconds", "persist_seconds",
+                     "error_seconds", "rebalance_seconds", "persist_seconds", "lock_renew_seconds",
                      "consume_timeout", "suspend_seconds"):  # fmt: skip
             check_positive(name, getattr(self, name))
         for name in ("topic_count_max", "topic_bytes_max"):
             check_positive(name, 1 if getattr(self, name) is None else getattr(self, name))
         if self.pull_timeout < self.hold_seconds:
             raise ConfigError("pull_timeout must not be below hold_seconds")
+        if self.lock_trust_seconds <= self.lock_renew_seconds:
+            raise ConfigError("lock_trust_seconds must be over lock_renew_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

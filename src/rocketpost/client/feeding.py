@@ -84,7 +84,14 @@ class Feeding:
         self._paused: set[MessageQueue] = set()
         self._resumed = asyncio.Event()
         self._started_ms = time.time_ns() // 1_000_000
-        self.locks = QueueLocks(session, group, queues=self._lockable, regained=self._regained)
+        self.locks = QueueLocks(
+            session,
+            group,
+            renew_seconds=config.lock_renew_seconds,
+            trust_seconds=config.lock_trust_seconds,
+            queues=self._lockable,
+            regained=self._regained,
+        )
 
     @property
     def owned(self) -> list[OwnedQueue]:

@@ -1,7 +1,7 @@
 """Locks of the queues that are handled in order: taken, renewed, lost, given back.
 
 A broker grants each queue to one member of a group for 60 s at a time, in memory only. We renew
-every 20 s and trust a lock for 30 s. A lost connection may mean that the broker restarted and
+every 20 s and trust a lock for 30 s, unless configured otherwise. A lost connection may mean that the broker restarted and
 forgot: every lock of that broker counts as lost until it is granted anew.
 """
 
@@ -25,8 +25,6 @@ from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
 
-RENEW_SECONDS: Final = 20.0
-HELD_SECONDS: Final = 30.0
 AGAIN_SECONDS: Final = 0.5
 _LOCK_TIMEOUT: Final = 1.0
 
@@ -40,6 +38,8 @@ class QueueLocks:
     Args:
         session: How to reach brokers.
         group: The consumer group.
+        renew_seconds: Between renewals.
+        trust_seconds: How long a lock counts without renewal.
         queues: Lists the queues whose locks we keep.
         regained: Asked before a lost lock counts as held again.
     """
@@ -49,11 +49,15 @@ class QueueLocks:
         session: Session,
         group: str,
         *,
+        renew_seconds: float,
+        trust_seconds: float,
         queues: Callable[[], list[OwnedQueue]],
         regained: Regained,
     ) -> None:
         self._session = session
         self._group = group
+        self._renew_seconds = renew_seconds
+        self._trust_seconds = trust_seconds
         self._queues = queues
         self._regained = regained
         self._wake = asyncio.Event()
@@ -71,7 +75,7 @@ class QueueLocks:
                 logger.info("no lock: queue=%s reason=%s", owned.queue, error)
                 granted = set()
             if owned.queue in granted:
-                owned.lock.take(since + HELD_SECONDS)
+                owned.lock.take(since + self._trust_seconds)
                 return
             await owned.wait_until_gone(AGAIN_SECONDS)
 
@@ -80,7 +84,7 @@ class QueueLocks:
         well = True
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_SECONDS if well else AGAIN_SECONDS):
+                async with asyncio.timeout(self._renew_seconds if well else AGAIN_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
             well = await self.renew()
@@ -128,7 +132,7 @@ class QueueLocks:
                     logger.warning("lock lost: queue=%s", owned.queue)
                 owned.lock.lose()
             elif owned.lock.held or await self._regained(owned):
-                owned.lock.take(since + HELD_SECONDS)
+                owned.lock.take(since + self._trust_seconds)
         return all(owned.lock is not None and owned.lock.held for owned in queues)
 
     async def _ask(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue]:

@@ -249,11 +249,13 @@ class BrokerServer:
 
     async def _tick(self, services: Services) -> None:
         ticks = 0
+        # Who is to be forgotten sooner is looked for more often.
+        every = min(_EXPIRY_TICKS, max(1, self._broker.member_expiry_ms // 12_000))
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             ticks += 1
             services.stats.sample()
-            if ticks % _EXPIRY_TICKS == 0:
+            if ticks % every == 0:
                 services.clients.expire()
 
     async def _clean_regularly(self, store: MessageStore) -> None:

@@ -79,6 +79,7 @@ class BrokerConfig:
     register_period_ms: int = option("registerNameServerPeriod", 30_000)
     register_timeout_ms: int = option("registerBrokerTimeoutMills", 24_000)
     member_expiry_ms: int = option("channelExpiredTimeout", 120_000)
+    lock_ms: int = option("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, mutable=True)
     sync_flush_timeout_ms: int = option("syncFlushTimeout", 5000)
     memory_ratio: int = option("accessMessageInMemoryMaxRatio", 40)
@@ -120,6 +121,7 @@ class BrokerConfig:
             ("shortPollingTimeMills", self.short_polling_ms, _INT_MAX),
             ("registerBrokerTimeoutMills", self.register_timeout_ms, _INT_MAX),
             ("channelExpiredTimeout", self.member_expiry_ms, _INT_MAX),
+            ("rocketmq.broker.rebalance.lockMaxLiveTime", self.lock_ms, _INT_MAX),
             ("pullThreadPoolQueueCapacity", self.held_pulls_max, _HELD_MAX),
             ("syncFlushTimeout", self.sync_flush_timeout_ms, _INT_MAX),
             ("maxTransferBytesOnMessageInMemory", self.pull_bytes_in_memory, _ANSWER_BYTES_MAX),

@@ -188,7 +188,7 @@ class Services:
 
         self.stats = BrokerStats(clock=clock, day_of=_local_day)
         self._membership = Membership(clock=clock, expiry_ms=self._broker.member_expiry_ms)
-        self._locks = QueueLocks(clock=clock)
+        self._locks = QueueLocks(clock=clock, lock_ms=self._broker.lock_ms)
         store_host = pack_host(identity.ip, identity.port)
         delays_ms = parse_delay_levels(store_config.delay_levels)
         self._send_service = SendService(

@@ -51,3 +51,12 @@ def test_old_locks_are_forgotten(clock: FakeClock) -> None:
     assert not locks.holds_locks("G")
     assert locks.holds_locks("H")
     assert locks.lock("I", "a", []) == []
+
+
+def test_how_long_a_lock_lives_can_be_set(clock: FakeClock) -> None:
+    locks = QueueLocks(clock=clock, lock_ms=100)
+    locks.lock("G", "a", [Q0])
+    clock.advance(99)
+    assert locks.lock("G", "b", [Q0]) == []
+    clock.advance(1)
+    assert locks.lock("G", "b", [Q0]) == [Q0]

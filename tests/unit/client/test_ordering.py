@@ -59,6 +59,7 @@ def consumer(**options: object) -> PushConsumer:
         "error_seconds": 0.001,
         "stop_seconds": 0.05,
         "suspend_seconds": 0.01,
+        "lock_renew_seconds": 0.01,
     }
     config = PushConsumerConfig(name_servers=NAMESRV, **(defaults | options))  # type: ignore[arg-type]
     return PushConsumer("G", config=config)
@@ -79,7 +80,6 @@ def broker() -> LockingBroker:
 def network(
     use_network: Use, broker: LockingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> FakeNetwork:
-    monkeypatch.setattr(queue_locks, "RENEW_SECONDS", 0.01)
     monkeypatch.setattr(queue_locks, "AGAIN_SECONDS", 0.005)
     monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
     return use_network(network_of(ROUTES, {A: broker.serve}))
