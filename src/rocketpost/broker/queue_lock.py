@@ -1,7 +1,7 @@
 """Locks on queues: which client of an orderly group may consume which queue just now.
 
-A lock lives for a minute after its last renewal unless told otherwise, then anyone in the group may take it. Locks are in
-memory only: after a restart the clients take them again within their 20 s round.
+A lock lives for a minute after its last renewal unless told otherwise, then anyone in the group may
+take it. Locks are in memory only: after a restart the clients take them again within their round.
 """
 
 from __future__ import annotations

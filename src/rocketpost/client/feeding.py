@@ -90,8 +90,10 @@ class Feeding:
             renew_seconds=config.lock_renew_seconds,
             trust_seconds=config.lock_trust_seconds,
             queues=self._lockable,
-            regained=self._regained,
+            regained=self._is_still_ours,
         )
+        if self._shared and not self._locked and not manual:
+            session.on_lost(self._broker_lost)
 
     @property
     def owned(self) -> list[OwnedQueue]:
@@ -244,28 +246,51 @@ class Feeding:
     def _lockable(self) -> list[OwnedQueue]:
         return [*self.owned, *self._leaving.values()]
 
-    async def _regained(self, owned: OwnedQueue) -> bool:
+    def _broker_lost(self, address: str) -> None:
+        """Doubt the queues of a broker that may have given us up and told others to go on."""
+        for owned in self.owned:
+            if self._session.routes.is_master(owned.queue.broker_name, address):
+                owned.doubted = True
+
+    async def _is_still_ours(self, owned: OwnedQueue) -> bool:
+        """Return whether to go on with a queue that others may have had meanwhile.
+
+        If they went further than we, it is begun anew where they are.
+        """
         try:
-            stored = await self._progress.load(owned.queue)
+            is_behind = await self._is_behind(owned)
         except RocketpostError as error:
-            logger.warning("lock not used yet: queue=%s reason=%s", owned.queue, error)
+            logger.warning("queue not used yet: queue=%s reason=%s", owned.queue, error)
             return False
-        if owned.dropped or stored is None or stored <= (owned.committable or 0):
+        if owned.dropped or not is_behind:
+            owned.doubted = False
             return not owned.dropped
-        logger.info("others went on meanwhile: queue=%s offset=%s", owned.queue, stored)
+        logger.info("others went on meanwhile: queue=%s", owned.queue)
         if self._forget(owned.queue) is not None:
             self._start_over(owned, start=None)
         return False
 
+    async def _is_behind(self, owned: OwnedQueue) -> bool:
+        stored = await self._progress.load(owned.queue)
+        return stored is not None and stored > (owned.committable or 0)
+
+    async def _may_store(self, owned: OwnedQueue) -> bool:
+        """Whether storing our offset takes nothing back that another member did."""
+        if owned.lock is not None:
+            return owned.lock.held
+        try:
+            return not owned.doubted or not await self._is_behind(owned)
+        except RocketpostError as error:
+            logger.info("offset not stored: queue=%s reason=%s", owned.queue, error)
+            return False
+
     async def _persist(self, queues: Iterable[OwnedQueue]) -> None:
-        offsets = {
-            owned.queue: (owned, owned.committable)
-            for owned in queues
-            if owned.committable is not None
-            and owned.committable != owned.persisted
-            # Without the lock somebody else may have gone further than we.
-            and (owned.lock is None or owned.lock.held)
-        }
+        offsets: dict[MessageQueue, tuple[OwnedQueue, int]] = {}
+        for owned in queues:
+            if owned.committable == owned.persisted or not await self._may_store(owned):
+                continue
+            if (offset := owned.committable) is not None:
+                offsets[owned.queue] = owned, offset
         if not offsets:
             return
         stored = await self._progress.store(
@@ -305,6 +330,9 @@ class Feeding:
     async def _feed(self, owned: OwnedQueue, *, settle: float, start: int | None) -> None:
         offset = await self._begin(owned, settle=settle, start=start)
         while not owned.dropped:
+            if owned.doubted and not await self._is_still_ours(owned):
+                await owned.wait_until_gone(self._config.error_seconds)
+                continue
             await owned.wait_for_room()
             await owned.wait_until_locked()
             await self._wait_until_wanted(owned)
@@ -353,7 +381,7 @@ class Feeding:
         self, owned: OwnedQueue, offset: int, subscription: Subscription
     ) -> PullResult | None:
         config = self._config
-        tells = self._shared and owned.may_handle and not self._manual
+        tells = self._shared and owned.may_handle and not owned.doubted and not self._manual
         committable = owned.committable if tells else None
         wish = PullWish(
             queue=owned.queue,

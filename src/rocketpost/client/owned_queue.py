@@ -73,6 +73,8 @@ class OwnedQueue:
         self.lock = lock
         self.dropped = False
         """Whether it is ours no more; results that come later count for nothing."""
+        self.doubted = False
+        """Whether others may have had it meanwhile: we were cut off from its broker."""
         self.tracker: OffsetTracker | None = None
         """None until the start offset is known."""
         self.persisted: int | None = None

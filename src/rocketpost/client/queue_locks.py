@@ -1,8 +1,8 @@
 """Locks of the queues that are handled in order: taken, renewed, lost, given back.
 
 A broker grants each queue to one member of a group for 60 s at a time, in memory only. We renew
-every 20 s and trust a lock for 30 s, unless configured otherwise. A lost connection may mean that the broker restarted and
-forgot: every lock of that broker counts as lost until it is granted anew.
+every 20 s and trust a lock for 30 s, unless configured otherwise. A lost connection may mean that
+the broker restarted and forgot: every lock of that broker counts as lost until it is granted anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketpost.codec.bodies.client import LockRequest, LockResponse
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.lenient_json import encode
-from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -151,14 +151,9 @@ class QueueLocks:
             )
         )
 
-    def _is_at(self, queue: MessageQueue, address: str) -> bool:
-        try:
-            return self._session.routes.master(queue.broker_name) == address
-        except RouteNotFound:
-            return True  # whoever gave us the lock is gone
-
     def _broker_lost(self, address: str) -> None:
         for owned in self._queues():
-            if owned.lock is not None and self._is_at(owned.queue, address):
+            at_risk = self._session.routes.is_master(owned.queue.broker_name, address)
+            if owned.lock is not None and at_risk:
                 owned.lock.lose()
         self._wake.set()

@@ -221,6 +221,10 @@ class RouteCache:
             raise RouteNotFound(f"no master of the broker {broker_name} is known")
         return address
 
+    def is_master(self, broker_name: str, address: str) -> bool:
+        """Tell whether a broker's master is, or may have been, at ``address``."""
+        return self._addresses.get(broker_name, {}).get(MASTER_ID, address) == address
+
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool]:
         """Return an address to pull from, the wished id first, and whether it is a slave's.
 

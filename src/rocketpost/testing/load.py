@@ -18,6 +18,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import SendResponse
 from rocketpost.codec.record import Record
 from rocketpost.errors import ClientError, ConnectionLost, Fault
+from rocketpost.model.properties import SHARDING_KEY
 from rocketpost.testing.ledger import NUMBER_PROPERTY, Ledger
 from rocketpost.testing.link import BrokerLink, Part
 
@@ -41,7 +42,17 @@ class Queue(NamedTuple):
 
 
 class Stream:
-    """Sends over one connection, many at a time. Its number is its name in the ledger."""
+    """Sends over one connection, many at a time. Its number is its name in the ledger.
+
+    Args:
+        link: The connection.
+        ledger: Where everything is noted.
+        number: The stream's.
+        rng: Where its choices come from.
+        large_share: Share of messages that take many pages.
+        rest_seconds: How long it rests between bursts at most.
+        keys: How many sharding keys to use, each of which has its queue; 0 for none.
+    """
 
     def __init__(
         self,
@@ -51,8 +62,12 @@ class Stream:
         *,
         rng: random.Random,
         large_share: float = LARGE_SHARE,
+        rest_seconds: float = 0.02,
+        keys: int = 0,
     ) -> None:
         self._large_share = large_share
+        self._rest_seconds = rest_seconds
+        self._keys = keys
         self._link = link
         self._ledger = ledger
         self._number = number
@@ -67,14 +82,20 @@ class Stream:
         rng = self._rng
         while self._link.is_open:
             for _ in range(rng.randrange(1, 24)):
-                await self.send(rng.choice(queues), count=self._batch_count())
-            await asyncio.sleep(rng.uniform(0, 0.02))
+                if self._keys:
+                    key = rng.randrange(self._keys)
+                    await self.send(queues[key % len(queues)], key=f"key{key}")
+                else:
+                    await self.send(rng.choice(queues), count=self._batch_count())
+            await asyncio.sleep(rng.uniform(0, self._rest_seconds))
 
-    async def send(self, queue: Queue, *, count: int = 1) -> asyncio.Future[Command] | None:
+    async def send(
+        self, queue: Queue, *, count: int = 1, key: str | None = None
+    ) -> asyncio.Future[Command] | None:
         """Send one message or a batch; None if the connection is gone."""
         await self._room.acquire()
         numbers = [self._ledger.next_number() for _ in range(count)]
-        parts = [self._part(number, small=count > 1) for number in numbers]
+        parts = [self._part(number, small=count > 1, key=key) for number in numbers]
         for number, part in zip(numbers, parts, strict=True):
             self._ledger.note(
                 number,
@@ -116,7 +137,7 @@ class Stream:
     def _batch_count(self) -> int:
         return self._rng.randrange(2, 9) if self._rng.random() < _BATCH_SHARE else 1
 
-    def _part(self, number: int, *, small: bool) -> Part:
+    def _part(self, number: int, *, small: bool, key: str | None) -> Part:
         rng = self._rng
         large = not small and rng.random() < self._large_share
         size = rng.randrange(20_000, BODY_BYTES_MAX) if large else rng.randrange(1, 1200)
@@ -126,6 +147,8 @@ class Stream:
             "TAGS": f"tag{number % 7}",
             "ünïcode": "\u2713" * (number % 5 + 1),
         }
+        if key is not None:
+            properties[SHARDING_KEY] = key
         return Part(rng.randbytes(size), properties)
 
 

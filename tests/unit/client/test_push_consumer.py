@@ -777,3 +777,51 @@ async def test_a_strategy_that_fails_leaves_the_queues_as_they_are(use_network: 
         assert len(reader.queues) == 3
         broker.put(b"0")
         await until(lambda: got)
+
+
+async def test_who_was_cut_off_goes_on_where_others_are_and_takes_nothing_back(
+    use_network: Use,
+) -> None:
+    network, broker = setup(use_network)
+    for n in range(3):
+        broker.put(b"%d" % n)
+    got = Got()
+    reader = consumer(persist_seconds=0.01)
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: broker.offsets.get(("T", 0)) == 3)
+        network.cut(A)
+        before = len(network.requests)
+        for n in range(3, 9):
+            broker.put(b"%d" % n)
+        broker.offsets[("T", 0)] = 8  # another member handled 3 to 7 meanwhile
+        network.servers[A] = broker.serve
+        await until(lambda: len(got) == 4)
+        await until(lambda: broker.offsets[("T", 0)] == 9)
+    assert [message.body for message in got] == [b"0", b"1", b"2", b"8"]
+    told = [
+        int(command.fields["commitOffset"])
+        for _, command in network.requests[before:]
+        if command.fields.get("topic") == "T" and command.fields.get("queueId") == "0"
+        if command.fields.get("commitOffset", "0") != "0"
+    ]
+    assert told
+    assert min(told) >= 8
+
+
+async def test_a_broker_that_forgot_offsets_is_told_them_again(use_network: Use) -> None:
+    network, broker = setup(use_network)
+    for n in range(3):
+        broker.put(b"%d" % n)
+    got = Got()
+    reader = consumer(persist_seconds=60.0)
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(got) == 3)
+        network.cut(A)
+        broker.offsets[("T", 0)] = 1  # what it had saved before it died
+        network.servers[A] = broker.serve
+        broker.put(b"3")
+        await until(lambda: len(got) == 4)
+    assert [message.body for message in got] == [b"0", b"1", b"2", b"3"]
+    assert broker.offsets[("T", 0)] == 4

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from rocketpost.testing.handling import Handling
+from rocketpost.testing.journal import Entry
+
+WINDOW = 3
+
+
+def follow(text: str, *, orderly: bool = False) -> Handling:
+    """Follow a journal; of handled messages only member and offset are given."""
+    handling = Handling(orderly=orderly, window=WINDOW)
+    take(handling, text)
+    return handling
+
+
+def take(handling: Handling, text: str) -> None:
+    for line in text.strip().splitlines():
+        what, who, *rest = line.split()
+        if what == "share":
+            queues, members = rest
+            rest = ["t", queues.replace("q", "t/b/"), members]
+        elif rest:
+            offset = rest[0]
+            rest = ["t/b/0", offset, rest[1] if len(rest) > 1 else str(100 + int(offset)), "k"]
+        handling.take([Entry(what, who, tuple(rest))])
+
+
+def handled(who: str, *offsets: int) -> str:
+    return "\n".join(f"begin {who} {n}\ndone {who} {n}" for n in offsets)
+
+
+def test_what_was_acknowledged_and_not_handled_is_missed() -> None:
+    handling = follow("share a q0 a\nbegin a 0\ndone a 0\nbegin a 1")
+    handling.check([100])
+    assert handling.violations == []
+    handling.check([100, 101])
+    assert handling.violations == ["1 acknowledged messages were not handled: [101]"]
+
+
+def test_a_member_may_repeat_a_window_when_it_gets_a_queue() -> None:
+    start = f"share a q0 a\n{handled('a', *range(6))}\nkilled a\nshare b q0 b\n"
+    handling = follow(start + handled("b", 3, 4, 5, 6))
+    handling.check([])
+    assert (handling.violations, handling.repeats, handling.changes) == ([], 3, 1)
+    handling = follow(start + handled("b", 2, 3, 4, 5, 6))
+    handling.check([])
+    assert handling.violations == [
+        "t/b/0: b repeated 4 messages since it got the queue, but only 3 were in flight"
+    ]
+    assert handling.most_repeated == 4
+
+
+def test_members_that_share_a_queue_for_a_while_may_repeat_each_other() -> None:
+    handling = follow(
+        f"share a q0 a\n{handled('a', 0, 1)}\nshare b q0 a,b\n{handled('a', 2, 3, 4, 5)}\n"
+        f"{handled('b', 0, 1, 2, 3, 4, 5, 6)}\nshare a - a,b"
+    )
+    handling.check([])
+    assert handling.violations == []
+
+
+def test_a_member_that_was_frozen_may_not_do_all_again_that_others_did() -> None:
+    frozen = (
+        f"share a q0 a,b\n{handled('a', 0)}\nfrozen a\nshare b q0 b\n{handled('b', *range(1, 9))}\n"
+        "thawed a\n"
+    )
+    fine = follow(frozen + handled("a", 1, 2, 3, 9))
+    fine.check([])
+    assert fine.violations == []
+    wrong = follow(frozen + handled("a", 1, 2, 3, 4))
+    wrong.check([])
+    assert len(wrong.violations) == 1
+
+
+def test_a_dead_broker_forgets_what_it_had_not_saved() -> None:
+    start = f"share a q0 a\n{handled('a', *range(9))}"
+    for saved, wrong in (({"t/b/0": 5}, 0), ({"t/b/0": 9}, 1), ({}, 0)):
+        handling = follow(start)
+        handling.broker_died(saved)
+        take(handling, f"killed a\nshare b q0 b\n{handled('b', *range(4, 10))}")
+        handling.check([])
+        assert len(handling.violations) == wrong
+
+
+def test_in_order_nothing_may_be_passed_over() -> None:
+    assert not follow(f"share a q0 a\n{handled('a', 0, 1, 2)}", orderly=True).violations
+    handling = follow(f"share a q0 a\n{handled('a', 0, 2)}", orderly=True)
+    assert handling.violations == ["t/b/0: a began 2 when 0 was the last"]
+
+
+def test_in_order_what_failed_comes_again_by_right() -> None:
+    handling = follow("share a q0 a\nbegin a 0\nfail a 0\nbegin a 0\ndone a 0", orderly=True)
+    assert (handling.repeats, handling.failures, handling.done) == (0, 1, {100: 1})
+
+
+def test_in_order_nobody_begins_while_another_is_at_work() -> None:
+    start = "share a q0 a\nbegin a 0\n"
+    handling = follow(start + "begin b 0", orderly=True)
+    assert handling.violations == ["t/b/0: b began 0 while a was at 0"]
+    for excuse in ("done a 0\n", "frozen a\n", "killed a\n", "left a\n"):
+        assert not follow(start + excuse + "begin b 0", orderly=True).violations
+
+
+def test_in_order_a_key_is_handled_from_old_to_new() -> None:
+    handling = follow("share a q0 a\nbegin a 0 7\ndone a 0 7\nbegin a 1 6", orderly=True)
+    assert handling.violations == ["k: message 6 was begun after 7"]
+
+
+def test_shares_of_those_that_are_there() -> None:
+    handling = follow("share a q0 a,b\nshare b q1 a,b\nbegin b 0\nfrozen b")
+    assert handling.owned("t") == {"a": frozenset({"t/b/0"})}
+    share = handling.believed("b", "t")
+    assert share is not None
+    assert share.queues == {"t/b/1"}
+    assert handling.begun_since(0) == {"t/b/0"}
+    assert handling.begun_since(0, but="b") == set()
+    take(handling, "thawed b")
+    assert handling.owned("t").keys() == {"a", "b"}
