@@ -61,7 +61,14 @@ async def make_dead(cluster: Cluster, topic: str, count: int, **more: Any) -> li
             await admin.session.call(
                 admin.session.routes.master(sent.queue.broker_name),
                 RequestCode.CONSUMER_SEND_MSG_BACK,
-                SendBackHeader(offset=position, group=GROUP, delay_level=-1, origin_topic=topic),
+                SendBackHeader(
+                    offset=position,
+                    group=GROUP,
+                    delay_level=-1,
+                    origin_topic=topic,
+                    failure_kind="ValueError" if number % 2 else "shop.OutOfStock",
+                    failure_text=f"number {number}",
+                ),
             )
             ids.append(sent.message_id)
             homes.add(sent.queue.broker_name)
@@ -201,6 +208,23 @@ def test_a_topic_that_is_gone_is_not_made_again(cluster: Cluster) -> None:
     assert result.exit_code == 1
     assert "1 SENT, 1 REFUSED" in result.stdout
     assert "Bills" not in ok(cluster, "topicList").split()
+
+
+def test_those_of_one_cause_are_sent_again_by_runs_that_are_killed(cluster: Cluster) -> None:
+    asyncio.run(make_dead(cluster, "Orders", 30))
+    counted = json.loads(ok(cluster, "dlqList", "-g", GROUP, "-c", "--json"))
+    assert {each["cause"]: each["count"] for each in counted} == {
+        "ValueError": 15,
+        "shop.OutOfStock": 15,
+    }
+    [one] = json.loads(ok(cluster, "dlqList", "-g", GROUP, "-x", "stock: number 28", "--json"))
+    assert one["cause"] == "shop.OutOfStock: number 28"
+    words = ["-x", "outofstock"]
+    name = killed(start(cluster, *words), lines=4)
+    ok(cluster, "dlqResend", "-g", GROUP, *words, "-a", name)
+    found = copies(asyncio.run(read_all(cluster, "Orders")))
+    assert Counter(each.body for each in found) == Counter(b"body-%d" % n for n in range(0, 30, 2))
+    assert not any("CONSUME_FAILURE" in each.properties for each in found)
 
 
 @pytest.mark.long

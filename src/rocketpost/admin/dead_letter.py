@@ -7,7 +7,7 @@ import base64
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
@@ -27,6 +27,7 @@ from rocketpost.admin.command import (
 from rocketpost.admin.message import host_text
 from rocketpost.admin.render import Column, Table, map_text, time_text_ms
 from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Resent, Selection
+from rocketpost.client.admin.dead_letter import UNKNOWN_CAUSE
 from rocketpost.codec.faults import NoMessage
 from rocketpost.errors import ClientError
 from rocketpost.model import properties as names
@@ -45,19 +46,16 @@ def _selecting(function: F) -> F:
         click.option("-t", "--topic", "topic", help="Topic that they were sent to."),
         click.option("-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Dead since."),
         click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help="Dead until."),
+        click.option("-x", "--cause", "cause", help="Part of the cause, or unknown."),
     ]
     for option in reversed(options):
         function = option(function)
     return function
 
 
-def selection_of(
-    ids: str, keys: str, topic: str | None, begin_ms: int | None, end_ms: int | None
-) -> Selection:
+def selection_of(ids: str, keys: str, **others: Any) -> Selection:
     """Return which dead letters the options mean."""
-    return Selection(
-        ids=_words(ids), keys=_words(keys), topic=topic, begin_ms=begin_ms, end_ms=end_ms
-    )
+    return Selection(ids=_words(ids), keys=_words(keys), **others)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -67,7 +65,7 @@ def _words(text: str) -> frozenset[str]:
 # Looking.
 
 _LIST: Final = Table(
-    "%-32s  %-32s  %-24s  %-23s  %5s  %s",
+    "%-32s  %-32s  %-24s  %-23s  %5s  %-20s  %s",
     [
         Column("#Message ID", "msgId"),
         Column("#Dead Letter ID", "deadLetterId"),
@@ -75,6 +73,16 @@ _LIST: Final = Table(
         Column("#Dead Since", "deadSince", time_text_ms),
         Column("#Times", "reconsumeTimes"),
         Column("#Keys", "keys", " ".join),
+        Column("#Cause", "cause"),
+    ],
+)
+_CAUSES: Final = Table(
+    "%-8s  %-23s  %-23s  %s",
+    [
+        Column("#Count", "count"),
+        Column("#First Dead Since", "firstDeadSince", time_text_ms),
+        Column("#Last Dead Since", "lastDeadSince", time_text_ms),
+        Column("#Cause", "cause"),
     ],
 )
 
@@ -84,11 +92,22 @@ _LIST: Final = Table(
 @click.option(
     "-m", "--maxNum", "count", type=click.IntRange(1), default=1000, show_default=True, help="Most."
 )
+@click.option("-c", "--countByCause", "by_cause", is_flag=True, help="A line per cause.")
 @json_option
 async def dlq_list(
-    admin: AdminClient, *, group: str, count: int, as_json: bool, **conditions: Any
+    admin: AdminClient,
+    *,
+    group: str,
+    count: int,
+    by_cause: bool,
+    as_json: bool,
+    **conditions: Any,
 ) -> None:
     """List the dead letters of a group."""
+    if by_cause:
+        letters = admin.dead_letters.read(group, selection_of(**conditions))
+        show_rows(_CAUSES, cause_rows([letter async for letter in letters]), as_json=as_json)
+        return
     rows: list[tuple[object, ...]] = []
     more = False
     async for letter in admin.dead_letters.read(group, selection_of(**conditions)):
@@ -104,11 +123,23 @@ async def dlq_list(
                 letter.dead_ms,
                 message.reconsume_times,
                 message.keys,
+                letter.cause,
             )
         )
     show_rows(_LIST, rows, as_json=as_json)
     if more:
         click.echo(f"note: there are more than {count}; -m shows more of them", err=True)
+
+
+def cause_rows(letters: Iterable[DeadLetter]) -> list[tuple[object, ...]]:
+    """Return how often and when each kind of failure came, the commonest first."""
+    found: dict[str, list[int]] = {}
+    for letter in letters:
+        failure = letter.message.last_failure
+        kind = UNKNOWN_CAUSE if failure is None else failure.kind
+        found.setdefault(kind, []).append(letter.dead_ms)
+    commonest = sorted(found, key=lambda kind: (-len(found[kind]), kind))
+    return [(len(found[kind]), min(found[kind]), max(found[kind]), kind) for kind in commonest]
 
 
 @admin_command("dlqShow")
@@ -145,6 +176,7 @@ def letter_text(letter: DeadLetter, *, charset: str) -> str:
         ("Tags", message.tags or ""),
         ("Keys", " ".join(message.keys)),
         ("Dead Since", time_text_ms(letter.dead_ms)),
+        ("Cause", letter.cause),
         ("Born Timestamp", time_text_ms(message.born_ms)),
         ("Born Host", host_text(message.born_host)),
         ("Reconsume Times", str(message.reconsume_times)),
@@ -169,6 +201,7 @@ def letter_members(letter: DeadLetter) -> dict[str, object]:
         "tags": message.tags,
         "keys": message.keys,
         "deadSince": letter.dead_ms,
+        "cause": letter.cause,
         "bornTimestamp": message.born_ms,
         "bornHost": host_text(message.born_host),
         "reconsumeTimes": message.reconsume_times,

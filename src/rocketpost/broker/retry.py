@@ -3,7 +3,7 @@
 A message comes again in ``%RETRY%group`` after a delay that grows with each round: level 3 plus the
 rounds so far, unless the consumer names a level. After the last round, or at level -1, it goes to
 ``%DLQ%group``. The copy keeps everything of the original but counts the round, and names the topic
-and the message id of the first delivery.
+and the message id of the first delivery, and the last failure if the consumer tells it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final, Protocol
 from rocketpost.broker.delay import postponed
 from rocketpost.codec.faults import GroupNotExist, NoPermission, SystemError_
 from rocketpost.codec.headers.retry import SendBackHeader
-from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.properties import with_failure, without_failure
 from rocketpost.codec.record import Record, host_bits
 from rocketpost.errors import LocalProtocolError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
+from rocketpost.model.failure import ConsumeFailure, failure
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic, retry_topic
 from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
@@ -99,15 +100,17 @@ class RetryService:
         record = self._record_at(header.offset)
         if record is None:
             raise SystemError_(f"there is no message at position {header.offset}")
+        why = failure(header.failure_kind, header.failure_text)
         limit = group.retry_max_times
         if client_version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
         if record.reconsume_times >= limit or header.delay_level < 0:
             dead = self._topic(dlq_topic(header.group), 1, unit=False)
-            return self._copy(record, dead.topic_name, 0, level=0)
+            return self._copy(record, dead.topic_name, 0, level=0, why=why)
         count = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
         level = header.delay_level or FIRST_LEVEL + record.reconsume_times
-        return self._copy(record, retry.topic_name, self._random_below(count), level=level)
+        queue_id = self._random_below(count)
+        return self._copy(record, retry.topic_name, queue_id, level=level, why=why)
 
     def _topic(self, topic: str, queue_nums: int, unit: bool) -> TopicConfig:
         found = self._topics.find(topic)
@@ -115,8 +118,16 @@ class RetryService:
             return found
         return self._topics.create_internal(topic, queue_nums=queue_nums, unit=unit)
 
-    def _copy(self, record: Record, topic: str, queue_id: int, *, level: int) -> Draft:
-        properties = record.properties
+    def _copy(
+        self,
+        record: Record,
+        topic: str,
+        queue_id: int,
+        *,
+        level: int,
+        why: ConsumeFailure | None,
+    ) -> Draft:
+        properties = without_failure(record.properties)
         properties.setdefault(names.RETRY_TOPIC, record.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, record.message_id)
         properties[names.WAIT_STORE] = "false"
@@ -137,7 +148,7 @@ class RetryService:
                 record.reconsume_times + 1,
                 0,
                 bytes(record.body),
-                encode_properties(properties),
+                with_failure(properties, why),
                 string_hash(properties.get(names.TAGS, "")),
                 tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
             )

@@ -194,6 +194,8 @@ class PushConsumerConfig(ClientConfig):
         error_seconds: Rest after a failed pull (``pullTimeDelayMillsWhenException``).
         retry_max: Deliveries after the first until the dead-letter topic; -1 means 16, and without
             end for orderly handlers.
+        record_failures: Whether a message that is sent back carries what its handler raised: the
+            class and the first 256 characters of the text.
         suspend_seconds: Until a message whose orderly handler raised comes again
             (``suspendCurrentQueueTimeMillis``).
         local_retry_seconds: Until a message that could not be sent back is consumed again here.
@@ -234,6 +236,7 @@ class PushConsumerConfig(ClientConfig):
     pull_timeout: float = 30.0
     error_seconds: float = 1.0
     retry_max: int = -1
+    record_failures: bool = True
     suspend_seconds: float = 1.0
     local_retry_seconds: float = 5.0
     consume_timeout: float = 15 * 60.0

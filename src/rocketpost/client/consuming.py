@@ -18,8 +18,9 @@ from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.handlers import Call, Handlers, Listener, holding_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
-from rocketpost.client.retry import Retry, SendBack
+from rocketpost.client.retry import Retry, SendBack, why_of
 from rocketpost.client.tasks import Tasks
+from rocketpost.model.failure import ConsumeFailure, failure_of
 from rocketpost.model.names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ class Consuming:
         if spent < self._config.consume_timeout:
             return False
         logger.warning("handler takes too long: id=%s seconds=%.0f", message.message_id, spent)
-        if not await self._give_away(message, _EXPIRED_LEVEL):
+        why = failure_of(TimeoutError(f"the handler took longer than {spent:.0f} s"))
+        if not await self._give_away(message, _EXPIRED_LEVEL, why):
             return False
         owned.finish([message])
         return True
@@ -146,25 +148,30 @@ class Consuming:
         self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], error: BaseException
     ) -> None:
         level = error.delay_level if isinstance(error, Retry) else 0
+        why = why_of(error)
         for message in filter(owned.holds, messages):
             if isinstance(error, Retry):
                 logger.info("retry asked for: id=%s level=%s", message.message_id, level)
             else:
                 logger.warning("handler failed: id=%s", message.message_id, exc_info=error)
-            work = self._return(owned, message, level)
+            work = self._return(owned, message, level, why)
             self._returns.start(work, name=f"send back {message.message_id}")
 
-    async def _return(self, owned: OwnedQueue, message: ReceivedMessage, level: int) -> None:
-        if await self._give_away(message, level):
+    async def _return(
+        self, owned: OwnedQueue, message: ReceivedMessage, level: int, why: ConsumeFailure | None
+    ) -> None:
+        if await self._give_away(message, level, why):
             owned.finish([message])
         elif not self.stopped:
             self._again_later(owned, message)
 
-    async def _give_away(self, message: ReceivedMessage, level: int) -> bool:
+    async def _give_away(
+        self, message: ReceivedMessage, level: int, why: ConsumeFailure | None
+    ) -> bool:
         if self._send_back is None:
             logger.error("message given up: id=%s", message.message_id)
             return True
-        return await self._send_back.send_back(message, level)
+        return await self._send_back.send_back(message, level, why)
 
     def _again_later(self, owned: OwnedQueue, message: ReceivedMessage) -> None:
         def again() -> None:

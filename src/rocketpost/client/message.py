@@ -17,6 +17,7 @@ from rocketpost.codec.properties import (
 from rocketpost.codec.record import Record, message_id, unpack_host
 from rocketpost.errors import MessageRefused
 from rocketpost.model import properties as names
+from rocketpost.model.failure import ConsumeFailure, failure_in
 from rocketpost.model.names import NO_SEND_TOPICS, topic_problem
 from rocketpost.model.route import MessageQueue
 
@@ -304,6 +305,11 @@ class ReceivedMessage:
     def sharding_key(self) -> str | None:
         """What keeps it in order with others."""
         return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def last_failure(self) -> ConsumeFailure | None:
+        """Why it could not be handled last time, as far as it carries that."""
+        return failure_in(self.properties)
 
     @property
     def wants_reply(self) -> bool:

@@ -21,7 +21,7 @@ from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.handlers import Call, Handlers, holding_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
-from rocketpost.client.retry import DEAD_LETTER, Retry, SendBack
+from rocketpost.client.retry import DEAD_LETTER, Retry, SendBack, why_of
 from rocketpost.client.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class Ordering:
         at_once = isinstance(error, Retry) and error.delay_level == DEAD_LETTER
         kept: list[ReceivedMessage] = []
         for message in part:
-            if (at_once or self._is_last(message)) and await self._retire(message):
+            if (at_once or self._is_last(message)) and await self._retire(message, error):
                 line.owned.finish([message])
             else:
                 kept.append(_again(message))
@@ -198,11 +198,11 @@ class Ordering:
         limit = self._config.retry_max
         return limit >= 0 and message.reconsume_times >= limit
 
-    async def _retire(self, message: ReceivedMessage) -> bool:
+    async def _retire(self, message: ReceivedMessage, error: BaseException) -> bool:
         if self._send_back is None:
             logger.error("message given up: id=%s", message.message_id)
             return True
-        return await self._send_back.dead_letter(message)
+        return await self._send_back.dead_letter(message, why_of(error))
 
     def _suspend_seconds(self, error: BaseException) -> float:
         wished = error.seconds if isinstance(error, Suspend) else None

@@ -257,7 +257,13 @@ class PushConsumer(Lifecycle):
             self._local = LocalOffsets(config.offset_directory, session.client_id, self.group)
             await self._local.open()
         self._sender = Sender(session, ProducerConfig())
-        send_back = SendBack(session, self._sender, self.group, retry_max=config.retry_max)
+        send_back = SendBack(
+            session,
+            self._sender,
+            self.group,
+            retry_max=config.retry_max,
+            records_failures=config.record_failures,
+        )
         self._handlers = Handlers(
             self._subscriptions.listeners,
             concurrency=config.concurrency,

@@ -15,9 +15,10 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.properties import with_failure, without_failure
 from rocketpost.errors import ProtocolError, RocketpostError
 from rocketpost.model import properties as names
+from rocketpost.model.failure import ConsumeFailure, failure_of
 from rocketpost.model.names import AUTO_CREATE_TOPIC, retry_topic
 from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_MASK
 
@@ -36,6 +37,8 @@ class Retry(Exception):  # noqa: N818 - raised by handlers to ask for it
     Args:
         delay_level: 1 to 18 for 1s 5s 10s 30s 1m ... 2h; 0 for the usual growing delay; -1 for the
             dead-letter topic at once.
+
+    ``raise Retry(-1) from error`` has the dead letter remember ``error`` as its cause.
     """
 
     def __init__(self, delay_level: int = 0) -> None:
@@ -43,39 +46,69 @@ class Retry(Exception):  # noqa: N818 - raised by handlers to ask for it
         self.delay_level = delay_level
 
 
-class SendBack:
-    """Sends failed messages of one group back. Belongs to the event loop."""
+def why_of(error: BaseException) -> ConsumeFailure | None:
+    """Return what a failed message is remembered for: ``raise Retry() from error`` means error."""
+    return failure_of(error.__cause__ if isinstance(error, Retry) and error.__cause__ else error)
 
-    def __init__(self, session: Session, sender: Sender, group: str, *, retry_max: int) -> None:
+
+class SendBack:
+    """Sends failed messages of one group back. Belongs to the event loop.
+
+    Args:
+        session: How to reach brokers.
+        sender: Sends what brokers do not take back.
+        group: The consumer group.
+        retry_max: Deliveries after the first until the dead-letter topic.
+        records_failures: Whether messages carry why they failed.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        sender: Sender,
+        group: str,
+        *,
+        retry_max: int,
+        records_failures: bool = True,
+    ) -> None:
         self._session = session
         self._sender = sender
         self._group = group
+        self._records_failures = records_failures
         self._retry_max = retry_max if retry_max >= 0 else RETRY_MAX_DEFAULT
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+    async def send_back(
+        self, message: ReceivedMessage, delay_level: int, why: ConsumeFailure | None = None
+    ) -> bool:
         """Return whether somebody else has the message now."""
+        why = why if self._records_failures else None
         try:
-            await self._to_broker(message, delay_level)
+            await self._to_broker(message, delay_level, why)
             return True
         except RocketpostError as error:
             logger.warning("message not sent back: id=%s reason=%s", message.message_id, error)
         try:
-            await self._as_new_message(message, delay_level)
+            await self._as_new_message(message, delay_level, why)
             return True
         except RocketpostError as error:
             logger.warning("message not sent to retry: id=%s reason=%s", message.message_id, error)
         return False
 
-    async def dead_letter(self, message: ReceivedMessage) -> bool:
+    async def dead_letter(
+        self, message: ReceivedMessage, why: ConsumeFailure | None = None
+    ) -> bool:
         """Have the broker put a message into the dead-letter topic; return whether it did."""
+        why = why if self._records_failures else None
         try:
-            await self._as_new_message(message, DEAD_LETTER)
+            await self._as_new_message(message, DEAD_LETTER, why)
             return True
         except RocketpostError as error:
             logger.warning("message not given up: id=%s reason=%s", message.message_id, error)
         return False
 
-    async def _to_broker(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def _to_broker(
+        self, message: ReceivedMessage, delay_level: int, why: ConsumeFailure | None
+    ) -> None:
         fields = {
             "offset": str(message.position),
             "group": self._group,
@@ -85,29 +118,35 @@ class SendBack:
             "unitMode": "false",
             "maxReconsumeTimes": str(self._retry_max),
         }
+        if why is not None:  # our brokers keep it with the message, others pass it over
+            fields |= {"failureKind": why.kind, "failureText": why.text}
         address = self._session.routes.master(message.queue.broker_name)
         await self._session.call(
             address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, timeout=_SEND_BACK_TIMEOUT
         )
 
-    async def _as_new_message(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def _as_new_message(
+        self, message: ReceivedMessage, delay_level: int, why: ConsumeFailure | None
+    ) -> None:
         topic = retry_topic(self._group)
         # Brokers make this topic for a heartbeat; no template may stand in for it.
         await self._session.routes.route(topic)
         route = await self._session.routes.publish(topic)
-        out = self._copy(message, topic, delay_level)
+        out = self._copy(message, topic, delay_level, why)
         future = await self._sender.send(
             out, self._sender.choose(route), fixed=False, timeout=_SEND_BACK_TIMEOUT
         )
         await future
 
-    def _copy(self, message: ReceivedMessage, topic: str, delay_level: int) -> Outgoing:
+    def _copy(
+        self, message: ReceivedMessage, topic: str, delay_level: int, why: ConsumeFailure | None
+    ) -> Outgoing:
         times = message.reconsume_times
         # The broker judges by its own count; one over the maximum means the dead-letter topic.
         next_times = self._retry_max + 1 if delay_level == DEAD_LETTER else times + 1
         level = delay_level if delay_level > 0 else _FIRST_LEVEL + times
         properties = {
-            **message.properties,
+            **without_failure(message.properties),
             names.RETRY_TOPIC: message.topic,
             names.ORIGIN_MESSAGE_ID: message.properties.get(
                 names.ORIGIN_MESSAGE_ID, message.message_id
@@ -117,7 +156,7 @@ class SendBack:
             properties[names.DELAY_LEVEL] = str(level)
         properties.pop(names.TRANSACTION_PREPARED, None)
         try:
-            text = encode_properties(properties).decode()
+            text = with_failure(properties, why).decode()
         except ProtocolError as error:
             raise RocketpostError(f"its properties cannot be written again: {error}") from None
         fields = {

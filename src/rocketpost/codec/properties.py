@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketpost.errors import LocalProtocolError
+from rocketpost.model.failure import KIND, TEXT, ConsumeFailure
 
 PROPERTIES_BYTES_MAX: Final = 32767
 """Lengths are signed 16-bit numbers in records and batches."""
@@ -43,3 +44,22 @@ def decode_properties(data: bytes | memoryview) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def without_failure(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties without what they say of a failure."""
+    return {key: value for key, value in properties.items() if key not in (KIND, TEXT)}
+
+
+def with_failure(properties: Mapping[str, str], failure: ConsumeFailure | None) -> bytes:
+    """Return the property string with a failure, or without it where it does not fit.
+
+    Raises:
+        LocalProtocolError: As :func:`encode_properties`.
+    """
+    if failure is None:
+        return encode_properties(properties)
+    try:
+        return encode_properties({**properties, **failure.properties})
+    except LocalProtocolError:
+        return encode_properties(properties)

@@ -99,6 +99,8 @@ RESERVED: Final = frozenset(
         "__CRC32#",
         "TRACE_ON",
         "TRACE_CONTEXT",
+        "CONSUME_FAILURE",
+        "CONSUME_FAILURE_TEXT",
     ]
 )
 """Names that a user may not set as properties of his own."""

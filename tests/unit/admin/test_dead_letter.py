@@ -9,6 +9,7 @@ from admin.samples import make_message
 from rocketpost.admin.command import Failure
 from rocketpost.admin.dead_letter import (
     _export_to,
+    cause_rows,
     letter_members,
     letter_text,
     resent_members,
@@ -22,9 +23,21 @@ LETTER = DeadLetter("G", make_message(UNIQ_KEY="U", KEYS="a b", RETRY_TOPIC="Ord
 
 
 def test_words_are_parted_by_commas() -> None:
-    assert selection_of("a, b,,", "", None, 1, None) == Selection(
+    assert selection_of("a, b,,", "", begin_ms=1) == Selection(
         ids=frozenset({"a", "b"}), begin_ms=1
     )
+
+
+def test_letters_are_counted_by_cause() -> None:
+    def dead(**properties: str) -> DeadLetter:
+        return DeadLetter("G", make_message(**properties))
+
+    letters = [dead(), dead(CONSUME_FAILURE="KeyError", CONSUME_FAILURE_TEXT="a"),
+               dead(CONSUME_FAILURE="KeyError", CONSUME_FAILURE_TEXT="b")]  # fmt: skip
+    assert [(row[0], row[3]) for row in cause_rows(letters)] == [(2, "KeyError"), (1, "unknown")]
+    assert [letter.cause for letter in letters] == ["unknown", "KeyError: a", "KeyError: b"]
+    by_cause = [letter for letter in letters if Selection(cause="keyerror: B").takes(letter)]
+    assert by_cause == letters[2:]
 
 
 def test_a_letter_is_shown(utc: None) -> None:

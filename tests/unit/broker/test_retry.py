@@ -87,6 +87,28 @@ def test_the_copy_keeps_all_but_counts(world: World) -> None:
     assert (made.write_queue_nums, made.perm) == (3, 6)
 
 
+def test_why_it_failed_is_kept_until_the_next_failure(world: World) -> None:
+    draft = world.back(failure_kind="ValueError", failure_text="no \x02 such\nthing" + "x" * 1000)
+    properties = decode_properties(draft.properties)
+    assert properties["CONSUME_FAILURE"] == "ValueError"
+    assert properties["CONSUME_FAILURE_TEXT"].startswith("no such thingxxx")
+    assert len(properties["CONSUME_FAILURE_TEXT"]) == 256
+    world.record = msgspec.structs.replace(RECORD, properties_bytes=draft.properties)
+    assert "CONSUME_FAILURE" not in decode_properties(world.back().properties)
+    again = decode_properties(world.back(failure_kind="KeyError", delay_level=-1).properties)
+    assert again["CONSUME_FAILURE"] == "KeyError"
+    assert "CONSUME_FAILURE_TEXT" not in again
+
+
+def test_a_cause_that_has_no_room_is_left_out(world: World) -> None:
+    full = encode_properties({"UNIQ_KEY": "U", "big": "x" * 32600})
+    world.record = msgspec.structs.replace(RECORD, properties_bytes=full)
+    dead = world.back(failure_kind="ValueError", failure_text="x" * 256, delay_level=-1)
+    properties = decode_properties(dead.properties)
+    assert properties["big"] == "x" * 32600
+    assert "CONSUME_FAILURE" not in properties
+
+
 def test_the_first_topic_and_id_stay(world: World) -> None:
     kept = {"RETRY_TOPIC": "First", "ORIGIN_MESSAGE_ID": "ID", "REAL_TOPIC": "x", "REAL_QID": "9"}
     world.record = msgspec.structs.replace(RECORD, properties_bytes=encode_properties(kept))

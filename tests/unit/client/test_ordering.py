@@ -176,6 +176,7 @@ async def test_a_message_that_fails_too_often_goes_to_the_dead_letters(
     [letter] = network.sent(RequestCode.SEND_MESSAGE_V2)
     assert (letter.fields["b"], letter.fields["j"], letter.fields["l"]) == (RETRY_TOPIC, "3", "2")
     assert "DELAY" not in letter.fields["i"]
+    assert f"CONSUME_FAILURE\x01{type(error).__qualname__}" in letter.fields["i"]
     assert broker.offsets[("T", 0)] == 2
 
 

@@ -123,12 +123,19 @@ async def test_a_slow_message_holds_back_what_is_committed(use_network: Use) -> 
 
 
 @pytest.mark.parametrize(
-    ("error", "level"), [(ValueError("x"), "0"), (Retry(5), "5"), (Retry(-1), "-1")]
+    ("error", "level", "kind", "text"),
+    [
+        (ValueError("x\ny"), "0", "ValueError", "x y"),
+        (Retry(5), "5", "Retry", "retry with delay level 5"),
+        (Retry(-1), "-1", "KeyError", "'why'"),
+    ],
 )
 async def test_a_failed_message_is_sent_back(
-    use_network: Use, error: Exception, level: str
+    use_network: Use, error: Exception, level: str, kind: str, text: str
 ) -> None:
     network, broker = setup(use_network)
+    if kind == "KeyError":
+        error.__cause__ = KeyError("why")
 
     async def handler(message: ReceivedMessage) -> None:
         raise error
@@ -148,8 +155,24 @@ async def test_a_failed_message_is_sent_back(
         "originTopic": "T",
         "unitMode": "false",
         "maxReconsumeTimes": "7",
+        "failureKind": kind,
+        "failureText": text,
     }
     assert broker.offsets[("T", 0)] == 2
+
+
+async def test_why_it_failed_can_be_kept_here(use_network: Use) -> None:
+    network, broker = setup(use_network)
+
+    async def handler(message: ReceivedMessage) -> None:
+        raise ValueError("secret")
+
+    broker.put(b"zero")
+    reader = consumer(record_failures=False)
+    reader.subscribe("T", handler)
+    async with reader:
+        await until(lambda: network.sent(SEND_BACK))
+    assert "failureKind" not in network.sent(SEND_BACK)[0].fields
 
 
 async def test_what_the_broker_will_not_take_back_is_sent_to_the_retry_topic(
@@ -176,6 +199,8 @@ async def test_what_the_broker_will_not_take_back_is_sent_to_the_retry_topic(
         "RETRY_TOPIC": "T",
         "ORIGIN_MESSAGE_ID": "U",
         "DELAY": "3",
+        "CONSUME_FAILURE": "Retry",
+        "CONSUME_FAILURE_TEXT": "retry with delay level 0",
     }
     assert broker.offsets[("T", 0)] == 1
 

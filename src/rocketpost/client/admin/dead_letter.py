@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.model import properties as names
 
+UNKNOWN_CAUSE: Final = "unknown"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -20,6 +22,7 @@ class Selection:
         topic: The topic that they were sent to.
         begin_ms: Dead since then or later.
         end_ms: Dead since then or earlier.
+        cause: A part of :attr:`DeadLetter.cause`, in any case.
     """
 
     ids: frozenset[str] = frozenset()
@@ -27,6 +30,7 @@ class Selection:
     topic: str | None = None
     begin_ms: int | None = None
     end_ms: int | None = None
+    cause: str | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
         """Whether ``letter`` meets every condition."""
@@ -37,6 +41,7 @@ class Selection:
             and self.topic in (None, letter.topic)
             and (self.begin_ms is None or dead_ms >= self.begin_ms)
             and (self.end_ms is None or dead_ms <= self.end_ms)
+            and (self.cause is None or self.cause.casefold() in letter.cause.casefold())
         )
 
 
@@ -66,6 +71,14 @@ class DeadLetter(NamedTuple):
         """The topic that it was sent to; None if it does not say."""
         properties = self.message.properties
         return properties.get(names.RETRY_TOPIC) or properties.get("DLQ_ORIGIN_TOPIC")
+
+    @property
+    def cause(self) -> str:
+        """Why it is dead: what its handler raised last, ``unknown`` if it does not say.
+
+        Messages that Java's consumers, or ours by way of Apache's brokers, sent back do not.
+        """
+        return str(self.message.last_failure or UNKNOWN_CAUSE)
 
     @property
     def dead_ms(self) -> int:

@@ -8,7 +8,10 @@ from rocketpost.codec.numbers import Int32, Int64
 
 
 class SendBackHeader(msgspec.Struct, rename="camel", kw_only=True):
-    """CONSUMER_SEND_MSG_BACK (36): the record at a position is wanted again later."""
+    """CONSUMER_SEND_MSG_BACK (36): the record at a position is wanted again later.
+
+    ``failure_kind`` and ``failure_text`` are ours alone: why it could not be handled.
+    """
 
     offset: Int64
     group: str
@@ -17,3 +20,5 @@ class SendBackHeader(msgspec.Struct, rename="camel", kw_only=True):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
+    failure_kind: str = ""
+    failure_text: str = ""
