@@ -16,6 +16,7 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -29,7 +30,7 @@ final class Producing {
     private Producing() {
     }
 
-    /** {@code mode} is sync, async or oneway; {@code queue} picks one queue with a selector. */
+    /** {@code mode} is sync, async or oneway; {@code queue} picks one queue with a selector, {@code shardingKey} by hash. */
     static void send(Args args) throws Exception {
         if (args.has("compression")) {
             System.setProperty("rocketmq.message.compressType", args.text("compression"));
@@ -181,6 +182,9 @@ final class Producing {
     }
 
     private static SendResult sendOne(DefaultMQProducer producer, Message message, Args args) throws Exception {
+        if (args.has("shardingKey")) {
+            return producer.send(message, new SelectMessageQueueByHash(), args.text("shardingKey"));
+        }
         if (!args.has("queue")) {
             return producer.send(message);
         }
