@@ -7,22 +7,25 @@ in REAL_TOPIC and REAL_QID.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
 from rocketpost.broker.delay import level_of, postponed
-from rocketpost.codec.faults import MessageIllegal, NoPermission
+from rocketpost.broker.transaction_log import halved
+from rocketpost.broker.transaction_table import PENDING_MAX
+from rocketpost.codec.faults import MessageIllegal, NoPermission, SystemBusy
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.errors import LocalProtocolError
 from rocketpost.model import properties as names
-from rocketpost.model.names import DLQ_PREFIX, SCHEDULE_TOPIC
+from rocketpost.model.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 from rocketpost.store.draft import Draft
 
 _TIMER: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 SPECIAL: Final = frozenset({names.TRANSACTION_PREPARED, names.DELAY_LEVEL, *_TIMER})
 """The properties that make a message more than plain; none may be in a batch."""
-WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC})
+WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC})
 """Where messages wait; their senders know nothing of these topics' queues."""
 
 
@@ -42,14 +45,27 @@ class Kind(Protocol):
         ...  # pragma: no cover
 
 
-class RefusedTransactions:
-    """Half messages, which nothing here could ever commit."""
+class HalfMessages:
+    """First halves of transactions, which wait until they are committed."""
+
+    def __init__(self) -> None:
+        self.is_rejecting = False
+        """Whether the broker takes no transactions."""
+        self.pending_count: Callable[[], int] = lambda: 0
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Refuse a half message."""
-        if is_half(draft, properties):
-            raise NoPermission("transactional messages are not supported by this broker")
-        return None
+        """Claim what is marked as a half."""
+        if not is_half(draft, properties):
+            return None
+        if self.is_rejecting:
+            raise NoPermission("this broker takes no transactions: rejectTransactionMessage=true")
+        if not properties.get(names.PRODUCER_GROUP):
+            raise MessageIllegal("a transactional message needs its producer group in PGROUP")
+        if delay_level(properties) > 0 or any(name in properties for name in _TIMER):
+            raise MessageIllegal("a transactional message cannot be delayed")
+        if self.pending_count() >= PENDING_MAX:
+            raise SystemBusy(f"[OVERLOAD]{PENDING_MAX} transactions are pending already")
+        return halved(draft, properties)
 
 
 class DeadLetters:

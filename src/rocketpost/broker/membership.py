@@ -13,7 +13,7 @@ Nothing here talks to anybody: every call says whether the group changed, and th
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rocketpost.codec.faults import SystemBusy
@@ -118,6 +118,8 @@ class Membership:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Hashable, set[tuple[bool, str]]] = {}
         self._turn = 0
+        self.on_producer: Callable[[str], None] = _nobody
+        """Called with the group of a producer that is new here."""
         self._member_count = 0
         self._weight = 0
 
@@ -411,3 +413,7 @@ def _report_differences(state: ConsumerGroup) -> None:
             client_id,
             odd or "nothing",
         )
+
+
+def _nobody(group: str) -> None:
+    """Tell nobody."""

@@ -38,6 +38,12 @@ from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.client.push_consumer import PushConsumer
 from rocketpost.client.retry import Retry
 from rocketpost.client.simple_consumer import SimpleConsumer
+from rocketpost.client.transaction import (
+    Transaction,
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+)
 from rocketpost.errors import (
     ClientError,
     ConfigError,
@@ -98,4 +104,8 @@ __all__ = [
     "SimpleConsumer",
     "StartFrom",
     "Suspend",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
 ]

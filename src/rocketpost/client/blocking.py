@@ -24,6 +24,7 @@ from rocketpost.client import producer as async_producer
 from rocketpost.client import pull_consumer as async_pull
 from rocketpost.client import push_consumer as async_push
 from rocketpost.client import simple_consumer as async_simple
+from rocketpost.client import transaction as async_transaction
 from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
 from rocketpost.client.config import (
@@ -36,7 +37,7 @@ from rocketpost.client.config import (
 )
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
-from rocketpost.client.message import Message, ReceivedMessage, SendResult
+from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.pop_calls import COUNT_MAX, PoppedMessage
 from rocketpost.client.producer import QueueSelector
@@ -51,6 +52,7 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "SimpleConsumer",
+    "TransactionProducer",
 ]
 
 T = TypeVar("T")
@@ -228,6 +230,57 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
     def commit_offset(self, queue: MessageQueue, offset: int) -> None:
         """Store ``offset`` as the next one that the group wants."""
         self._call(lambda inner: inner.commit_offset(queue, offset))
+
+
+class TransactionProducer(BlockingClient[async_transaction.TransactionProducer]):
+    """Sends in transactions; see :class:`rocketpost.client.TransactionProducer`. Thread-safe.
+
+    The local transaction runs in the calling thread, the checker in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        checker: Callable[[ReceivedMessage], async_transaction.Outcome],
+        topics: Sequence[str] = (),
+        name_servers: str | None = None,
+        config: ProducerConfig | None = None,
+    ) -> None:
+        async_producer.check_group(group)
+        super().__init__(
+            lambda: async_transaction.TransactionProducer(
+                group, checker=checker, topics=topics, name_servers=name_servers, config=config
+            )
+        )
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        execute: Callable[[Message, str], async_transaction.Outcome],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        immunity_seconds: int | None = None,
+    ) -> async_transaction.TransactionResult:
+        """Store a message as a half, run the local transaction, and end both alike."""
+        transaction = self._call(
+            lambda inner: inner.begin(
+                message,
+                queue=queue,
+                selector=selector,
+                timeout=timeout,
+                immunity_seconds=immunity_seconds,
+            )
+        )
+        state, error = async_transaction.TransactionState.ROLLBACK, None
+        if transaction.sent.status is SendStatus.SEND_OK:
+            try:
+                state = async_transaction.checked_state(execute(message, transaction.id))
+            except Exception as raised:
+                state, error = async_transaction.TransactionState.UNKNOWN, raised
+        return self._call(lambda inner: inner.end_quietly(transaction, state, error))
 
 
 class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):

@@ -394,6 +394,23 @@ class Producer(Lifecycle):
         code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
         return Outgoing(code, first.topic, ",".join(packed.ids), fields, body, len(packed.items))
 
+    async def _send_with(
+        self,
+        extra: str,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+    ) -> SendResult:
+        """Send a message with properties that users cannot set."""
+        session, sender = self._running()
+        _check_queue(message, queue)
+        out = self._outgoing(message, extra)
+        route = await session.routes.publish(message.topic)
+        target = _target(message, route, sender, queue, selector)
+        return await (await self._send([message], out, target, timeout))
+
     async def _send(
         self, messages: Sequence[Message], out: Outgoing, target: _Target, timeout: float | None
     ) -> asyncio.Future[SendResult]:

@@ -277,6 +277,9 @@ class BrokerServer:
                 plan = await asyncio.to_thread(
                     cleaning.plan_blocking, now_ms=now_ms, hour=hour, is_asked=is_asked
                 )
+                if plan.gone and self._services is not None:
+                    end = plan.gone[-1] + self._store_config.segment_bytes
+                    await self._services.vacate(end)
                 cleaning.forget(plan)
                 while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
                     await asyncio.sleep(0)

@@ -91,6 +91,12 @@ class BrokerConfig:
     scan_bytes_max: int = option("maxFilterMessageSize", 16_000, mutable=True)
     query_count_max: int = option("maxMsgsNumBatch", 64, mutable=True)
     query_count_default: int = option("defaultQueryMaxNum", 32, mutable=True)
+    transaction_timeout_ms: int = option("transactionTimeOut", 6000, mutable=True)
+    transaction_check_max: int = option("transactionCheckMax", 15, mutable=True)
+    transaction_check_interval_ms: int = option("transactionCheckInterval", 30_000, mutable=True)
+    transaction_op_chars_max: int = option("transactionOpMsgMaxSize", 4096, mutable=True)
+    transaction_op_interval_ms: int = option("transactionOpBatchInterval", 3000, mutable=True)
+    reject_transactions: bool = option("rejectTransactionMessage", False, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
     server_load_balancer: bool = option("serverLoadBalancerEnable", True, mutable=True)
     default_request_mode: RequestModeName = option(
@@ -123,6 +129,11 @@ class BrokerConfig:
             ("channelExpiredTimeout", self.member_expiry_ms, _INT_MAX),
             ("rocketmq.broker.rebalance.lockMaxLiveTime", self.lock_ms, _INT_MAX),
             ("pullThreadPoolQueueCapacity", self.held_pulls_max, _HELD_MAX),
+            ("transactionTimeOut", self.transaction_timeout_ms, _INT_MAX),
+            ("transactionCheckMax", self.transaction_check_max, _INT_MAX),
+            ("transactionCheckInterval", self.transaction_check_interval_ms, _INT_MAX),
+            ("transactionOpMsgMaxSize", self.transaction_op_chars_max, _COUNT_MAX),
+            ("transactionOpBatchInterval", self.transaction_op_interval_ms, _INT_MAX),
             ("syncFlushTimeout", self.sync_flush_timeout_ms, _INT_MAX),
             ("maxTransferBytesOnMessageInMemory", self.pull_bytes_in_memory, _ANSWER_BYTES_MAX),
             ("maxTransferCountOnMessageInMemory", self.pull_count_in_memory, _COUNT_MAX),

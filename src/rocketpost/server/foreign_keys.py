@@ -187,12 +187,8 @@ _ABSENT: Final = {
         """,
     ),
     **_family(
-        "transactions are not in this version; sending one is refused",
-        """
-        transactionTimeOut transactionCheckMax transactionCheckInterval
-        transactionMetricFlushInterval transactionOpMsgMaxSize transactionOpBatchInterval
-        rejectTransactionMessage
-        """,
+        "pending transactions are counted when asked for, not kept in a file",
+        "transactionMetricFlushInterval",
     ),
     **_family(
         "compaction, extended, batch and light queues are not in this version",

@@ -39,6 +39,9 @@ class Part:
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take settings that may change while the broker runs; called once at the start as well."""
 
+    async def vacate(self, position: int) -> None:
+        """Move what is still needed away from before a position: that is about to be deleted."""
+
     def states(self) -> dict[str, str]:
         """Return what tools show of this part."""
         return {}

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.group import GroupTable
-from rocketpost.broker.kinds import DeadLetters, DelayLevels, RefusedTimers, RefusedTransactions
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, RefusedTimers
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import PullLimits, PullService
@@ -51,6 +51,7 @@ from rocketpost.server.parts.delay import DelayPart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.parts.reply import ReplyPart
 from rocketpost.server.parts.standstill import StandstillPart
+from rocketpost.server.parts.transaction import TransactionPart, transaction_rules
 from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.draft import Arrival
@@ -191,6 +192,7 @@ class Services:
         self._locks = QueueLocks(clock=clock, lock_ms=self._broker.lock_ms)
         store_host = pack_host(identity.ip, identity.port)
         delays_ms = parse_delay_levels(store_config.delay_levels)
+        halves = HalfMessages()
         self._send_service = SendService(
             topics=self.topics,
             groups=self.groups,
@@ -202,7 +204,7 @@ class Services:
             random_below=random.randrange,
             holds_locks=self._locks.holds_locks,
             kinds=(
-                RefusedTransactions(),
+                halves,
                 DeadLetters(),
                 DelayLevels(level_max=len(delays_ms)),
                 RefusedTimers(),
@@ -279,6 +281,19 @@ class Services:
                 put=self.sends.put,
                 store_host=store_host,
                 region=self._broker.region,
+            ),
+            TransactionPart(
+                kind=halves,
+                store=store,
+                topics=self.topics,
+                offsets=self.offsets,
+                membership=self._membership,
+                clock=clock,
+                broker_name=identity.name,
+                store_host=store_host,
+                new_unique_id=unique_id,
+                put=self.sends.put,
+                rules=transaction_rules(self._broker, store_config),
             ),
             PopPart(
                 store=store,
@@ -413,6 +428,14 @@ class Services:
         self.pulls.arrived(messages)
         for part in self.parts:
             part.arrived(messages)
+
+    async def vacate(self, position: int) -> None:
+        """Have everybody move what is still needed away from before a position."""
+        for part in self.parts:
+            try:
+                await part.vacate(position)
+            except StoreError as error:
+                logger.error("not all could be kept of what is deleted: reason=%s", error)
 
     def connection_lost(self, connection: Connection) -> None:
         """Tell everybody who keeps something for a client that it went."""

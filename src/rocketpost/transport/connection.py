@@ -119,6 +119,11 @@ class Connection(asyncio.Protocol):
 
     # What the event loop calls.
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer takes what it is sent."""
+        return self._writable
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport and both addresses."""
         self._transport = cast(asyncio.Transport, transport)

@@ -7,8 +7,8 @@ import pytest
 from rocketpost.broker.kinds import (
     DeadLetters,
     DelayLevels,
+    HalfMessages,
     RefusedTimers,
-    RefusedTransactions,
     real_queue_id,
     with_properties,
 )
@@ -38,9 +38,9 @@ def test_a_half_message_is_refused_but_not_its_retry(message: Draft, is_refused:
     properties = decode_properties(message.properties)
     if is_refused:
         with pytest.raises(NoPermission):
-            RefusedTransactions().claim(message, properties)
+            HalfMessages().claim(message, properties)
     else:
-        assert RefusedTransactions().claim(message, properties) is None
+        assert HalfMessages().claim(message, properties) is None
 
 
 def test_a_dead_letter_waits_for_nothing() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketpost.broker.kinds import DeadLetters, DelayLevels, RefusedTimers, RefusedTransactions
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, RefusedTimers
 from rocketpost.broker.send import SendService
 from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.faults import (
@@ -94,7 +94,7 @@ def service(topics: Topics, clock: FakeClock, locked: set[str]) -> SendService:
         random_below=lambda n: n - 1,
         holds_locks=locked.__contains__,
         kinds=(
-            RefusedTransactions(),
+            HalfMessages(),
             DeadLetters(),
             DelayLevels(level_max=18),
             RefusedTimers(),

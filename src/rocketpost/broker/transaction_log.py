@@ -1,0 +1,197 @@
+"""What a transaction leaves in the log.
+
+    half        RMQ_SYS_TRANS_HALF_TOPIC     the message; REAL_TOPIC, REAL_QID say where it goes
+    commit      its destination              a copy of the half, sysFlag COMMIT
+    op          RMQ_SYS_TRANS_OP_HALF_TOPIC  tag d; queue offsets of halves that are done: 7,9,
+    discarded   TRANS_CHECK_MAX_TIME_TOPIC   a copy of a half that nobody ended
+
+A half that is asked about is first stored again with a higher count of checks, so that the count
+survives; the offset it had is done then. All copies of one transaction have its :class:`Identity`,
+and so has the commit: that is how a crash between commit and op is seen through. Everything here is
+as RocketMQ 5 stores it, and RocketMQ finishes what we began. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.codec.faults import MessageIllegal
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.errors import LocalProtocolError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rocketpost.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rocketpost.store.draft import Draft
+
+DONE_TAG: Final = "d"
+SEPARATOR: Final = ","
+CHECKS_MAX: Final = 2**31 - 1
+
+_BOOKKEEPING_BYTES: Final = 128
+"""Room that is kept in a half's properties for what its copies add."""
+_DIGITS_MAX: Final = 18
+
+
+class Identity(NamedTuple):
+    """What all copies of one half, and its commit, have in common.
+
+    The unique key alone is not enough: who sends one message object twice means two messages.
+    """
+
+    unique_key: str
+    born_ms: int
+    born_host: bytes
+
+
+def identity(record: Record, properties: dict[str, str]) -> Identity:
+    """Return whose copy a record is."""
+    key = properties.get(names.UNIQUE_KEY, "")
+    return Identity(key, record.born_ms, record.born_host_bytes)
+
+
+def halved(draft: Draft, properties: dict[str, str]) -> Draft:
+    """Return what is stored of a message until its transaction ends.
+
+    Raises:
+        MessageIllegal: There is no room for the properties that this takes.
+    """
+    properties[names.TRANSACTION_ID] = properties[names.UNIQUE_KEY]
+    properties[names.REAL_TOPIC] = draft.topic
+    properties[names.REAL_QUEUE_ID] = str(draft.queue_id)
+    for name in (names.TRANSACTION_CHECKS, names.PREPARED_QUEUE_OFFSET):
+        properties.pop(name, None)  # ours to count
+    try:
+        encoded = encode_properties(properties)
+    except LocalProtocolError as error:
+        raise MessageIllegal(str(error)) from None
+    room = PROPERTIES_BYTES_MAX - _BOOKKEEPING_BYTES
+    if len(encoded) > room:
+        raise MessageIllegal(
+            f"the properties take {len(encoded)} bytes; a transactional message has room for {room}"
+        )
+    return msgspec.structs.replace(
+        draft,
+        topic=HALF_TOPIC,
+        queue_id=0,
+        sys_flag=draft.sys_flag & ~TRANSACTION_MASK,
+        properties=encoded,
+    )
+
+
+def committed(record: Record, *, topic: str, queue_id: int, store_host: bytes) -> Draft:
+    """Return the commit of a half."""
+    draft = _copy(record, topic, queue_id, record.properties, store_host)
+    draft.sys_flag |= TRANSACTION_COMMIT
+    draft.prepared_position = record.position
+    draft.properties = record.properties_bytes
+    return draft
+
+
+def renewed(record: Record, *, checks: int, store_host: bytes) -> Draft:
+    """Return a half once more, with a count of checks."""
+    properties = record.properties
+    properties.setdefault(names.PREPARED_QUEUE_OFFSET, str(record.queue_offset))
+    if checks or names.TRANSACTION_CHECKS in properties:
+        properties[names.TRANSACTION_CHECKS] = str(checks)
+    return _copy(record, HALF_TOPIC, 0, properties, store_host)
+
+
+def discarded(record: Record, *, store_host: bytes) -> Draft:
+    """Return a half that nobody ended, as operators find it."""
+    return _copy(record, CHECK_MAX_TOPIC, 0, record.properties, store_host)
+
+
+def resumed(record: Record, *, store_host: bytes) -> Draft:
+    """Return a discarded half as one that was never asked about."""
+    properties = record.properties
+    properties.pop(names.PREPARED_QUEUE_OFFSET, None)
+    properties[names.TRANSACTION_CHECKS] = "0"
+    return _copy(record, HALF_TOPIC, 0, properties, store_host)
+
+
+def done(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str) -> Draft:
+    """Return the op message that says which halves are done."""
+    assert offsets
+    properties = {
+        names.TAGS: DONE_TAG,
+        names.UNIQUE_KEY: unique_key,
+        names.WAIT_STORE: "false",
+    }
+    return Draft(
+        OP_HALF_TOPIC,
+        0,
+        0,
+        host_bits(0, store_host, store_host),
+        now_ms,
+        store_host,
+        store_host,
+        0,
+        0,
+        "".join(f"{offset}{SEPARATOR}" for offset in offsets).encode(),
+        encode_properties(properties),
+        string_hash(DONE_TAG),
+        (unique_key,),
+    )
+
+
+def done_offsets(record: Record) -> list[int]:
+    """Return which halves an op message says are done; those of RocketMQ 4 name one each."""
+    if record.properties.get(names.TAGS) != DONE_TAG:
+        return []
+    words = bytes(record.body).decode("ascii", "replace").split(SEPARATOR)
+    return [int(word) for word in words if _is_number(word)]
+
+
+def checks_of(properties: dict[str, str]) -> int:
+    """Return how often a half was asked about."""
+    text = properties.get(names.TRANSACTION_CHECKS, "")
+    return min(int(text), CHECKS_MAX) if _is_number(text) else 0
+
+
+def first_offset(record: Record, properties: dict[str, str]) -> int:
+    """Return the queue offset of the first copy of a half, as far as the copy knows."""
+    text = properties.get(names.PREPARED_QUEUE_OFFSET, "")
+    return int(text) if _is_number(text) else record.queue_offset
+
+
+def immunity_ms(properties: dict[str, str], *, default_ms: int) -> int:
+    """Return how long after it was sent nobody asks about a half."""
+    text = properties.get(names.TRANSACTION_IMMUNITY, "")
+    return 1000 * int(text) if _is_number(text) else default_ms
+
+
+def destination(properties: dict[str, str]) -> tuple[str, int] | None:
+    """Return topic and queue that a half is meant for; None if it names none."""
+    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
+    if not topic or not _is_number(queue_id) or topic in (HALF_TOPIC, OP_HALF_TOPIC):
+        return None
+    return topic, int(queue_id)
+
+
+def _copy(
+    record: Record, topic: str, queue_id: int, properties: dict[str, str], store_host: bytes
+) -> Draft:
+    words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+    return Draft(
+        topic,
+        queue_id,
+        record.flag,
+        host_bits(record.sys_flag, record.born_host_bytes, store_host) & ~TRANSACTION_MASK,
+        record.born_ms,
+        record.born_host_bytes,
+        store_host,
+        record.reconsume_times,
+        0,
+        bytes(record.body),
+        encode_properties(properties),
+        string_hash(properties.get(names.TAGS, "")),
+        tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
