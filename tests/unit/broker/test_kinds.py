@@ -12,7 +12,8 @@ from rocketpost.broker.kinds import (
     real_queue_id,
     with_properties,
 )
-from rocketpost.codec.faults import Fault, MessageIllegal, NoPermission
+from rocketpost.broker.transaction_table import PENDING_MAX
+from rocketpost.codec.faults import Fault, MessageIllegal, NoPermission, SystemBusy
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.store.draft import Draft
 
@@ -25,22 +26,55 @@ def draft(topic: str = "T", *, reconsume_times: int = 0, **properties: str) -> D
 
 
 @pytest.mark.parametrize(
-    ("message", "is_refused"),
+    ("message", "is_half"),
     [
-        (draft(TRAN_MSG="true"), True),
-        (draft(TRAN_MSG="TRUE", DELAY="3"), True),
-        (draft(TRAN_MSG="true", reconsume_times=1), True),
+        (draft(TRAN_MSG="true", PGROUP="g", UNIQ_KEY="k"), True),
+        (draft(TRAN_MSG="TRUE", PGROUP="g", UNIQ_KEY="k", DELAY="0"), True),
+        (draft(TRAN_MSG="true", PGROUP="g", UNIQ_KEY="k", reconsume_times=1), True),
         (draft(TRAN_MSG="true", DELAY="3", reconsume_times=1), False),
         (draft(TRAN_MSG="false"), False),
     ],
 )
-def test_a_half_message_is_refused_but_not_its_retry(message: Draft, is_refused: bool) -> None:
-    properties = decode_properties(message.properties)
-    if is_refused:
-        with pytest.raises(NoPermission):
-            HalfMessages().claim(message, properties)
-    else:
-        assert HalfMessages().claim(message, properties) is None
+def test_issue_1648_a_half_message_is_claimed_but_not_its_retry(
+    message: Draft, is_half: bool
+) -> None:
+    """RocketMQ took what a consumer sent back for a new half."""
+    claimed = HalfMessages().claim(message, decode_properties(message.properties))
+    if not is_half:
+        assert claimed is None
+        return
+    assert claimed is not None
+    assert (claimed.topic, claimed.queue_id) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+    assert decode_properties(claimed.properties)["REAL_TOPIC"] == message.topic
+    assert real_queue_id(claimed) == message.queue_id
+
+
+@pytest.mark.parametrize(
+    ("more", "fault", "reason"),
+    [
+        ({"DELAY": "3"}, MessageIllegal, "cannot be delayed"),
+        ({"TIMER_DELAY_MS": "3"}, MessageIllegal, "cannot be delayed"),
+        ({"PGROUP": ""}, MessageIllegal, "producer group"),
+        ({"x": "y" * 32_650}, MessageIllegal, "has room for"),
+    ],
+)
+def test_issue_1540_what_cannot_be_a_half_is_refused(
+    more: dict[str, str], fault: type[Fault], reason: str
+) -> None:
+    """RocketMQ lost the destination of a delayed half, and filled the half topic with it."""
+    properties = {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k", **more}
+    with pytest.raises(fault, match=reason):
+        HalfMessages().claim(draft(), properties)
+
+
+def test_halves_have_a_bound_and_can_be_rejected() -> None:
+    kind = HalfMessages()
+    kind.pending_count = lambda: PENDING_MAX
+    with pytest.raises(SystemBusy, match="pending already"):
+        kind.claim(draft(), {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k"})
+    kind.is_rejecting = True
+    with pytest.raises(NoPermission, match="rejectTransactionMessage"):
+        kind.claim(draft(), {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k"})
 
 
 def test_a_dead_letter_waits_for_nothing() -> None:

@@ -48,6 +48,10 @@ PINNED = [
     "SimpleConsumer",
     "StartFrom",
     "Suspend",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
 ]
 
 
