@@ -16,6 +16,7 @@ import pytest
 
 from interop.jvm import JAVA_HOME_DIR, TARGET, classpath, java_command
 from interop.servers import SERVER_PROFILE
+from rocketpost.codec.bloom import bloom_positions, bloom_shape
 from rocketpost.codec.properties import encode_properties
 from rocketpost.errors import FilterError
 from rocketpost.filter import compile_filter
@@ -121,3 +122,13 @@ def test_verdicts_are_those_of_java(judge: str, reference: ModuleType, tmp_path:
         wrong.append((text, mine, theirs, given))
     assert seen == set("TFUXE")
     assert not wrong, f"{len(wrong)} of {len(texts)} differ: {wrong[:5]}"
+
+
+def test_bits_of_groups_are_those_of_java(judge: str, tmp_path: Path) -> None:
+    chance = random.Random(20240612)
+    letters = "abcdefgXYZ0189_%-#größe中"
+    texts = ["G#T", "", *("".join(chance.choices(letters, k=n % 50)) for n in range(500))]
+    shape = bloom_shape(20, 32)
+    answers = ask(judge, tmp_path, [f"bloom\t{encoded(text)}" for text in texts])
+    for text, answer in zip(texts, answers, strict=True):
+        assert answer == f"{shape.bit_count} {bloom_positions(text, shape)}", text

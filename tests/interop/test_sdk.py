@@ -14,13 +14,14 @@ from interop.servers import Cluster
 pytestmark = pytest.mark.interop
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
-FILES = ("test_client_sdk.py", "test_requests.py", "test_admin_traces.py")
+FILES = ("test_client_sdk.py", "test_client_filters.py", "test_requests.py", "test_admin_traces.py")
 SCENARIOS = [str(INTEGRATION / name) for name in FILES]
 
 
 def test_the_sdk_works_with_apaches_servers(java: None, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SCENARIOS]
-    with Cluster(tmp_path, "apache") as cluster:
+    # Off by default there.
+    with Cluster(tmp_path, "apache", settings={"enablePropertyFilter": "true"}) as cluster:
         done = subprocess.run(
             command,
             env={**os.environ, "ROCKETPOST_NAMESRV": cluster.namesrv},

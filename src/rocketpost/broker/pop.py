@@ -20,7 +20,8 @@ from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.pop_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
 from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
-from rocketpost.broker.pull import QUEUE_UNIT_BYTES, PullLimits
+from rocketpost.broker.pull import QUEUE_UNIT_BYTES, PullLimits, choose
+from rocketpost.broker.record_filter import WORK_MAX, Judge
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.codec.headers.pop import IN_RETRY_TOPIC, IN_TOPIC, pop_retry_topic
 from rocketpost.errors import Fault, StoreError
@@ -41,6 +42,8 @@ FLIGHT_MAX: Final = 1_000_000
 SCAN_MAX: Final = 32_000
 """Queue entries that one pop looks at while none has a wanted tag."""
 RETRY_FIRST_PERCENT: Final = 20
+_QUEUES_EXPECTED: Final = 4
+"""Queues that share what one pop may spend on judging."""
 
 
 class Wish(NamedTuple):
@@ -53,6 +56,7 @@ class Wish(NamedTuple):
     count_max: int = COUNT_MAX
     invisible_ms: int = 60_000
     tags: AbstractSet[int] = frozenset()
+    judge: Judge | None = None
     from_end: bool = False
     """Whether a group that is new to a queue starts at its end."""
 
@@ -238,7 +242,7 @@ class PopService:
             offset = self._position(cursor, queue, wish)
             count = wish.count_max - len(views)
             if count > 0 and size > 0:
-                found = self._scan(queue, offset, wish.tags, count_max=count, bytes_max=size)
+                found = self._scan(queue, offset, wish, count_max=count, bytes_max=size)
                 views += found.views
                 size -= sum(map(len, found.views))
                 offset = found.next_offset
@@ -308,26 +312,40 @@ class PopService:
             self._abandon(cursor)
             self._commit(cursor, reset)
         offset = self._position(cursor, queue, wish)
-        return self._scan(queue, offset, wish.tags, count_max=count_max, bytes_max=bytes_max)
+        return self._scan(queue, offset, wish, count_max=count_max, bytes_max=bytes_max)
 
     def _scan(
         self,
         queue: ConsumeQueue,
         offset: int,
-        tags: AbstractSet[int],
+        wish: Wish,
         *,
         count_max: int,
         bytes_max: int,
     ) -> _Found:
         """Look for messages from ``offset`` on."""
         limits = self._limits()
-        step = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if tags else count_max
-        until = min(int(queue.end), offset + SCAN_MAX)
+        judge, is_picky = wish.judge, wish.tags or wish.judge is not None
+        step = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if is_picky else count_max
+        # What a judge may cost is bounded for one step.
+        until = min(int(queue.end), offset + (SCAN_MAX if judge is None else step))
         offsets: list[int] = []
         views: list[memoryview] = []
         while offset < until and not offsets:
             units = queue.read(offset, min(step, until - offset))
-            chosen, passed = scan_units(units, tags, count_max=count_max, bytes_max=bytes_max)
+            if judge is None:
+                chosen, passed = scan_units(
+                    units, wish.tags, count_max=count_max, bytes_max=bytes_max
+                )
+            else:
+                chosen, passed = choose(
+                    units,
+                    judge,
+                    self._store.view,
+                    count_max=count_max,
+                    bytes_max=bytes_max,
+                    work_max=WORK_MAX // _QUEUES_EXPECTED,
+                )
             if not passed:
                 break
             for ordinal, position, size in chosen:
@@ -336,6 +354,8 @@ class PopService:
                     offsets.append(offset + ordinal)
                     views.append(view)
             offset += passed
+            if judge is not None:
+                break
         return _Found(offsets, views, offset, not offsets and offset < queue.end)
 
     # What is handed out, and not stored yet.

@@ -1,19 +1,26 @@
 """Answers pulls by queue offset.
 
-The service reads queue entries, filters them by tags code without touching the log, and returns
-views of the records. It decides; ``server.hold`` parks the requests that find nothing yet.
+The service reads queue entries, filters them by tags code without touching the log, or by a judge
+that looks at the records, and returns views of the records. It decides; ``server.hold`` parks the
+requests that find nothing yet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
+from rocketpost.broker.record_filter import WORK_MAX, Judge
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position, QueueOffset
 
 QUEUE_UNIT_BYTES: Final = 20
+_UNIT: Final = Struct(">qiq")
+_DISK_FACTOR: Final = 8
+"""How much dearer it is to judge a record that has left memory."""
 
 
 class Queue(Protocol):
@@ -92,6 +99,7 @@ class PullService:
         *,
         count_max: int,
         tags: AbstractSet[int],
+        judge: Judge | None = None,
     ) -> Pulled:
         """Return what is at ``offset``, or why there is nothing, and where to go on.
 
@@ -101,6 +109,7 @@ class PullService:
             offset: The first queue offset wanted.
             count_max: How many messages at most.
             tags: Tags codes wanted; empty means all.
+            judge: Says which records are wanted; none means all.
         """
         queue = self._records.queue(topic, queue_id)
         if queue is None or queue.end == 0:
@@ -116,27 +125,40 @@ class PullService:
             )
         if offset < first:
             return _nothing(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", first, first, end)
-        return self._read(queue, QueueOffset(offset), max(count_max, 1), tags)
+        return self._read(queue, QueueOffset(offset), max(count_max, 1), tags, judge)
 
     def _read(
-        self, queue: Queue, offset: QueueOffset, count_max: int, tags: AbstractSet[int]
+        self,
+        queue: Queue,
+        offset: QueueOffset,
+        count_max: int,
+        tags: AbstractSet[int],
+        judge: Judge | None,
     ) -> Pulled:
         limits = self.limits
         first, end = queue.first, queue.end
         count_max = min(count_max, limits.batch_max)
-        scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if tags else count_max
+        is_picky = tags or judge is not None
+        scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if is_picky else count_max
         units = queue.read(offset, min(scan, end - offset))
         if not len(units):
             return _nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", offset, first, end)
         in_memory = self._records.end_position - int.from_bytes(units[:8], "big") <= (
             limits.memory_bytes
         )
-        chosen, passed = scan_units(
-            units,
-            tags,
-            count_max=min(count_max, limits.count_in_memory if in_memory else limits.count_on_disk),
-            bytes_max=limits.bytes_in_memory if in_memory else limits.bytes_on_disk,
-        )
+        count_max = min(count_max, limits.count_in_memory if in_memory else limits.count_on_disk)
+        bytes_max = limits.bytes_in_memory if in_memory else limits.bytes_on_disk
+        if judge is None:
+            chosen, passed = scan_units(units, tags, count_max=count_max, bytes_max=bytes_max)
+        else:
+            chosen, passed = choose(
+                units,
+                judge,
+                self._records.view,
+                count_max=count_max,
+                bytes_max=bytes_max,
+                work_max=WORK_MAX if in_memory else WORK_MAX // _DISK_FACTOR,
+            )
         next_offset = offset + passed
         if not chosen:
             status, code = "NO_MATCHED_MESSAGE", ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -167,6 +189,43 @@ class PullService:
             views.append(found)
             total += run
         return views, total
+
+
+def choose(
+    units: bytes | memoryview,
+    judge: Judge,
+    view: Callable[[Position, int], memoryview | None],
+    *,
+    count_max: int,
+    bytes_max: int,
+    work_max: int,
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Choose entries by their records, as ``kernel.queue_scan.scan_units`` does by their tags.
+
+    Args:
+        units: Whole entries.
+        judge: Says which records are wanted.
+        view: Returns a record, None if it is gone.
+        count_max: How many entries to choose at most.
+        bytes_max: How many bytes of records to choose at most; the first record may exceed it.
+        work_max: What judging may cost; one record is always judged.
+    """
+    chosen: list[tuple[int, int, int]] = []
+    total = spent = ordinal = 0
+    for position, size, _ in _UNIT.iter_unpack(units):
+        if spent > work_max or len(chosen) >= count_max:
+            return chosen, ordinal
+        record = view(Position(position), size)
+        if record is not None:
+            wanted, work = judge.judge(record)
+            spent += work
+            if wanted:
+                total += size
+                if total > bytes_max and chosen:
+                    return chosen, ordinal
+                chosen.append((ordinal, position, size))
+        ordinal += 1
+    return chosen, ordinal
 
 
 def _nothing(code: int, status: str, next_offset: int, first: int, end: int) -> Pulled:

@@ -304,9 +304,9 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
             )
         )
 
-    def subscribe(self, topic: str, tags: str = SUBSCRIBE_ALL) -> None:
+    def subscribe(self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
         """Receive messages of ``topic`` from now on."""
-        self._call(lambda inner: inner.subscribe(topic, tags))
+        self._call(lambda inner: inner.subscribe(topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
         """Receive no more messages of ``topic``."""

@@ -42,8 +42,13 @@ def compress(body: bytes, kind: Compression, level: int) -> tuple[bytes, int]:
     return small, COMPRESSED | _BITS[kind]
 
 
-def decompress(body: bytes, sys_flag: int) -> bytes:
+def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """Return what was compressed; a body that is not compressed comes back as it is.
+
+    Args:
+        body: What came.
+        sys_flag: Says how it is compressed.
+        bytes_max: How far it may grow.
 
     Raises:
         RemoteProtocolError: The body is not what its flag says, or is a bomb.
@@ -53,41 +58,41 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     kind = sys_flag & COMPRESSION_MASK
     try:
         if kind in (0, COMPRESSION_ZLIB):
-            return _inflate(body)
+            return _inflate(body, bytes_max)
         if kind == COMPRESSION_LZ4:
-            return _unpack_lz4(body)
+            return _unpack_lz4(body, bytes_max)
         if kind == COMPRESSION_ZSTD:
-            return _unpack_zstd(body)
+            return _unpack_zstd(body, bytes_max)
     except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
         raise RemoteProtocolError(f"a compressed body cannot be read: {error}") from None
     raise RemoteProtocolError(f"a body is compressed in an unknown way: {kind:#x}")
 
 
-def _inflate(body: bytes) -> bytes:
+def _inflate(body: bytes, bytes_max: int) -> bytes:
     inflater = zlib.decompressobj()
-    plain = inflater.decompress(body, BODY_BYTES_MAX)
+    plain = inflater.decompress(body, bytes_max)
     if inflater.unconsumed_tail:
-        raise RuntimeError(f"it grows beyond {BODY_BYTES_MAX} bytes")
+        raise RuntimeError(f"it grows beyond {bytes_max} bytes")
     if not inflater.eof:
         raise RuntimeError("it is cut short")
     return plain
 
 
-def _unpack_lz4(body: bytes) -> bytes:
+def _unpack_lz4(body: bytes, bytes_max: int) -> bytes:
     unpacker = lz4.frame.LZ4FrameDecompressor()
-    plain: bytes = unpacker.decompress(body, max_length=BODY_BYTES_MAX)
+    plain: bytes = unpacker.decompress(body, max_length=bytes_max)
     if not unpacker.eof:
         raise RuntimeError("it is cut short or too large")
     return plain
 
 
-def _unpack_zstd(body: bytes) -> bytes:
+def _unpack_zstd(body: bytes, bytes_max: int) -> bytes:
     size = zstandard.frame_content_size(body)  # -1 if the frame does not say
     if size < 0:
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-            size = len(reader.read(BODY_BYTES_MAX + 1))
-    if size > BODY_BYTES_MAX:
-        raise RuntimeError(f"it grows beyond {BODY_BYTES_MAX} bytes")
+            size = len(reader.read(bytes_max + 1))
+    if size > bytes_max:
+        raise RuntimeError(f"it grows beyond {bytes_max} bytes")
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     plain = unpacker.decompress(body)
     if not unpacker.eof:

@@ -10,8 +10,8 @@ from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
+from rocketpost.client.subscriptions import wanted
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.model.group import SQL92, Subscription, parse_tags
 from rocketpost.model.route import MessageQueue
 
 
@@ -99,13 +99,14 @@ class PullConsumer(Lifecycle):
             offset: Which offset; 0 or more.
             count_max: How many messages at most; brokers have bounds of their own.
             tags: Which tags, such as ``A || B``.
-            sql: A SQL92 filter instead of tags; brokers must have it enabled.
+            sql: A SQL92 filter instead of tags.
             hold: Whether the broker waits for a message when there is none.
             hold_seconds: How long it waits; the configured time if None.
             timeout: Seconds until the pull is given up; the configured ones if None.
 
         Raises:
             ConfigError: An argument makes no sense.
+            FilterError: The SQL filter is wrong; says where and why.
             Fault: The broker refuses.
             RequestTimeout: No answer in time.
             ConnectionLost: The broker cannot be reached.
@@ -120,7 +121,7 @@ class PullConsumer(Lifecycle):
         wish = PullWish(
             queue=queue,
             offset=offset,
-            subscription=_subscription(queue.topic, tags, sql),
+            subscription=wanted(queue.topic, tags, sql, version=0),
             count_max=count_max,
             hold_ms=round(wait * 1000),
         )
@@ -157,9 +158,3 @@ class PullConsumer(Lifecycle):
         if self._session is None:
             raise ClientError("the consumer is not running; use `async with` or call start()")
         return self._session
-
-
-def _subscription(topic: str, tags: str, sql: str | None) -> Subscription:
-    if sql is None:
-        return parse_tags(topic, tags, version=0)
-    return Subscription(topic=topic, sub_string=sql, expression_type=SQL92)

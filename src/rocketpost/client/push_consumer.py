@@ -128,7 +128,7 @@ class PushConsumer(Lifecycle):
             topic: Which topic.
             handler: An async or a plain function of one message.
             tags: Which tags, such as ``A || B``; all if ``*``.
-            sql: A SQL92 filter instead of tags; brokers must have it enabled.
+            sql: A SQL92 filter instead of tags, such as ``price > 5 AND region = 'eu'``.
             orderly: Whether the messages of a queue are handled one after the other. All handlers
                 of a group must be orderly then, with all members.
 

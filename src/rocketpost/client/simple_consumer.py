@@ -19,8 +19,9 @@ from rocketpost.client.message import check_topic
 from rocketpost.client.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopWish
 from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
+from rocketpost.client.subscriptions import wanted
 from rocketpost.errors import ClientError, ConfigError, Fault, RemoteProtocolError
-from rocketpost.model.group import SUBSCRIBE_ALL, Subscription, parse_tags
+from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
 
 logger = logging.getLogger(__name__)
 
@@ -90,17 +91,26 @@ class SimpleConsumer(Lifecycle):
         if session is not None:
             await session.stop()
 
-    async def subscribe(self, topic: str, tags: str = SUBSCRIBE_ALL) -> None:
-        """Receive messages of ``topic`` from now on, with other tags if it was before.
+    async def subscribe(
+        self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None
+    ) -> None:
+        """Receive messages of ``topic`` from now on, with another filter if it was before.
+
+        Args:
+            topic: Which topic.
+            tags: Which tags, such as ``A || B``.
+            sql: A SQL92 filter instead of tags, such as ``price > 5 AND region = 'eu'``.
 
         Raises:
+            FilterError: The SQL filter is wrong; says where and why.
             MessageRefused: The topic's name is illegal.
             RouteNotFound: The topic is unknown.
             NoNameServer: No name server answers.
         """
         check_topic(topic)
+        subscription = wanted(topic, tags, sql, version=0)
         await self._running().routes.route(topic)
-        self._subscriptions[topic] = parse_tags(topic, tags, version=0)
+        self._subscriptions[topic] = subscription
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive no more messages of ``topic``."""

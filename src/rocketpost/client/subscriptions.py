@@ -10,6 +10,7 @@ from rocketpost.client.config import MessageModel, PushConsumerConfig
 from rocketpost.client.handlers import Listener
 from rocketpost.codec.bodies.client import ConsumerData
 from rocketpost.errors import ConfigError
+from rocketpost.filter import check_filter
 from rocketpost.model.group import SQL92, SUBSCRIBE_ALL, Subscription, parse_tags
 from rocketpost.model.names import retry_topic, topic_problem
 
@@ -34,16 +35,24 @@ def subscription_of(topic: str, tags: str, sql: str | None) -> Subscription:
     """Return what is meant by a topic with a filter.
 
     Raises:
-        ConfigError: The topic's name is illegal, or the SQL filter is empty.
+        ConfigError: The topic's name is illegal.
+        FilterError: The SQL filter is wrong; says where and why.
     """
     problem = topic_problem(topic)
     if problem is not None:
         raise ConfigError(problem)
-    version = time.time_ns() // 1_000_000
+    return wanted(topic, tags, sql, version=time.time_ns() // 1_000_000)
+
+
+def wanted(topic: str, tags: str, sql: str | None, *, version: int) -> Subscription:
+    """Return a subscription by tags, or by a SQL filter if there is one.
+
+    Raises:
+        FilterError: The SQL filter is wrong; says where and why.
+    """
     if sql is None:
         return parse_tags(topic, tags, version=version)
-    if not sql.strip():
-        raise ConfigError("a SQL filter must not be empty")
+    check_filter(sql)
     return Subscription(topic=topic, sub_string=sql, expression_type=SQL92, sub_version=version)
 
 

@@ -7,6 +7,7 @@ one name the later counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -63,3 +64,24 @@ def with_failure(properties: Mapping[str, str], failure: ConsumeFailure | None) 
         return encode_properties({**properties, **failure.properties})
     except LocalProtocolError:
         return encode_properties(properties)
+
+
+def find_property(padded: bytes, mark: bytes) -> str | None:
+    """Return one property as ``decode_properties`` would, without decoding the others.
+
+    Args:
+        padded: The property string behind a ``\\x02``.
+        mark: The name between ``\\x02`` and ``\\x01``.
+    """
+    at = padded.rfind(mark)
+    if at < 0:
+        return None
+    at += len(mark)
+    end = padded.find(b"\x02", at)
+    value = padded[at:end] if end >= 0 else padded[at:]
+    if not value:  # such pairs do not count: an earlier one may
+        earlier = re.findall(re.escape(mark) + rb"([^\x02]++)", padded)
+        if not earlier:
+            return None
+        value = earlier[-1]
+    return str(value, "utf-8", "replace")

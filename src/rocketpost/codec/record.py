@@ -165,6 +165,32 @@ def decode_record(
     return record
 
 
+def locate(record: bytes | memoryview) -> tuple[int, int, int, int]:
+    """Return the sysFlag of a record, and where its body starts, ends and its properties start.
+
+    Raises:
+        CorruptRecord: The lengths in it lead out of it.
+    """
+    try:
+        (sys_flag,) = _PORT.unpack_from(record, SYS_FLAG_AT)
+        body_at = HEAD_V4.size
+        if sys_flag & sysflag.BORN_HOST_V6:
+            body_at += _IPV6_BYTES - _IPV4_BYTES
+        if sys_flag & sysflag.STORE_HOST_V6:
+            body_at += _IPV6_BYTES - _IPV4_BYTES
+        (body_bytes,) = _PORT.unpack_from(record, body_at - 4)
+        body_end = body_at + body_bytes
+        if record[7] == MAGIC_V1 & 0xFF:
+            properties_at = body_end + 3 + record[body_end]
+        else:
+            properties_at = body_end + 4 + _SHORT.unpack_from(record, body_end)[0]
+    except (error, IndexError) as reason:
+        raise CorruptRecord(f"a record cannot be read: {reason}") from None
+    if body_bytes < 0 or not body_end < properties_at <= len(record):
+        raise CorruptRecord("lengths in a record lead out of it")
+    return sys_flag, body_at, body_end, properties_at
+
+
 def decode_records(buffer: bytes | memoryview, *, verify_crc: bool = True) -> list[Record]:
     """Decode records back to back, as in a pull response; stops at the first undecodable one."""
     records: list[Record] = []

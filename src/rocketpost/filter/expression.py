@@ -9,7 +9,7 @@ import msgspec
 
 from rocketpost.errors import FilterError
 from rocketpost.filter.compiling import Compiler, Slots
-from rocketpost.filter.nodes import Among, Chain, Named, Node, Search, Truth
+from rocketpost.filter.nodes import Chain, Named, Node, Truth
 from rocketpost.filter.parser import TERMS_MAX, parse
 from rocketpost.filter.values import Value
 
@@ -29,15 +29,14 @@ class Expression:
         paths: The parts of the body that it reads.
         marks: How each property starts in the property string behind ``PROPERTY_PREFIX``.
         term_count: Comparisons that one message costs at most.
-        search_count: How many of them search a text.
     """
 
-    __slots__ = ("_verdict", "marks", "names", "paths", "search_count", "term_count", "text")
+    __slots__ = ("_verdict", "marks", "names", "paths", "term_count", "text")
 
     def __init__(self, text: str, tree: Truth, named: Callable[[Named], Truth]) -> None:
         slots = Slots()
         self.text = text
-        self.term_count, self.search_count = _measure(tree, named)
+        self.term_count = _terms(tree, named)
         if self.term_count > TERMS_MAX:
             raise FilterError(f"with the filters that it names there are over {TERMS_MAX} terms")
         # Properties come first in the list of values, whatever the order in the text.
@@ -142,20 +141,14 @@ def check_filter(text: str) -> None:
     parse(text, named=True)
 
 
-def _measure(node: Node, named: Callable[[Named], Truth]) -> tuple[int, int]:
-    """Return how many comparisons there are, and how many search a text."""
+def _terms(node: Node, named: Callable[[Named], Truth]) -> int:
+    """Return how many comparisons there are."""
     if isinstance(node, Named):
-        return _measure(named(node), named)
+        return _terms(named(node), named)
     if isinstance(node, Chain):
-        counts = [_measure(each, named) for each in node.operands]
-        return sum(each[0] for each in counts), sum(each[1] for each in counts)
-    terms, searches = 1, int(isinstance(node, Search | Among))
-    for name in ("operand", "left", "right"):
-        part = getattr(node, name, None)
-        if part is not None:
-            more, also = _measure(part, named)
-            terms, searches = terms + more - 1, searches + also
-    return terms, searches
+        return sum(_terms(each, named) for each in node.operands)
+    inner = (getattr(node, name, None) for name in ("operand", "left", "right"))
+    return 1 + sum(_terms(part, named) - 1 for part in inner if isinstance(part, Truth))
 
 
 def _value_at(value: Any, path: tuple[str | int, ...]) -> Value:

@@ -89,6 +89,11 @@ class BrokerConfig:
     pull_count_on_disk: int = option("maxTransferCountOnMessageInDisk", 8, mutable=True)
     pull_count_max: int = option("pullBatchMaxMessageCount", 160, mutable=True)
     scan_bytes_max: int = option("maxFilterMessageSize", 16_000, mutable=True)
+    property_filter: bool = option("enablePropertyFilter", True, mutable=True)
+    filter_retries: bool = option("filterSupportRetry", False, mutable=True)
+    filter_keep_ms: int = option("filterDataCleanTimeSpan", 24 * 3600 * 1000, mutable=True)
+    bloom_consumers: int = option("expectConsumerNumUseFilter", 32)
+    bloom_error_percent: int = option("maxErrorRateOfBloomFilter", 20)
     query_count_max: int = option("maxMsgsNumBatch", 64, mutable=True)
     query_count_default: int = option("defaultQueryMaxNum", 32, mutable=True)
     transaction_timeout_ms: int = option("transactionTimeOut", 6000, mutable=True)
@@ -141,6 +146,9 @@ class BrokerConfig:
             ("maxTransferCountOnMessageInDisk", self.pull_count_on_disk, _COUNT_MAX),
             ("pullBatchMaxMessageCount", self.pull_count_max, _COUNT_MAX),
             ("maxFilterMessageSize", self.scan_bytes_max, _ANSWER_BYTES_MAX),
+            ("filterDataCleanTimeSpan", self.filter_keep_ms, _INT_MAX),
+            ("expectConsumerNumUseFilter", self.bloom_consumers, _COUNT_MAX),
+            ("maxErrorRateOfBloomFilter", self.bloom_error_percent, 99),
             ("maxMsgsNumBatch", self.query_count_max, _COUNT_MAX),
             ("defaultQueryMaxNum", self.query_count_default, _COUNT_MAX),
             ("loadBalancePollNameServerInterval", self.load_balance_poll_ms, _INT_MAX),

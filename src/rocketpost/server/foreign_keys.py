@@ -200,11 +200,12 @@ _ABSENT: Final = {
         """,
     ),
     **_family(
-        "SQL92 filters are not in this version; a subscription with one is refused",
-        """
-        enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
-        filterDataCleanTimeSpan filterSupportRetry filterServerNums
-        """,
+        "messages are judged by their properties, which is as fast as by bit maps",
+        "enableCalcFilterBitMap",
+    ),
+    **_family(
+        "there are no filter servers; expressions kept by the broker take their place",
+        "filterServerNums",
     ),
     **_family(
         "access control is not in this version, and nothing here switches it on",
@@ -321,8 +322,9 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
     "migrateAuthFromV1Enabled": _NO_ACCESS_CONTROL,
     "rejectPullConsumerEnable": Refusal(_is_on, "pull consumers are always served"),
     "disableConsumeIfConsumerReadSlowly": Refusal(_is_on, "slow consumers are always served"),
-    "enablePropertyFilter": Refusal(_is_on, "SQL92 filters are not in this version"),
-    "enableConsumeQueueExt": Refusal(_is_on, "extended consume queues are not in this version"),
+    "enableConsumeQueueExt": Refusal(
+        _is_on, "queue entries would point into files that are not written; filters work without"
+    ),
     "enableLmq": _NO_LIGHT_QUEUES,
     "enableMultiDispatch": _NO_LIGHT_QUEUES,
     "enabledAppendPropCRC": _NO_CHECKSUMS,

@@ -1,7 +1,9 @@
 """Long polling: pulls that found nothing wait here for the next message or their time.
 
-Waiting pulls lie under their queue and are woken by arrivals; nothing scans. Each is run again
-at most once more: by an arrival that its tags want, or when its time is over.
+Waiting pulls lie under their queue by what they want: everything, some tags, or what an expression
+lets through. An arrival looks at those that want it, and at each distinct expression once, however
+many pulls wait with it; nothing scans. Each pull is run again at most once more: by an arrival that
+it wants, or when its time is over.
 """
 
 from __future__ import annotations
@@ -9,25 +11,111 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from rocketpost.broker.record_filter import WORK_MAX, Judge
 
 C = TypeVar("C")
 P = TypeVar("P")
+
+_JUDGE_WEIGHT: Final = 16
+"""What an expression counts among the tags."""
 
 
 class Held(Generic[C, P]):
     """One waiting pull."""
 
-    __slots__ = ("connection", "key", "payload", "tags", "timer")
+    __slots__ = ("connection", "judge", "key", "payload", "tags", "timer")
 
     def __init__(
-        self, connection: C, key: tuple[str, int], tags: AbstractSet[int], payload: P
+        self,
+        connection: C,
+        key: tuple[str, int],
+        payload: P,
+        *,
+        tags: AbstractSet[int],
+        judge: Judge | None,
     ) -> None:
         self.connection = connection
         self.key = key
         self.tags = tags
+        self.judge = judge
         self.payload = payload
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def weight(self) -> int:
+        """What it counts among the tags that wait."""
+        return len(self.tags) + (_JUDGE_WEIGHT if self.judge is not None else 0)
+
+
+class _Queue(Generic[C, P]):
+    """The pulls that wait for one queue.
+
+    Dictionaries serve as ordered sets: a hundred thousand pulls may wait here, and taking one out
+    must not look at the others.
+    """
+
+    __slots__ = ("_by_judge", "_by_tag", "_count", "_greedy")
+
+    def __init__(self) -> None:
+        self._greedy: dict[Held[C, P], None] = {}
+        self._by_tag: dict[int, dict[Held[C, P], None]] = {}
+        self._by_judge: dict[Judge, dict[Held[C, P], None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, held: Held[C, P]) -> None:
+        self._count += 1
+        if held.judge is not None:
+            self._by_judge.setdefault(held.judge, {})[held] = None
+        elif not held.tags:
+            self._greedy[held] = None
+        else:
+            for tag in held.tags:
+                self._by_tag.setdefault(tag, {})[held] = None
+
+    def remove(self, held: Held[C, P]) -> bool:
+        """Take a pull out; return whether it was there."""
+        if held.judge is not None:
+            found = _discard(self._by_judge, held.judge, held)
+        elif not held.tags:
+            found = held in self._greedy
+            self._greedy.pop(held, None)
+        else:
+            found = False
+            for tag in held.tags:
+                found = _discard(self._by_tag, tag, held)
+        self._count -= found
+        return found
+
+    def everybody(self) -> list[Held[C, P]]:
+        found = dict(self._greedy)
+        for waiting in (*self._by_tag.values(), *self._by_judge.values()):
+            found.update(waiting)
+        return list(found)
+
+    def wanting(
+        self, tags_codes: Iterable[int], records: Callable[[], Iterable[memoryview]]
+    ) -> list[Held[C, P]]:
+        """Return the pulls that want one of the arrived messages."""
+        found = dict(self._greedy)
+        for code in set(tags_codes):
+            found.update(self._by_tag.get(code, {}))
+        if self._by_judge:
+            arrived = list(records())
+            spent = 0
+            for judge, waiting in self._by_judge.items():
+                for record in arrived:
+                    # When judging gets too dear, pulls are run again without: they judge as well.
+                    wanted, work = judge.judge(record) if spent <= WORK_MAX else (True, 0)
+                    spent += work
+                    if wanted:
+                        found.update(waiting)
+                        break
+        return list(found)
 
 
 class Holds(Generic[C, P]):
@@ -40,9 +128,7 @@ class Holds(Generic[C, P]):
     def __init__(self, *, resume: Callable[[Held[C, P]], None]) -> None:
         self._resume = resume
         self._loop = asyncio.get_running_loop()
-        # Dictionaries serve as ordered sets: a hundred thousand pulls may wait for one queue, and
-        # taking one out must not look at the others.
-        self._by_queue: dict[tuple[str, int], dict[Held[C, P], None]] = {}
+        self._by_queue: dict[tuple[str, int], _Queue[C, P]] = {}
         self._by_connection: dict[C, set[Held[C, P]]] = {}
         self._count = 0
         self.tag_count = 0
@@ -64,33 +150,45 @@ class Holds(Generic[C, P]):
         tags: AbstractSet[int],
         payload: P,
         seconds: float,
+        judge: Judge | None = None,
     ) -> None:
         """Hold a pull on the queue ``key`` for ``seconds`` at most."""
-        held = Held(connection, key, tags, payload)
+        held = Held(connection, key, payload, tags=tags, judge=judge)
         held.timer = self._loop.call_later(seconds, self._time_over, held)
-        self._by_queue.setdefault(key, {})[held] = None
+        self._by_queue.setdefault(key, _Queue()).add(held)
         self._by_connection.setdefault(connection, set()).add(held)
         self._count += 1
-        self.tag_count += len(tags)
+        self.tag_count += held.weight
 
-    def arrived(self, key: tuple[str, int], tags_codes: Iterable[int]) -> None:
-        """Run again those pulls on ``key`` that want one of the arrived messages."""
-        waiting = self._by_queue.pop(key, None)
-        if waiting is None:
+    def arrived(
+        self,
+        key: tuple[str, int],
+        tags_codes: Iterable[int],
+        records: Callable[[], Iterable[memoryview]] = lambda: (),
+    ) -> None:
+        """Run again those pulls on ``key`` that want one of the arrived messages.
+
+        Args:
+            key: The queue.
+            tags_codes: The tags codes of the messages.
+            records: Returns their records; called only if a pull waits with an expression.
+        """
+        queue = self._by_queue.get(key)
+        if queue is None:
             return
-        codes = set(tags_codes)
-        staying: dict[Held[C, P], None] = {}
-        for held in waiting:
-            if held.tags and held.tags.isdisjoint(codes):
-                staying[held] = None
-            else:
-                self._release(held)
-        if staying:
-            self._by_queue.setdefault(key, {}).update(staying)
+        woken = queue.wanting(tags_codes, records)
+        # All out before any runs: one that is parked again meanwhile waits for the next arrival.
+        for held in woken:
+            queue.remove(held)
+        if not queue:
+            del self._by_queue[key]
+        for held in woken:
+            self._release(held)
 
     def wake(self, key: tuple[str, int]) -> None:
         """Run every pull on the queue ``key`` again."""
-        for held in list(self._by_queue.get(key, ())):
+        queue = self._by_queue.get(key)
+        for held in queue.everybody() if queue is not None else ():
             self._time_over(held)
 
     def wake_all(self) -> None:
@@ -105,7 +203,9 @@ class Holds(Generic[C, P]):
             self._remove_from_queue(held)
 
     def _release(self, held: Held[C, P]) -> None:
-        mine = self._by_connection[held.connection]
+        mine = self._by_connection.get(held.connection)
+        if mine is None or held not in mine:
+            return  # its connection was lost while others ran
         mine.discard(held)
         if not mine:
             del self._by_connection[held.connection]
@@ -118,13 +218,24 @@ class Holds(Generic[C, P]):
 
     def _forget(self, held: Held[C, P]) -> None:
         self._count -= 1
-        self.tag_count -= len(held.tags)
+        self.tag_count -= held.weight
         assert held.timer is not None
         held.timer.cancel()
 
     def _remove_from_queue(self, held: Held[C, P]) -> None:
-        waiting = self._by_queue.get(held.key)
-        if waiting is not None:
-            waiting.pop(held, None)
-            if not waiting:
-                del self._by_queue[held.key]
+        queue = self._by_queue.get(held.key)
+        if queue is not None and queue.remove(held) and not queue:
+            del self._by_queue[held.key]
+
+
+K = TypeVar("K")
+
+
+def _discard(table: dict[K, dict[Held[C, P], None]], key: K, held: Held[C, P]) -> bool:
+    waiting = table.get(key)
+    if waiting is None or held not in waiting:
+        return False
+    del waiting[held]
+    if not waiting:
+        del table[key]
+    return True

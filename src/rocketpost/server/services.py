@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.delay_progress import DelayProgress
+from rocketpost.broker.filter_table import FilterTable
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, RefusedTimers
 from rocketpost.broker.membership import Membership
@@ -25,6 +27,7 @@ from rocketpost.broker.send import SendService
 from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicRules, TopicTable
+from rocketpost.client.compression import decompress
 from rocketpost.client.message_id import unique_id
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
@@ -48,6 +51,7 @@ from rocketpost.server.live_config import LiveConfig
 from rocketpost.server.part import Part
 from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
+from rocketpost.server.parts.filter import FilterPart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.parts.reply import ReplyPart
 from rocketpost.server.parts.standstill import StandstillPart
@@ -94,6 +98,8 @@ class Tables(NamedTuple):
     delays_file: TableFile[DelayProgress]
     modes: RequestModes
     modes_file: TableFile[RequestModes]
+    filters: FilterTable
+    filters_file: TableFile[FilterTable]
 
 
 def load_tables_blocking(
@@ -122,6 +128,7 @@ def load_tables_blocking(
     offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
     delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))
     modes_file = _table_file(layout, "messageRequestMode.json", RequestModes)
+    filters_file = _table_file(layout, "consumerFilter.json", lambda: FilterTable(clock=clock))
     return Tables(
         topics_file.load_blocking(),
         topics_file,
@@ -133,6 +140,8 @@ def load_tables_blocking(
         delays_file,
         modes_file.load_blocking(),
         modes_file,
+        filters_file.load_blocking(),
+        filters_file,
     )
 
 
@@ -221,12 +230,15 @@ class Services:
             sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
         )
+        self._filters = Filters(table=tables.filters, unpack=decompress)
         self.pulls = PullHandler(
             service=self._pull_service,
             topics=self.topics,
             groups=self.groups,
             membership=self._membership,
             offsets=self.offsets,
+            filters=self._filters,
+            view=store.view,
             stats=self.stats,
             rules=lambda: self._pull_rules,
         )
@@ -235,6 +247,7 @@ class Services:
             groups=self.groups,
             topics=self.topics,
             locks=self._locks,
+            filters=self._filters,
             records=store,
             broker_name=identity.name,
             notifies=lambda: self._broker.notify_members,
@@ -253,6 +266,7 @@ class Services:
             StandstillPart(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
             ),
+            FilterPart(filters=self._filters, table_file=tables.filters_file),
             DelayPart(
                 store=store,
                 topics=self.topics,
@@ -300,6 +314,7 @@ class Services:
                 topics=self.topics,
                 groups=self.groups,
                 offsets=self.offsets,
+                filters=self._filters,
                 stats=self.stats,
                 clock=clock,
                 cluster_name=identity.cluster,
@@ -377,6 +392,7 @@ class Services:
             store=self.store,
             topics=self.topics,
             membership=self._membership,
+            filters=self._filters,
             index_state=lambda: _index_state(self.store),
             limits=lambda: QueryLimits(
                 self._broker.query_count_max, self._broker.query_count_default

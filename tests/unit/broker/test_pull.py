@@ -133,3 +133,54 @@ def test_an_index_gap(log: Log) -> None:
     log.queues["T", 0].end = QueueOffset(120)
     found = pull(service(log), 110)
     assert (found.code, found.status) == (19, "OFFSET_FOUND_NULL")
+
+
+class Digits:
+    """Wants records whose first byte ends in a digit; every one costs the same."""
+
+    def __init__(self, last: int, work: int = 1) -> None:
+        self.last = last
+        self.work = work
+
+    def judge(self, record: memoryview) -> tuple[bool, int]:
+        return record[0] // SIZE % 10 == self.last, self.work
+
+
+def judged(service: PullService, offset: int, judge: Digits, count: int = 32):  # type: ignore[no-untyped-def]
+    return service.pull("T", 0, offset, count_max=count, tags=frozenset(), judge=judge)
+
+
+def test_a_judge_chooses_and_the_offset_moves_past_what_was_judged(log: Log) -> None:
+    log.data = bytes(n // SIZE % 10 * SIZE for n in range(1000))
+    found = judged(service(log), 5, Digits(7), 3)
+    assert (found.message_count, found.next_offset) == (3, 28)
+    assert [bytes(view) for view in found.views] == [bytes([70]) * SIZE] * 3
+    found = judged(service(log), 5, Digits(11))
+    assert (found.code, found.status) == (20, "NO_MATCHED_MESSAGE")
+    assert found.next_offset == 100
+
+
+def test_judging_stops_when_it_gets_too_dear(log: Log) -> None:
+    found = judged(service(log), 5, Digits(11, work=60_000))
+    assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", 7)
+    found = judged(service(log), 5, Digits(11, work=10**9))
+    assert found.next_offset == 6
+
+
+def test_judging_what_left_memory_stops_earlier(log: Log) -> None:
+    on_disk = PullService(records=log, limits=PullLimits(memory_bytes=0))
+    assert judged(on_disk, 5, Digits(11, work=2_000)).next_offset == 12
+
+
+def test_a_judge_keeps_the_bounds(log: Log) -> None:
+    log.data = bytes(1000)
+    found = judged(service(log, bytes_in_memory=25), 5, Digits(0))
+    assert (found.message_count, found.next_offset) == (2, 7)
+    found = judged(service(log, bytes_in_memory=5), 5, Digits(0))
+    assert (found.message_count, found.next_offset) == (1, 6)
+
+
+def test_records_that_are_gone_are_passed(log: Log) -> None:
+    log.gone_below = 100 * SIZE
+    found = judged(service(log), 5, Digits(7))
+    assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", 100)

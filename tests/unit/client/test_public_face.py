@@ -16,6 +16,7 @@ PINNED = [
     "ConnectionLost",
     "ConsistentHash",
     "Fault",
+    "FilterError",
     "Handler",
     "LitePullConsumer",
     "LitePullConsumerConfig",

@@ -12,6 +12,7 @@ from client.network import Answer, FakeNetwork
 from rocketpost.client import (
     ConfigError,
     Fault,
+    FilterError,
     MessageModel,
     MessageQueue,
     NoNameServer,
@@ -746,8 +747,10 @@ async def test_a_sql_filter_added_at_run_time_is_checked_first(use_network: Use)
     reader.subscribe("T", Got())
     async with reader:
         broker.refuse[RequestCode.CHECK_CLIENT_CONFIG] = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        with pytest.raises(FilterError, match="at character 4"):
+            reader.subscribe("T", Got(), sql="a >")  # found before any broker is asked
         with pytest.raises(Fault):
-            await reader.subscribe("T", Got(), sql="a >")
+            await reader.subscribe("T", Got(), sql="a > 0")
         assert b"SQL92" not in network.sent(RequestCode.HEART_BEAT)[-1].body
         broker.refuse.clear()
         await reader.subscribe("T", Got(), sql="a > 1")

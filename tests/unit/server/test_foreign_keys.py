@@ -55,7 +55,7 @@ def test_every_key_of_apaches_name_server_is_understood() -> None:
         "minInSyncReplicas=3",
         "allAckInSyncStateSet=true",
         "enableControllerMode=true",
-        "enablePropertyFilter=true",
+        "enableConsumeQueueExt=true",
         "storeType=defaultRocksDB",
         "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
         "readOnlyCommitLogStorePaths=/old/commitlog",

@@ -100,3 +100,91 @@ async def test_waking_a_queue_whatever_the_tags(holds: Holds[str, str], woken: l
     assert woken == ["seven"]
     holds.wake(("T", 9))
     holds.drop("c")
+
+
+class Prefix:
+    """Wants records that start with some bytes; counts how often it is asked."""
+
+    def __init__(self, start: bytes, work: int = 1) -> None:
+        self.start = start
+        self.work = work
+        self.asked = 0
+
+    def judge(self, record: memoryview) -> tuple[bool, int]:
+        self.asked += 1
+        return bytes(record).startswith(self.start), self.work
+
+
+async def test_only_those_whose_expression_matches_are_woken(
+    holds: Holds[str, str], woken: list[str]
+) -> None:
+    ours, theirs = Prefix(b"a"), Prefix(b"b")
+    for n in range(50):
+        holds.park("c", A, tags=frozenset(), judge=ours, payload=f"a{n}", seconds=60)
+    holds.park("c", A, tags=frozenset(), judge=theirs, payload="b", seconds=60)
+    holds.arrived(A, [1], lambda: [memoryview(b"x")])
+    assert woken == []
+    assert (ours.asked, theirs.asked) == (1, 1)  # however many wait with it
+    holds.arrived(A, [1, 2], lambda: [memoryview(b"x"), memoryview(b"b1")])
+    assert woken == ["b"]
+    assert len(holds) == 50
+    holds.wake(A)
+    assert len(woken) == 51
+    assert holds.tag_count == 0
+    assert not holds.queues
+
+
+async def test_records_are_read_only_for_expressions(
+    holds: Holds[str, str], woken: list[str]
+) -> None:
+    def records() -> list[memoryview]:
+        raise AssertionError("nobody needs them")
+
+    holds.park("c", A, tags=frozenset({7}), payload="seven", seconds=60)
+    holds.park("c", A, tags=frozenset(), payload="all", seconds=60)
+    holds.arrived(A, [7], records)
+    assert sorted(woken) == ["all", "seven"]
+
+
+async def test_dear_expressions_are_left_to_the_pulls(
+    holds: Holds[str, str], woken: list[str]
+) -> None:
+    dear = [Prefix(b"b", work=60_000) for _ in range(4)]
+    for n, judge in enumerate(dear):
+        holds.park("c", A, tags=frozenset(), judge=judge, payload=str(n), seconds=60)
+    holds.arrived(A, [1], lambda: [memoryview(b"x")])
+    assert woken == ["2", "3"]
+    assert [judge.asked for judge in dear] == [1, 1, 0, 0]
+    holds.drop("c")
+
+
+async def test_an_arrival_does_not_look_at_pulls_with_other_tags(
+    holds: Holds[str, str], woken: list[str]
+) -> None:
+    class Counting(frozenset[int]):
+        """Tags that must not be looked at."""
+
+        def isdisjoint(self, other: object) -> bool:
+            raise AssertionError("looked at")
+
+    for n in range(20):
+        holds.park("c", A, tags=Counting({n, n + 1}), payload=str(n), seconds=60)
+    holds.arrived(A, [5])
+    assert sorted(woken, key=int) == ["4", "5"]
+    assert len(holds) == 18
+    holds.drop("c")
+    assert holds.tag_count == len(holds) == 0
+    assert not holds.queues
+
+
+async def test_a_connection_lost_while_others_run_takes_its_pulls_along(woken: list[str]) -> None:
+    def resume(held: Held[str, str]) -> None:
+        woken.append(held.payload)
+        holds.drop("c2")
+
+    holds: Holds[str, str] = Holds(resume=resume)
+    holds.park("c1", A, tags=frozenset(), payload="first", seconds=60)
+    holds.park("c2", A, tags=frozenset(), payload="gone", seconds=60)
+    holds.arrived(A, [0])
+    assert woken == ["first"]
+    assert len(holds) == 0

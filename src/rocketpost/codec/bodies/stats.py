@@ -49,6 +49,8 @@ class QueueEntries(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     """Answer to QUERY_CONSUME_QUEUE."""
 
     filter_data: str | None = None
+    judged: bool = False
+    """Whether ``eval`` is the whole truth also for an expression; RocketMQ never says so."""
     max_queue_index: int
     min_queue_index: int
     queue_data: list[QueueEntry]

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, cast
 
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Client, Joined, Membership
 from rocketpost.broker.queue_lock import QueueLocks
@@ -85,6 +86,7 @@ class ClientHandlers:
         groups: GroupTable,
         topics: TopicTable,
         locks: QueueLocks,
+        filters: Filters,
         records: Records,
         broker_name: str,
         notifies: Callable[[], bool] = lambda: True,
@@ -93,6 +95,7 @@ class ClientHandlers:
         self._groups = groups
         self._topics = topics
         self._locks = locks
+        self._filters = filters
         self._records = records
         self._broker_name = broker_name
         self._notifies = notifies
@@ -148,29 +151,27 @@ class ClientHandlers:
             producer_group=header.producer_group,
             consumer_group=header.consumer_group,
         )
-        self._notify(left)
+        self._left(left)
         return Reply()
 
     def connection_lost(self, connection: Connection) -> None:
         """Take a client that is gone out of its groups."""
-        self._notify(self._membership.lost(connection))
+        self._left(self._membership.lost(connection))
 
     def expire(self) -> None:
         """Forget clients that fell silent and locks that ran out; called every 10 s."""
         left = self._membership.expire()
         for connection in left.connections:
             cast(Connection, connection).close()
-        self._notify(left.groups)
+        self._left(left.groups)
         self._locks.expire()
+        self._filters.table.expire()
 
     def check_config(self, connection: Connection, command: Command) -> Reply:
         """Say whether a subscription could be served."""
         subscription = read_body(command, decode_client_config_check).subscription_data
         if not subscription.is_tag:
-            raise SystemError_(
-                f"the broker does not support filters of type {subscription.expression_type}: "
-                "enablePropertyFilter is false"
-            )
+            self._filters.check(subscription.expression_type, subscription.sub_string)
         return Reply()
 
     # Who is connected.
@@ -296,9 +297,18 @@ class ClientHandlers:
             subscriptions=None if heartbeat.without_sub else consumer.subscription_data_set,
             fingerprint=heartbeat.heartbeat_fingerprint,
         )
+        if not heartbeat.without_sub:
+            self._filters.table.joined(consumer.group_name, consumer.subscription_data_set)
         if joined.changed:
             self._notify([consumer.group_name])
         return joined
+
+    def _left(self, groups: Iterable[str]) -> None:
+        groups = list(groups)
+        for group in groups:
+            if self._membership.consumer_group(group) is None:
+                self._filters.table.left(group)
+        self._notify(groups)
 
     def _notify(self, groups: Iterable[str]) -> None:
         if not self._notifies():

@@ -8,10 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.pop import COUNT_MAX, Part, Popped, PopService, Wish
 from rocketpost.broker.pop_flight import Key, Stored, has_failed
 from rocketpost.broker.pop_receipts import ReceiptService
+from rocketpost.broker.record_filter import RecordFilter
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.pop import decode_batch_ack
@@ -90,6 +92,7 @@ class PopHandlers:
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
+        filters: Filters,
         stats: BrokerStats,
         broker_name: str,
         rules: Callable[[], PullRules],
@@ -99,6 +102,7 @@ class PopHandlers:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._filters = filters
         self._stats = stats
         self._broker_name = broker_name
         self._rules = rules
@@ -153,6 +157,7 @@ class PopHandlers:
             count_max=header.max_msg_nums,
             invisible_ms=header.invisible_time,
             tags=_tags(header),
+            judge=self._judge(header),
             from_end=header.init_mode == _FROM_END,
         )
         popped = self._pop(wish)
@@ -277,6 +282,11 @@ class PopHandlers:
             raise NoPermission(f"the group {group_name} is forbidden to read {topic_name}")
         return topic
 
+    def _judge(self, header: PopMessage) -> RecordFilter | None:
+        if header.exp_type in (None, "", TAG):
+            return None
+        return self._filters.check(header.exp_type, header.exp)
+
     # Waiting and answering.
 
     def _pop(self, wish: Wish) -> Popped:
@@ -297,7 +307,8 @@ class PopHandlers:
         asked.command.raw_fields = msgspec.Raw(b"")
         asked.command.text_fields = {}
         connection.no_answer()
-        is_modest = wish.queue_id >= 0 or bool(wish.tags) or not asked.is_pop
+        is_picky = bool(wish.tags) or wish.judge is not None
+        is_modest = wish.queue_id >= 0 or is_picky or not asked.is_pop
         self._holds.park(
             Waiting(connection, place, asked, is_modest=is_modest),
             retry_topic=self._service.retry_topic(place.topic, place.group),
@@ -408,9 +419,7 @@ class PopHandlers:
 
 def _tags(header: PopMessage) -> frozenset[int]:
     if header.exp_type not in (None, "", TAG):
-        raise SubscriptionParseFailed(
-            f"filters of type {header.exp_type} are not enabled on this broker"
-        )
+        return frozenset()
     if len(header.exp or "") > _EXPRESSION_LENGTH_MAX:
         raise SubscriptionParseFailed(
             f"the expression has more than {_EXPRESSION_LENGTH_MAX} characters"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import Pulled, PullService
+from rocketpost.broker.record_filter import Judge
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
@@ -25,13 +28,13 @@ from rocketpost.codec.faults import (
     SubscriptionNotLatest,
     SubscriptionParseFailed,
     SystemBusy,
-    SystemError_,
     TopicNotExist,
 )
 from rocketpost.codec.frames import encode_frame
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model import sysflag
 from rocketpost.model.group import TAG, GroupConfig, Subscription, parse_tags
+from rocketpost.model.ids import Position
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, refusal
 from rocketpost.server.hold import Held, Holds
@@ -71,10 +74,21 @@ class _Waiting(NamedTuple):
     group: GroupConfig
 
 
+class _Wanted(NamedTuple):
+    """Which messages a pull wants: by their tags codes (none for all), or by a judge."""
+
+    tags: AbstractSet[int] = frozenset()
+    judge: Judge | None = None
+
+
+_EVERYTHING = _Wanted()
+
+
 class PullHandler:
     """Serves pulls. Owned by the loop.
 
     Args:
+        view: Returns a record of the log.
         rules: Returns the rules in force.
     """
 
@@ -86,10 +100,14 @@ class PullHandler:
         groups: GroupTable,
         membership: Membership,
         offsets: OffsetTable,
+        filters: Filters,
+        view: Callable[[Position, int], memoryview | None],
         stats: BrokerStats,
         rules: Callable[[], PullRules],
     ) -> None:
         self._service = service
+        self._filters = filters
+        self._view = view
         self._topics = topics
         self._groups = groups
         self._membership = membership
@@ -114,16 +132,16 @@ class PullHandler:
         rules = self._rules()
         group = self._check_group(command, header, rules)
         topic = self._check_topic(header)
-        tags = self._tags(connection, header, group)
+        wanted = self._wanted(header, group)
         waiting = _Waiting(command, header, topic, group)
         if header.sys_flag & sysflag.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(
                 header.topic, header.consumer_group, header.queue_id, header.commit_offset
             )
-        pulled = self._pull(header, tags)
+        pulled = self._pull(header, wanted)
         suspend = header.sys_flag & sysflag.PULL_SUSPEND
         if pulled.code == ResponseCode.PULL_NOT_FOUND and suspend and header.suspend_timeout_millis:
-            self._hold(connection, waiting, tags, rules)
+            self._hold(connection, waiting, wanted, rules)
             return
         self._answer(connection.answer, waiting, pulled)
 
@@ -132,13 +150,21 @@ class PullHandler:
         queues = self._holds.queues
         if not queues:
             return
-        codes: dict[tuple[str, int], set[int]] = {}
+        arrivals: dict[tuple[str, int], list[Appended]] = {}
         for message in visible:
             key = (message.topic, message.queue_id)
             if key in queues:
-                codes.setdefault(key, set()).add(message.tags_code)
-        for key, arrived in codes.items():
-            self._holds.arrived(key, arrived)
+                arrivals.setdefault(key, []).append(message)
+        for key, messages in arrivals.items():
+            self._holds.arrived(
+                key,
+                {message.tags_code for message in messages},
+                partial(self._records, messages),
+            )
+
+    def _records(self, messages: list[Appended]) -> list[memoryview]:
+        views = (self._view(message.position, message.size) for message in messages)
+        return [view for view in views if view is not None]
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Run the held pulls of a queue again: its consumers are to go on elsewhere."""
@@ -179,21 +205,25 @@ class PullHandler:
             )
         return topic
 
-    def _tags(
-        self, connection: Connection, header: PullMessage, group: GroupConfig
-    ) -> AbstractSet[int]:
-        """Return the tags codes wanted, none for all."""
-        if header.sys_flag & sysflag.PULL_SUBSCRIPTION:
-            subscription = self._subscription_in(header)
-        else:
+    def _wanted(self, header: PullMessage, group: GroupConfig) -> _Wanted:
+        if not header.sys_flag & sysflag.PULL_SUBSCRIPTION:
             subscription = self._subscription_of_group(header, group)
-        return frozenset() if subscription.takes_all else (subscription.code_set or frozenset())
+            if not subscription.is_tag:
+                judge = self._filters.of_group(
+                    header.topic, header.consumer_group, header.sub_version
+                )
+                return _Wanted(judge=judge)
+        elif header.expression_type not in (None, "", TAG):
+            judge = self._filters.check(header.expression_type, header.subscription)
+            return _Wanted(judge=judge)
+        else:
+            subscription = self._subscription_in(header)
+        if not subscription.takes_all:
+            return _Wanted(tags=subscription.code_set or frozenset())
+        retries = self._filters.of_retries(header.topic)
+        return _EVERYTHING if retries is None else _Wanted(judge=retries)
 
     def _subscription_in(self, header: PullMessage) -> Subscription:
-        if header.expression_type not in (None, "", TAG):
-            raise SubscriptionParseFailed(
-                f"filters of type {header.expression_type} are not enabled on this broker"
-            )
         if len(header.subscription or "") > _EXPRESSION_LENGTH_MAX:
             raise SubscriptionParseFailed(
                 f"the expression has more than {_EXPRESSION_LENGTH_MAX} characters"
@@ -218,13 +248,11 @@ class PullHandler:
             raise SubscriptionNotLatest(
                 f"the subscription of the group {name} to {header.topic} is older than the pull"
             )
-        if not subscription.is_tag:
-            raise SystemError_("the broker does not support SQL92 filters: enablePropertyFilter")
         return subscription
 
     # Reading, holding, answering.
 
-    def _pull(self, header: PullMessage, tags: AbstractSet[int]) -> Pulled:
+    def _pull(self, header: PullMessage, wanted: _Wanted) -> Pulled:
         reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
         if reset is not None:
             return Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
@@ -233,17 +261,18 @@ class PullHandler:
             header.queue_id,
             header.queue_offset,
             count_max=header.max_msg_nums,
-            tags=tags,
+            tags=wanted.tags,
+            judge=wanted.judge,
         )
 
     def _hold(
         self,
         connection: Connection,
         waiting: _Waiting,
-        tags: AbstractSet[int],
+        wanted: _Wanted,
         rules: PullRules,
     ) -> None:
-        tag_count = self._holds.tag_count + len(tags)
+        tag_count = self._holds.tag_count + len(wanted.tags)
         if len(self._holds) >= rules.held_max or tag_count > _HELD_TAGS_MAX:
             raise SystemBusy(f"[OVERLOAD]{len(self._holds)} pulls wait already; try again later")
         header = waiting.header
@@ -254,7 +283,8 @@ class PullHandler:
         self._holds.park(
             connection,
             (header.topic, header.queue_id),
-            tags=tags,
+            tags=wanted.tags,
+            judge=wanted.judge,
             payload=waiting,
             seconds=min(max(limit_ms, 0), _SUSPEND_MS_MAX) / 1000,
         )
@@ -262,7 +292,8 @@ class PullHandler:
     def _resume(self, held: Held[Connection, _Waiting]) -> None:
         waiting, connection = held.payload, held.connection
         try:
-            self._answer(connection.send, waiting, self._pull(waiting.header, held.tags))
+            wanted = _Wanted(held.tags, held.judge)
+            self._answer(connection.send, waiting, self._pull(waiting.header, wanted))
         except Exception as error:
             # An arrival woke it: what goes wrong here must not fail the send that arrived.
             reply = refusal(connection, waiting.command, error)

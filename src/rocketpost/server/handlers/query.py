@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.membership import Membership
+from rocketpost.broker.record_filter import WORK_MAX, Judge
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
 from rocketpost.codec.codes import RequestCode
@@ -25,6 +27,7 @@ from rocketpost.transport.connection import Buffer, Connection
 
 ENTRY_COUNT_MAX: Final = 10_000
 _KEY_LENGTH_MAX: Final = 32_767
+_WORK_MAX: Final = 4 * WORK_MAX
 
 
 class Queue(Protocol):
@@ -88,12 +91,14 @@ class QueryHandlers:
         store: Store,
         topics: TopicTable,
         membership: Membership,
+        filters: Filters,
         index_state: Callable[[], tuple[int, int]],
         limits: Callable[[], QueryLimits] = lambda: QueryLimits(),
     ) -> None:
         self._store = store
         self._topics = topics
         self._membership = membership
+        self._filters = filters
         self._index_state = index_state
         self._limits = limits
 
@@ -158,26 +163,52 @@ class QueryHandlers:
             raise InvalidParameter(f"count={header.count} must be 1 to {ENTRY_COUNT_MAX}")
         start = header.index if header.index >= 0 else queue.end + header.index
         start = max(start, queue.first)
-        subscription = None
-        if header.consumer_group:
-            subscription = self._membership.subscription(header.consumer_group, header.topic)
-        entries = [
-            QueueEntry(
-                physic_offset=entry[0],
-                physic_size=entry[1],
-                tags_code=entry[2],
-                eval=_lets_through(subscription, entry[2]),
+        subscription = self._subscription(header.consumer_group or "", header.topic)
+        judge: Judge | None = None
+        if subscription is not None and not subscription.is_tag:
+            judge = self._filters.known(header.topic, header.consumer_group or "")
+        entries: list[QueueEntry] = []
+        spent = 0
+        for offset in range(start, min(start + header.count, queue.end)):
+            entry = queue.entry(offset)
+            if entry is None:
+                continue
+            position, size, tags_code = entry
+            evaluated = _lets_through(subscription, tags_code)
+            if judge is not None:
+                record = self._store.view(position, size)
+                evaluated, work = (False, 0) if record is None else judge.judge(record)
+                spent += work
+            entries.append(
+                QueueEntry(
+                    physic_offset=position, physic_size=size, tags_code=tags_code, eval=evaluated
+                )
             )
-            for offset in range(start, min(start + header.count, queue.end))
-            if (entry := queue.entry(offset)) is not None
-        ]
+            if spent > _WORK_MAX:
+                break  # who asked for more asks again behind these
         return json_reply(
             QueueEntries(
+                judged=judge is not None,
                 max_queue_index=queue.end,
                 min_queue_index=queue.first,
                 queue_data=entries,
                 subscription_data=subscription,
             )
+        )
+
+    def _subscription(self, group: str, topic: str) -> Subscription | None:
+        """Return what a group wants of a topic, or last wanted by an expression."""
+        found = self._membership.subscription(group, topic) if group else None
+        if found is not None or self._membership.consumer_group(group) is not None:
+            return found
+        data = self._filters.data(topic, group)
+        if data is None:
+            return None
+        return Subscription(
+            topic=topic,
+            sub_string=data.expression,
+            expression_type=data.expression_type,
+            sub_version=data.client_version,
         )
 
     def _record(self, position: int) -> tuple[str, memoryview | None]:
@@ -188,6 +219,6 @@ class QueryHandlers:
 
 
 def _lets_through(subscription: Subscription | None, tags_code: int) -> bool:
-    if subscription is None or subscription.takes_all:
+    if subscription is None or subscription.takes_all or not subscription.is_tag:
         return True
     return tags_code in (subscription.code_set or ())

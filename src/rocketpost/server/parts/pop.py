@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pop import PopService
@@ -43,6 +44,7 @@ class PopPart(Part):
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
+        filters: Filters,
         stats: BrokerStats,
         clock: Clock,
         cluster_name: str,
@@ -87,6 +89,7 @@ class PopPart(Part):
             store=store,
             topics=topics,
             groups=groups,
+            filters=filters,
             stats=stats,
             broker_name=broker_name,
             rules=rules,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rocketpost.broker.filters import FilterRules
 from rocketpost.broker.membership import EXPIRY_MS
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
@@ -189,15 +190,44 @@ async def test_producers_are_listed(world: World) -> None:
     assert everyone["data"]["P"][0]["remoteIP"] == "10.0.0.3"
 
 
-async def test_a_tag_subscription_can_be_served_and_sql_cannot(world: World) -> None:
-    subscription = {"topic": "T", "subString": "A"}
-    body = {"clientId": "id", "group": "G", "subscriptionData": subscription}
-    response = await world.call(Code.CHECK_CLIENT_CONFIG, body=msgspec.json.encode(body))
-    assert response.code == 0
-    subscription["expressionType"] = "SQL92"
-    response = await world.call(Code.CHECK_CLIENT_CONFIG, body=msgspec.json.encode(body))
-    assert response.code == ResponseCode.SYSTEM_ERROR
-    assert "enablePropertyFilter" in (response.remark or "")
+async def test_a_filter_is_checked_before_anybody_subscribes(world: World) -> None:
+    async def check(kind: str, text: str) -> tuple[int, str]:
+        subscription = {"topic": "T", "subString": text, "expressionType": kind}
+        body = {"clientId": "id", "group": "G", "subscriptionData": subscription}
+        response = await world.call(Code.CHECK_CLIENT_CONFIG, body=msgspec.json.encode(body))
+        return response.code, response.remark or ""
+
+    assert await check("TAG", "A") == (0, "")
+    assert await check("SQL92", "a > 5") == (0, "")
+    code, remark = await check("SQL92", "a >")
+    assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert "at character 4" in remark
+    code, remark = await check("XPATH", "a")
+    assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    world.filters.rules = FilterRules(enabled=False)
+    code, remark = await check("SQL92", "a > 5")
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "enablePropertyFilter" in remark
+
+
+async def test_filters_live_and_die_with_their_group(world: World) -> None:
+    connection = FakeConnection("10.0.0.3:1")
+    body = heartbeat("id-1")
+    consumer = {
+        "groupName": "G",
+        "subscriptionDataSet": [
+            {"topic": "T", "subString": "a > 5", "expressionType": "SQL92", "subVersion": 7}
+        ],
+    }
+    plain = msgspec.json.decode(body) | {"consumerDataSet": [consumer]}
+    await join(world, connection, msgspec.json.encode(plain))
+    data = world.filters.table.find("T", "G")
+    assert data is not None
+    assert (data.expression, data.client_version, data.dead_time) == ("a > 5", 7, 0)
+    world.clients.connection_lost(connection)  # type: ignore[arg-type]
+    data = world.filters.table.find("T", "G")
+    assert data is not None
+    assert data.dead_time == world.clock.now_ms()
 
 
 def locking(client_id: str, *queues: tuple[str, int], group: str = "G") -> bytes:

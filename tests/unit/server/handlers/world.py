@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketpost.broker.filter_table import FilterTable
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
@@ -12,6 +14,7 @@ from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.reset import ResetService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
+from rocketpost.client.compression import decompress
 from rocketpost.errors import ConfigError
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.handlers.admin import AdminHandlers
@@ -58,6 +61,7 @@ class World:
         self.offsets = OffsetTable(clock=clock)
         self.membership = Membership(clock=clock)
         self.locks = QueueLocks(clock=clock)
+        self.filters = Filters(table=FilterTable(clock=clock), unpack=decompress)
         self.stats = BrokerStats(clock=clock)
         self.config = LiveConfig(SampleConfig(), clock=clock, from_file={"traceOn": "true"})
         self.queries = ProgressQueries(
@@ -74,6 +78,7 @@ class World:
             groups=self.groups,
             topics=self.topics,
             locks=self.locks,
+            filters=self.filters,
             records=self.store,
             broker_name="broker-a",
             notifies=lambda: self.notifies,
@@ -142,6 +147,7 @@ class World:
             store=self.store,
             topics=self.topics,
             membership=self.membership,
+            filters=self.filters,
             index_state=lambda: (123, 456),
         )
 

@@ -1,0 +1,202 @@
+"""Which group filters which topic by an expression: the table of ``consumerFilter.json``.
+
+Entries come with heartbeats. One whose group went away is dead but stays for a day, so that what a
+group that is away has to handle can still be counted; it lives again with the next heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from rocketpost.codec.bloom import BloomShape, bloom_positions, bloom_shape
+from rocketpost.codec.bodies.filter import (
+    BloomData,
+    ConsumerFilters,
+    FilterData,
+    TopicFilters,
+    decode_filters,
+    encode_filters,
+)
+from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.model.group import Subscription
+
+logger = logging.getLogger(__name__)
+
+ENTRIES_MAX: Final = 20_000
+CHARACTERS_MAX: Final = 16 * 1024 * 1024
+"""Of all expressions; dead entries make room, the longest dead first."""
+KEEP_MS: Final = 24 * 3600 * 1000
+_DEAD_SINCE_LOAD_MS: Final = 30_000
+
+
+class FilterTable:
+    """The filters of groups. Owned by the event loop.
+
+    Attributes:
+        keep_ms: How long dead entries stay.
+        bloom: The shape of the bits that the file carries for Java.
+    """
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._by_group: dict[str, dict[str, FilterData]] = {}
+        self._count = 0
+        self._characters = 0
+        self.revision = 0
+        self.keep_ms = KEEP_MS
+        self.bloom: BloomShape = bloom_shape(20, 32)
+        self.on_change: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[FilterData]:
+        for topics in self._by_group.values():
+            yield from topics.values()
+
+    def find(self, topic: str, group: str) -> FilterData | None:
+        """Return the filter of a group for a topic, dead or alive."""
+        return self._by_group.get(group, {}).get(topic)
+
+    def joined(self, group: str, subscriptions: Iterable[Subscription]) -> None:
+        """Take over what a heartbeat says: all topics that the group wants."""
+        wanted = {each.topic: each for each in subscriptions if not each.is_tag}
+        if not wanted and group not in self._by_group:
+            return
+        for topic in [*self._by_group.get(group, ())]:
+            if topic not in wanted:
+                self._kill(group, topic)
+        for subscription in wanted.values():
+            self._take(group, subscription)
+
+    def left(self, group: str) -> None:
+        """Note that the last client of a group has gone."""
+        for topic in [*self._by_group.get(group, ())]:
+            self._kill(group, topic)
+
+    def expire(self) -> None:
+        """Forget what has been dead for too long."""
+        limit = self._clock.now_ms() - self.keep_ms
+        for data in [each for each in self if each.dead_time and each.dead_time < limit]:
+            self._remove(data)
+
+    # On disk.
+
+    def to_json(self) -> bytes:
+        """Return the text of ``consumerFilter.json``."""
+        topics: dict[str, TopicFilters] = {}
+        for data in self:
+            named = f"{data.consumer_group}#{data.topic}"
+            bits = BloomData(
+                bit_num=self.bloom.bit_count, bit_pos=bloom_positions(named, self.bloom)
+            )
+            row = topics.setdefault(data.topic, TopicFilters(topic=data.topic))
+            row.group_filter_data[data.consumer_group] = msgspec.structs.replace(
+                data, bloom_filter_data=bits, dead=data.dead_time > 0
+            )
+        return encode_filters(ConsumerFilters(filter_data_by_topic=topics))
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``consumerFilter.json`` says; nobody is connected, so all are dead.
+
+        Raises:
+            StoreError: The text is no such table.
+        """
+        try:
+            table = decode_filters(data)
+        except RemoteProtocolError as error:
+            raise StoreError(f"consumerFilter.json cannot be read: {error}") from None
+        now_ms = self._clock.now_ms()
+        for topic, row in table.filter_data_by_topic.items():
+            for group, found in row.group_filter_data.items():
+                dead_ms = found.dead_time or max(found.born_time, now_ms - _DEAD_SINCE_LOAD_MS)
+                self._put(
+                    msgspec.structs.replace(
+                        found,
+                        topic=topic,
+                        consumer_group=group,
+                        dead_time=dead_ms,
+                        bloom_filter_data=None,
+                    )
+                )
+
+    # Inside.
+
+    def _take(self, group: str, subscription: Subscription) -> None:
+        known = self.find(subscription.topic, group)
+        version = subscription.sub_version
+        if known is not None:
+            same = (known.expression, known.expression_type) == (
+                subscription.sub_string,
+                subscription.expression_type,
+            )
+            if same:
+                self._confirm(known, version)
+                return
+            # A group that was away may come back with another text and a clock that is behind.
+            if version <= known.client_version and not known.dead_time:
+                logger.warning("older filter ignored: group=%s topic=%s", group, subscription.topic)
+                return
+        if not self._make_room(len(subscription.sub_string)):
+            logger.error("no room for a filter: group=%s topic=%s", group, subscription.topic)
+            return
+        self._put(
+            FilterData(
+                born_time=self._clock.now_ms(),
+                client_version=version,
+                consumer_group=group,
+                expression=subscription.sub_string,
+                expression_type=subscription.expression_type or "",
+                topic=subscription.topic,
+            )
+        )
+
+    def _confirm(self, known: FilterData, version: int) -> None:
+        if known.dead_time or version > known.client_version:
+            version = max(version, known.client_version)
+            self._put(msgspec.structs.replace(known, dead_time=0, client_version=version))
+
+    def _kill(self, group: str, topic: str) -> None:
+        known = self._by_group[group][topic]
+        if not known.dead_time:
+            self._put(msgspec.structs.replace(known, dead_time=self._clock.now_ms()))
+
+    def _make_room(self, characters: int) -> bool:
+        def is_full() -> bool:
+            too_long = self._characters + characters > CHARACTERS_MAX
+            return too_long or self._count >= ENTRIES_MAX
+
+        if not is_full():
+            return True
+        dead = sorted((each for each in self if each.dead_time), key=lambda each: each.dead_time)
+        for data in dead:
+            self._remove(data)
+            if not is_full():
+                return True
+        return False
+
+    def _put(self, data: FilterData) -> None:
+        topics = self._by_group.setdefault(data.consumer_group, {})
+        before = topics.get(data.topic)
+        self._count += before is None
+        self._characters += len(data.expression) - (len(before.expression) if before else 0)
+        topics[data.topic] = data
+        self._changed()
+
+    def _remove(self, data: FilterData) -> None:
+        topics = self._by_group[data.consumer_group]
+        del topics[data.topic]
+        if not topics:
+            del self._by_group[data.consumer_group]
+        self._count -= 1
+        self._characters -= len(data.expression)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.revision += 1
+        self.on_change()
