@@ -52,6 +52,8 @@ _NOT_PLAIN = SPECIAL | {
     names.UNIQUE_KEY,
     names.KEYS,
 }
+BATCH_COUNT_MAX = 16_384
+"""Messages of one batch: nobody else is served while they are stored (ADR 0019)."""
 _UNIQUE_KEY = names.UNIQUE_KEY + "\x01"
 _PLAIN_RESTS_MAX = 4096
 
@@ -212,25 +214,19 @@ class SendService:
         queue_id = self._queue_for(config, header.queue_id)
         self._check_size(len(body), 0)
         try:
-            items = decode_batch(body)
+            items = decode_batch(body, count_max=BATCH_COUNT_MAX)
         except RemoteProtocolError as error:
-            raise MessageIllegal(f"the batch cannot be read: {error}") from None
-        if not items:
-            raise MessageIllegal("the batch is empty")
+            raise MessageIllegal(f"the batch is refused: {error}") from None
         sys_flag = self._sys_flag(header.sys_flag, config, born_host)
         shared = decode_properties(header.properties.encode("utf-8", "replace"))
         # Java's newer clients name the batch as well; each message keeps its own name (ADR 0012).
         shared.pop(names.UNIQUE_KEY, None)
+        shared.pop(names.WAIT_STORE, None)  # a matter of this request; each message says it too
         drafts = []
-        for item in items:
-            properties = shared | decode_properties(item.properties)
-            if not SPECIAL.isdisjoint(properties):
-                raise MessageIllegal("a batch takes no delayed and no transactional messages")
-            properties.pop(names.POP_CK, None)
-            properties.setdefault(names.UNIQUE_KEY, self._new_unique_id())
-            properties.update(self._added)
-            encoded = _encoded(properties)
-            self._check_size(len(item.body), len(encoded))
+        for at, item in enumerate(items):
+            encoded, tags_code, keys = self._batch_properties(item.properties, shared, at)
+            if not item.body or len(encoded) > PROPERTIES_BYTES_MAX:
+                self._check_entry(at, len(item.body), len(encoded))
             drafts.append(
                 Draft(
                     config.topic_name,
@@ -244,11 +240,29 @@ class SendService:
                     0,
                     item.body,
                     encoded,
-                    _tags_code(properties.get(names.TAGS, "")),
-                    _keys(properties[names.UNIQUE_KEY], properties.get(names.KEYS, "")),
+                    tags_code,
+                    keys,
                 )
             )
         return drafts
+
+    def _batch_properties(
+        self, own: bytes, shared: dict[str, str], at: int
+    ) -> tuple[bytes, int, tuple[str, ...]]:
+        if shared:
+            own = _encoded(shared | decode_properties(own))
+        encoded, tags_code, keys, is_special = self._properties(own.decode("utf-8", "replace"))
+        if is_special:
+            raise MessageIllegal(
+                f"message {at} of the batch is delayed or transactional; send such messages alone"
+            )
+        return encoded, tags_code, keys
+
+    def _check_entry(self, at: int, body_bytes: int, properties_bytes: int) -> None:
+        try:
+            self._check_size(body_bytes, properties_bytes)
+        except MessageIllegal as error:
+            raise MessageIllegal(f"message {at} of the batch is refused: {error}") from None
 
     def _topic_for(self, header: SendHeader) -> TopicConfig:
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:

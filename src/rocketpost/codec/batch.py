@@ -43,16 +43,19 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
+def decode_batch(body: bytes | memoryview, *, count_max: int | None = None) -> list[BatchItem]:
     """Cut the body of a batch send into messages; their bodies are views of it.
 
     Raises:
-        RemoteProtocolError: The lengths do not add up, or there is no message.
+        RemoteProtocolError: The lengths do not add up, there is no message, or there are more than
+            ``count_max``, which is found before the rest is looked at.
     """
     view = memoryview(body)
     items: list[BatchItem] = []
     at, end = 0, len(view)
     while at < end:
+        if len(items) == count_max:
+            raise RemoteProtocolError(f"more than {count_max} messages; send several batches")
         if end - at < ENTRY_BYTES_MIN:
             raise RemoteProtocolError(f"{end - at} stray bytes after {len(items)} batch entries")
         size, _, _, flag, body_bytes = _HEAD.unpack_from(view, at)

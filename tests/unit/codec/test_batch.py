@@ -50,3 +50,10 @@ def test_magic_and_crc_of_entries_are_ignored() -> None:
 def test_lengths_that_do_not_add_up_are_the_peers_fault(wrong: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_batch(wrong)
+
+
+def test_a_batch_of_too_many_is_not_looked_at_further() -> None:
+    data = encode_batch([BatchItem(0, b"a", b"")] * 3) + b"rubbish"
+    with pytest.raises(RemoteProtocolError, match="more than 2 messages"):
+        decode_batch(data, count_max=2)
+    assert len(decode_batch(data[:-7], count_max=3)) == 3
