@@ -55,6 +55,16 @@ class PullResult(NamedTuple):
     messages: list[ReceivedMessage]
 
 
+class RawPull(NamedTuple):
+    """The same, with the records as they are stored, back to back."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    data: bytes
+
+
 class PullWish(NamedTuple):
     """What one pull asks for."""
 
@@ -89,8 +99,25 @@ class Fetcher:
             RouteNotFound: The broker is unknown.
             RemoteProtocolError: The answer cannot be read.
         """
-        queue = wish.queue
-        address, is_slave = await self._address(queue)
+        status, head, response = await self._ask(wish, timeout)
+        if status is not PullStatus.FOUND:
+            return PullResult(status, head.next_begin_offset, head.min_offset, head.max_offset, [])
+        return _found(wish, head, response)
+
+    async def pull_raw(self, wish: PullWish, *, timeout: float) -> RawPull:
+        """Pull once, for somebody who decodes many records together.
+
+        Tags are compared by their hashes only. Raises what :meth:`pull` raises, but for answers
+        that cannot be read.
+        """
+        status, head, response = await self._ask(wish, timeout)
+        data = response.body if status is PullStatus.FOUND else b""
+        return RawPull(status, head.next_begin_offset, head.min_offset, head.max_offset, data)
+
+    async def _ask(
+        self, wish: PullWish, timeout: float
+    ) -> tuple[PullStatus, PullResponse, Command]:
+        address, is_slave = await self._address(wish.queue)
         response = await self._session.call(
             address,
             RequestCode.PULL_MESSAGE,
@@ -99,11 +126,8 @@ class Fetcher:
             accept=_ACCEPTED,
         )
         head = response.read(PullResponse)
-        self._suggested[queue] = head.suggest_which_broker_id
-        status = _STATUS[response.code]
-        if status is not PullStatus.FOUND:
-            return PullResult(status, head.next_begin_offset, head.min_offset, head.max_offset, [])
-        return _found(wish, head, response)
+        self._suggested[wish.queue] = head.suggest_which_broker_id
+        return _STATUS[response.code], head, response
 
     async def _address(self, queue: MessageQueue) -> tuple[str, bool]:
         routes = self._session.routes

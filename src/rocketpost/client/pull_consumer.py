@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from rocketpost.client.config import PullConsumerConfig
-from rocketpost.client.fetch import Fetcher, PullResult, PullWish
+from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.producer import check_group
@@ -126,6 +126,36 @@ class PullConsumer(Lifecycle):
             hold_ms=round(wait * 1000),
         )
         return await self._fetcher.pull(wish, timeout=timeout or max(bound, wait + 5.0))
+
+    async def pull_raw(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: str = "*",
+        sql: str | None = None,
+        timeout: float | None = None,
+    ) -> RawPull:
+        """Return records of ``queue`` as they are stored, for somebody who decodes many together.
+
+        The broker filters by hashes of tags only; whoever decodes compares the tags themselves.
+
+        Raises:
+            ConfigError, Fault, RequestTimeout, ConnectionLost, RouteNotFound: As :meth:`pull`.
+        """
+        self._running()
+        if offset < 0 or count_max < 1 or bytes_max < 1:
+            raise ConfigError(f"offset {offset} or a bound of the pull is too small")
+        wish = PullWish(
+            queue=queue,
+            offset=offset,
+            subscription=wanted(queue.topic, tags, sql, version=0),
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
+        return await self._fetcher.pull_raw(wish, timeout=timeout or self.config.pull_timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message still there."""

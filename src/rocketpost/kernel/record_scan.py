@@ -75,6 +75,27 @@ def scan_records(
     return entries, at, MORE
 
 
+def record_starts(
+    data: bytes | memoryview, start: int, *, count_max: int, bytes_max: int
+) -> tuple[list[int], int]:
+    """Walk records by their sizes alone.
+
+    Returns:
+        Where each begins, and the place after the last: the end, a bound, or what is no record.
+        Whether the inside of a record is true is not looked at.
+    """
+    starts: list[int] = []
+    at = start
+    end = len(data)
+    while end - at >= _SMALLEST and len(starts) < count_max and at - start < bytes_max:
+        size, magic = _MARK.unpack_from(data, at)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not _SMALLEST <= size <= end - at:
+            break
+        starts.append(at)
+        at += size
+    return starts, at
+
+
 def parse_record(
     data: bytes | memoryview, at: int, position: int, verify_crc: bool
 ) -> Entry | None:

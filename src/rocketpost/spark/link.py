@@ -1,0 +1,243 @@
+"""A blocking line to name servers and brokers, for code that Spark calls.
+
+Drivers and tasks are ordinary synchronous Python; the client runs on the loop thread that all
+blocking clients of a process share. Calls about many queues are made side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.config import ClientConfig, PullConsumerConfig
+from rocketpost.client.fetch import PullStatus
+from rocketpost.client.loop_thread import shared
+from rocketpost.client.pull_consumer import PullConsumer
+from rocketpost.errors import ClientError, ConnectionLost, RequestTimeout
+from rocketpost.model.names import is_retry_or_dlq, is_system_topic
+from rocketpost.model.route import MessageQueue
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
+
+T = TypeVar("T")
+
+GROUP: Final = "CID_RMQ_SYS_SPARK"
+"""Who pulls when the user names no group; brokers let such a group read without being made."""
+_CALLS_AT_ONCE: Final = 32
+_CHUNKS_AT_ONCE: Final = 8
+
+
+class Link:
+    """Asks and pulls for one query or one task. Thread-safe, but for one process only."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._consumer = PullConsumer(
+            options.group or GROUP,
+            config=PullConsumerConfig(
+                name_servers=options.name_servers, pull_timeout=options.pull_timeout_ms / 1000
+            ),
+        )
+        self._admin = AdminClient(
+            config=ClientConfig(name_servers=options.name_servers, call_timeout=5.0)
+        )
+
+    def __enter__(self) -> Self:
+        self._thread = shared.enter()
+        try:
+            self._thread.call(self._consumer.start())
+            self._thread.call(self._admin.start())
+        except BaseException:
+            shared.leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._thread.call(self._admin.stop())
+            self._thread.call(self._consumer.stop())
+        finally:
+            shared.leave()
+
+    # What the driver asks.
+
+    def queues(self) -> list[QueueKey]:
+        """Return the queues that the options name, sorted.
+
+        Raises:
+            RouteNotFound: A topic is unknown.
+            ClientError: A queue that was assigned does not exist.
+        """
+        return self._thread.call(self._queues())
+
+    def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
+        """Return what each queue has."""
+
+        async def one(queue: MessageQueue) -> Bounds:
+            first = await self._consumer.min_offset(queue)
+            return Bounds(first, await self._consumer.max_offset(queue))
+
+        return self._thread.call(self._of_each(queues, one))
+
+    def at_time(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
+        """Return the first offset stored at a time or later, for each queue."""
+
+        async def one(queue: MessageQueue) -> int:
+            return await self._consumer.search_offset(queue, ms[_key(queue)])
+
+        return self._thread.call(self._of_each(queues, one))
+
+    def group_offsets(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
+        """Return where the group stands, None where it has never been."""
+        return self._thread.call(self._of_each(queues, self._consumer.fetch_offset))
+
+    def commit(self, offsets: Offsets) -> None:
+        """Store where the group stands."""
+
+        async def one(queue: MessageQueue) -> None:
+            await self._consumer.commit_offset(queue, offsets[_key(queue)])
+
+        self._thread.call(self._of_each(offsets, one))
+
+    def mean_size(self, queue: QueueKey, offset: int) -> int:
+        """Return how many bytes a record of a queue takes, by the mean of a few."""
+
+        async def one(queue: MessageQueue) -> int:
+            pulled = await self._consumer.pull_raw(queue, offset, count_max=32, bytes_max=1 << 20)
+            count = max(1, pulled.next_offset - offset)
+            return len(pulled.data) // count
+
+        return self._thread.call(self._of_each([queue], one))[queue]
+
+    async def _queues(self) -> list[QueueKey]:
+        options = self._options
+        if options.topic_pattern:
+            names = await self._again(self._admin.cluster.topics)
+            topics = [name for name in names if _is_users(name) and options.matches(name)]
+        else:
+            topics = options.topics or sorted({queue.topic for queue in options.assigned})
+        found: list[QueueKey] = []
+        for topic in topics:
+            queues = await self._again(partial(self._consumer.queues, topic))
+            found += [_key(queue) for queue in queues]
+        if options.assign:
+            missing = set(options.assigned) - set(found)
+            if missing:
+                raise ClientError(f"assign names a queue that does not exist: {min(missing)}")
+            found = options.assigned
+        return sorted(found)
+
+    async def _of_each(
+        self, queues: Iterable[QueueKey], ask: Callable[[MessageQueue], Awaitable[T]]
+    ) -> dict[QueueKey, T]:
+        places = asyncio.Semaphore(_CALLS_AT_ONCE)
+
+        async def one(queue: QueueKey) -> tuple[QueueKey, T]:
+            async with places:
+                return queue, await self._again(lambda: ask(_message_queue(queue)))
+
+        return dict(await asyncio.gather(*[one(queue) for queue in queues]))
+
+    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask, and ask again if that fails on the way."""
+        for _ in range(self._options.retries):
+            try:
+                return await ask()
+            except (RequestTimeout, ConnectionLost):
+                await asyncio.sleep(self._options.retry_interval_ms / 1000)
+        return await ask()
+
+    # What a task pulls.
+
+    def pull(self, wanted: Range) -> Iterator[bytes]:
+        """Yield the records of a range, in order, a pull's worth at a time.
+
+        Brokers cap what one pull returns, so several are under way side by side.
+        """
+        chunks = self._chunks(wanted)
+
+        async def following() -> bytes | None:
+            return await anext(chunks, None)
+
+        try:
+            while (data := self._thread.call(following())) is not None:
+                yield data
+        finally:
+            self._thread.call(chunks.aclose())  # type: ignore[attr-defined]
+
+    async def _chunks(self, wanted: Range) -> AsyncIterator[bytes]:
+        first, at = await self._pull_once(wanted, wanted.start)
+        yield first
+        step = max(1, min(at - wanted.start, self._options.pull_count))
+        waiting: list[asyncio.Task[list[bytes]]] = []
+        try:
+            while at < wanted.end or waiting:
+                while at < wanted.end and len(waiting) < _CHUNKS_AT_ONCE:
+                    end = min(at + step, wanted.end)
+                    piece = Range(wanted.queue, at, end)
+                    waiting.append(asyncio.create_task(self._pull_all(piece)))
+                    at = end
+                for data in await waiting.pop(0):
+                    yield data
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _pull_all(self, wanted: Range) -> list[bytes]:
+        found = []
+        at = wanted.start
+        while at < wanted.end:
+            data, at = await self._pull_once(wanted, at)
+            found.append(data)
+        return found
+
+    async def _pull_once(self, wanted: Range, at: int) -> tuple[bytes, int]:
+        """Return records from ``at`` on, and where to go on."""
+        options = self._options
+        is_tag = options.expression_type == "TAG"
+        pulled = await self._again(
+            lambda: self._consumer.pull_raw(
+                _message_queue(wanted.queue),
+                at,
+                count_max=min(wanted.end - at, options.pull_count),
+                bytes_max=options.pull_bytes,
+                tags=options.expression if is_tag else "*",
+                sql=None if is_tag else options.expression,
+            )
+        )
+        if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset != at:
+            if options.fail_on_data_loss:
+                raise ClientError(
+                    f"{wanted.queue} has offsets {pulled.min_offset} to {pulled.max_offset}, but "
+                    f"{at} was wanted: it was deleted while it was read. "
+                    f"Set failOnDataLoss=false to go on without it"
+                )
+            return b"", max(at + 1, min(pulled.next_offset, wanted.end))
+        if pulled.next_offset <= at:  # never the end of a range: that is known beforehand
+            raise ClientError(
+                f"{wanted.queue} returns nothing at offset {at} ({pulled.status.name}), though "
+                f"messages up to {wanted.end} were there; it now ends at {pulled.max_offset}"
+            )
+        return pulled.data, pulled.next_offset
+
+
+def _is_users(topic: str) -> bool:
+    return not is_system_topic(topic) and not is_retry_or_dlq(topic)
+
+
+def _key(queue: MessageQueue) -> QueueKey:
+    return QueueKey(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _message_queue(queue: QueueKey) -> MessageQueue:
+    return MessageQueue(topic=queue.topic, broker_name=queue.broker, queue_id=queue.queue_id)

@@ -1,0 +1,192 @@
+"""Options of sources and sinks: read once, checked, and kept as frozen values.
+
+Names are case-insensitive, as Spark's are. What is unknown is refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from rocketpost.errors import ConfigError
+from rocketpost.settings import build, keys_of, option
+from rocketpost.spark.plan import QueueKey, flat
+
+T = TypeVar("T")
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+
+
+def parsed(cls: type[T], values: Mapping[str, str]) -> T:
+    """Return the options that ``values`` hold.
+
+    Raises:
+        ConfigError: One is unknown, malformed, or does not go with another; it is named.
+    """
+    known = {key.lower(): key for key in keys_of(cls)}
+    given = {}
+    for name, value in values.items():
+        key = known.get(name.lower())
+        if key is None:
+            if name.lower() in _SPARKS_OWN:
+                continue
+            near = difflib.get_close_matches(name.lower(), known, 1)
+            hint = f"; did you mean {known[near[0]]}?" if near else ""
+            raise ConfigError(f"there is no option {name!r}{hint}")
+        given[key] = value
+    return build(cls, given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What ``format("rocketmq")`` reads, and how."""
+
+    name_servers: str = option("nameServer", "")
+    topic: str = option("topic", "")
+    topic_pattern: str = option("topicPattern", "")
+    assign: str = option("assign", "")
+    starting_offsets: str = option("startingOffsets", "")
+    starting_timestamp: int | None = option("startingTimestamp", None)
+    starting_by_timestamp: str = option("startingOffsetsByTimestamp", "")
+    timestamp_strategy: str = option("startingOffsetsByTimestampStrategy", "latest")
+    ending_offsets: str = option("endingOffsets", "latest")
+    ending_timestamp: int | None = option("endingTimestamp", None)
+    ending_by_timestamp: str = option("endingOffsetsByTimestamp", "")
+    group: str = option("group", "")
+    commit_offsets: bool = option("commitOffsetsToBroker", False)
+    fail_on_data_loss: bool = option("failOnDataLoss", True)
+    offsets_max: int | None = option("maxOffsetsPerTrigger", None)
+    bytes_max: int | None = option("maxBytesPerTrigger", None)
+    partitions_min: int | None = option("minPartitions", None)
+    partitions_max: int = option("maxPartitions", 32)
+    partition_records_max: int | None = option("maxRecordsPerPartition", None)
+    expression: str = option("subExpression", "*")
+    expression_type: str = option("subExpressionType", "TAG")
+    properties_format: str = option("propertiesFormat", "map")
+    read_decoded: bool = option("readDecoded", True)
+    pull_count: int = option("pullBatchSize", 1024)
+    pull_bytes: int = option("pullMaxBytes", 4 * 1024 * 1024)
+    pull_timeout_ms: int = option("pullTimeoutMs", 10_000)
+    retries: int = option("fetchOffset.numRetries", 3)
+    retry_interval_ms: int = option("fetchOffset.retryIntervalMs", 100)
+
+    def __post_init__(self) -> None:
+        if not self.name_servers:
+            raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
+        if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
+            raise ConfigError("exactly one of topic, topicPattern and assign is required")
+        _one_of("propertiesFormat", self.properties_format, "map", "string", "none")
+        _one_of("subExpressionType", self.expression_type, "TAG", "SQL92")
+        _one_of("startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error")
+        for key, field in keys_of(type(self)).items():
+            value = getattr(self, field.name)
+            if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
+                raise ConfigError(f"{key}={value} is too small")
+        if self.topic_pattern:
+            _compiled(self.topic_pattern)
+        if self.starting_offsets == "group" and not self.group:
+            raise ConfigError("startingOffsets=group needs the option group")
+        if self.commit_offsets and not self.group:
+            raise ConfigError("commitOffsetsToBroker needs the option group")
+        self.assigned  # noqa: B018 - checks it
+        for key in ("starting_offsets", "ending_offsets"):
+            text = getattr(self, key)
+            if text not in ("", "earliest", "latest", "group"):
+                offsets_json(_KEYS[key], text)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are named one by one."""
+        return [name.strip() for name in self.topic.split(",") if name.strip()]
+
+    @property
+    def assigned(self) -> list[QueueKey]:
+        """The queues that are named one by one."""
+        if not self.assign:
+            return []
+        value = _json("assign", self.assign)
+        try:
+            return [
+                QueueKey(str(topic), str(broker), int(queue))
+                for topic, brokers in value.items()
+                for broker, queues in brokers.items()
+                for queue in queues
+            ]
+        except (AttributeError, TypeError, ValueError):
+            raise ConfigError(
+                f'assign must look like {{"Topic": {{"broker-a": [0, 1]}}}}, not {self.assign}'
+            ) from None
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern takes a topic."""
+        return _compiled(self.topic_pattern).fullmatch(topic) is not None
+
+
+_KEYS: Final = {field.name: key for key, field in keys_of(SourceOptions).items()}
+_MAY_BE_ZERO: Final = frozenset(
+    {
+        "maxPartitions",
+        "startingTimestamp",
+        "endingTimestamp",
+        "commitOffsetsToBroker",
+        "failOnDataLoss",
+        "readDecoded",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+    }
+)
+
+
+def offsets_json(key: str, text: str) -> dict[QueueKey, int]:
+    """Return offsets that an option gives by queue.
+
+    Raises:
+        ConfigError: The text is no such JSON.
+    """
+    offsets = flat(_json(key, text), what=key)
+    for queue, offset in offsets.items():
+        if offset < EARLIEST:
+            raise ConfigError(f"{key}: {offset} for {queue} is no offset; -2 earliest, -1 latest")
+    return offsets
+
+
+def redacted(options: object) -> str:
+    """Return options in words, without secrets and without defaults."""
+    said = []
+    for key, field in keys_of(type(options)).items():
+        value = getattr(options, field.name)
+        if value != field.default:
+            is_secret = "secret" in key.lower() or "token" in key.lower()
+            said.append(f"{key}={'***' if is_secret else value}")
+    return ", ".join(said)
+
+
+def replaced(options: T, **changes: Any) -> T:
+    """Return options with some of them changed."""
+    return dataclasses.replace(options, **changes)  # type: ignore[type-var]
+
+
+def _json(key: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{key} is no JSON: {error}") from None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"topicPattern={pattern!r} is no regular expression: {error}") from None
+
+
+def _one_of(key: str, value: str, *allowed: str) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{key}={value!r} is none of {', '.join(allowed)}")

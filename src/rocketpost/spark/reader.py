@@ -1,0 +1,182 @@
+"""Reads a topic once, or as a stream: what Spark calls on the driver, and what runs in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rocketpost.errors import ConfigError
+from rocketpost.model.group import parse_tags
+from rocketpost.spark import plan, resolve
+from rocketpost.spark.batches import batches
+from rocketpost.spark.columns import Column
+from rocketpost.spark.link import Link
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.plan import Json, Offsets, Range
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one task reads."""
+
+    ranges: tuple[Range, ...]
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+
+class _Tasks:
+    """What batches and streams share."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[Column, ...]) -> None:
+        self.options = options
+        self.columns = columns
+
+    def _partitions(self, link: Link, start: Offsets, end: Offsets) -> list[Ranges]:
+        options = self.options
+        concerned = {queue for queue, until in end.items() if start.get(queue, -1) < until}
+        there = set(link.queues()) if concerned else set()
+        bounds = link.bounds(concerned & there)
+        pieces, losses = plan.ranges(start, {q: end[q] for q in concerned}, bounds)
+        resolve.report(losses, fail=options.fail_on_data_loss)
+        return [
+            Ranges(task)
+            for task in plan.tasks(
+                pieces,
+                count_min=options.partitions_min,
+                records_max=options.partition_records_max,
+                count_max=options.partitions_max,
+            )
+        ]
+
+    def _read(self, partition: Ranges) -> Iterator[pa.RecordBatch]:
+        options = self.options
+        tags: frozenset[str] = frozenset()
+        if options.expression_type == "TAG":
+            tags = parse_tags("", options.expression, version=0).tags_set or tags
+        with Link(options) as link:
+            for wanted in partition.ranges:
+                yield from batches(
+                    link.pull(wanted),
+                    wanted,
+                    self.columns,
+                    tags=tags,
+                    decompressed=options.read_decoded,
+                )
+
+
+class BatchReader(_Tasks, DataSourceReader):
+    """Reads what is there between two offsets."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[Column, ...]) -> None:
+        if options.starting_offsets == "latest":
+            raise ConfigError("startingOffsets=latest reads nothing in a batch")
+        super().__init__(options, columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read; runs on the driver."""
+        with Link(self.options) as link:
+            start = resolve.starting(link, self.options, default="earliest")
+            end = resolve.ending(link, self.options, link.bounds(start))
+            return self._partitions(link, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a task."""
+        assert isinstance(partition, Ranges)
+        return self._read(partition)
+
+
+class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on and on. Lives in one driver process for as long as a query runs."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[Column, ...]) -> None:
+        if options.ending_offsets != "latest" or options.ending_timestamp is not None:
+            raise ConfigError("a stream has no end: endingOffsets is for batches")
+        super().__init__(options, columns)
+        self._initial: Json | None = None
+        self._target: Offsets | None = None
+        self._sizes: dict[plan.QueueKey, int] = {}
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+        """Return where a new query begins; the same at every call of this reader."""
+        if self._initial is None:
+            with Link(self.options) as link:
+                start = resolve.starting(link, self.options, default="latest")
+            self._initial = plan.initial_json(start)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a batch reads."""
+        if self.options.offsets_max is not None:
+            return ReadMaxRows(self.options.offsets_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Settle what "available now" means."""
+        with Link(self.options) as link:
+            self._target = self._ends(link)
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """Return where the next batch ends; ``start`` itself if there is nothing new."""
+        begun = plan.queues_of(start)
+        with Link(self.options) as link:
+            available = self._target if self._target is not None else self._ends(link)
+            new = set(available) - set(begun)
+            firsts = {queue: bound.first for queue, bound in link.bounds(new).items()}
+            count_max = self._count_max(link, {**firsts, **begun}, available, limit)
+        end = plan.admitted({**firsts, **begun}, available, count_max)
+        if all(end[queue] <= begun.get(queue, firsts.get(queue, 0)) for queue in end):
+            return start
+        return plan.end_json(start, end)
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """Return where the queues end now, for the progress that Spark reports."""
+        with Link(self.options) as link:
+            return {"v": plan.VERSION, "queues": plan.nested(self._ends(link))}
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Return what the tasks of a batch read."""
+        with Link(self.options) as link:
+            return self._partitions(link, plan.range_start(start, end), plan.queues_of(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a task."""
+        assert isinstance(partition, Ranges)
+        return self._read(partition)
+
+    def _ends(self, link: Link) -> Offsets:
+        return {queue: bound.end for queue, bound in link.bounds(link.queues()).items()}
+
+    def _count_max(
+        self, link: Link, start: Offsets, available: Offsets, limit: ReadLimit
+    ) -> int | None:
+        if isinstance(limit, ReadAllAvailable) and self.options.offsets_max is not None:
+            return None  # Spark wants all, whatever the options say
+        count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if self.options.bytes_max is not None:
+            size = self._mean_size(link, start, available)
+            fitting = max(1, self.options.bytes_max // size) if size else None
+            if fitting is not None:
+                count_max = fitting if count_max is None else min(count_max, fitting)
+        return count_max
+
+    def _mean_size(self, link: Link, start: Offsets, available: Offsets) -> int:
+        """Return the mean size of a message, by samples from the longest backlogs."""
+        backlog = {queue: end - start.get(queue, end) for queue, end in available.items()}
+        longest = sorted((q for q in backlog if backlog[q] > 0), key=lambda q: -backlog[q])[:4]
+        sizes = [link.mean_size(queue, start[queue]) for queue in longest]
+        return sum(sizes) // len(sizes) if sizes else 0

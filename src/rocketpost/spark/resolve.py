@@ -1,0 +1,105 @@
+"""Where a query begins and ends: options and what brokers say, made into offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from rocketpost.errors import ClientError, ConfigError
+from rocketpost.spark.link import Link
+from rocketpost.spark.options import EARLIEST, LATEST, SourceOptions, offsets_json
+from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
+
+logger = logging.getLogger(__name__)
+
+
+def starting(link: Link, options: SourceOptions, *, default: str) -> Offsets:
+    """Return where a new query begins, for every queue.
+
+    Raises:
+        ConfigError: The options name a queue that does not exist.
+        ClientError: No message is as young as the options want, and that is an error.
+    """
+    bounds = link.bounds(link.queues())
+    if options.starting_timestamp is not None:
+        times = dict.fromkeys(bounds, options.starting_timestamp)
+        return _by_time(link, options, bounds, times)
+    if options.starting_by_timestamp:
+        times = _times("startingOffsetsByTimestamp", options.starting_by_timestamp, bounds)
+        return _by_time(link, options, bounds, times)
+    how = options.starting_offsets or default
+    if how == "group":
+        known = link.group_offsets(bounds)
+        return {
+            queue: bounds[queue].first if offset is None else offset
+            for queue, offset in known.items()
+        }
+    return _named("startingOffsets", how, bounds)
+
+
+def ending(link: Link, options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> Offsets:
+    """Return where a batch ends, for every queue; that message is not read any more."""
+    if options.ending_timestamp is not None:
+        times = dict.fromkeys(bounds, options.ending_timestamp)
+        return link.at_time(bounds, times)
+    if options.ending_by_timestamp:
+        times = _times("endingOffsetsByTimestamp", options.ending_by_timestamp, bounds)
+        return link.at_time(bounds, times)
+    return _named("endingOffsets", options.ending_offsets, bounds)
+
+
+def report(losses: list[Loss], *, fail: bool) -> None:
+    """Say what is lost, or fail because of it.
+
+    Raises:
+        ClientError: Something is lost and ``fail`` is set.
+    """
+    if losses and fail:
+        more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
+        raise ClientError(
+            f"messages are gone: {losses[0].text}{more}. "
+            "Set failOnDataLoss=false to go on without them"
+        )
+    for loss in losses:
+        logger.warning("messages are gone: %s", loss.text)
+
+
+def _named(key: str, how: str, bounds: Mapping[QueueKey, Bounds]) -> Offsets:
+    if how == "earliest":
+        return {queue: bound.first for queue, bound in bounds.items()}
+    if how == "latest":
+        return {queue: bound.end for queue, bound in bounds.items()}
+    given = offsets_json(key, how)
+    unknown = set(given) - set(bounds)
+    if unknown:
+        raise ConfigError(f"{key} names a queue that does not exist: {min(unknown)}")
+    missing = set(bounds) - set(given)
+    if missing:
+        raise ConfigError(f"{key} says nothing of {min(missing)}; name every queue")
+    return {queue: _meant(offset, bounds[queue]) for queue, offset in given.items()}
+
+
+def _meant(offset: int, bound: Bounds) -> int:
+    return {EARLIEST: bound.first, LATEST: bound.end}.get(offset, offset)
+
+
+def _by_time(
+    link: Link,
+    options: SourceOptions,
+    bounds: Mapping[QueueKey, Bounds],
+    times: dict[QueueKey, int],
+) -> Offsets:
+    found = link.at_time(bounds, times)
+    if options.timestamp_strategy == "error":
+        for queue, offset in found.items():
+            if offset >= bounds[queue].end:
+                raise ClientError(f"{queue} has no message stored at {times[queue]} or later")
+    return found
+
+
+def _times(key: str, text: str, bounds: Mapping[QueueKey, Bounds]) -> dict[QueueKey, int]:
+    times = offsets_json(key, text)
+    missing = set(bounds) - set(times)
+    if missing:
+        raise ConfigError(f"{key} says nothing of {min(missing)}; name every queue")
+    return {queue: times[queue] for queue in bounds}

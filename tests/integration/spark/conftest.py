@@ -1,0 +1,126 @@
+"""One Spark session and one cluster for all of these tests: both take seconds to start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rocketpost.client import Message, Producer
+from rocketpost.testing.cluster import SMALL_STORE, Cluster
+
+LOCAL = "127.0.0.1"
+
+if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = LOCAL
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": LOCAL,
+        "spark.driver.bindAddress": LOCAL,
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster"), settings=SMALL_STORE) as cluster:
+        yield cluster
+
+
+class Topics:
+    """Sends to topics of the shared cluster and reads them by Spark."""
+
+    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
+        self.spark = spark
+        self.cluster = cluster
+
+    def send(self, topic: str, bodies: list[bytes], **more: str) -> None:
+        async def send_all() -> None:
+            async with Producer("loader", name_servers=self.cluster.addresses) as producer:
+                messages = [Message(topic, body, **more) for body in bodies]
+                await asyncio.gather(*[producer.send(message) for message in messages])
+
+        asyncio.run(send_all())
+
+    @contextlib.contextmanager
+    def traffic(self, topic: str) -> Iterator[None]:
+        """Send to a topic all the time, from a thread."""
+        stop = threading.Event()
+
+        async def send() -> None:
+            async with Producer("traffic", name_servers=self.cluster.addresses) as producer:
+                while not stop.is_set():
+                    await producer.send(Message(topic, b"traffic"))
+
+        thread = threading.Thread(target=lambda: asyncio.run(send()))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def read(self, topic: str, **options: object) -> DataFrame:
+        reader = self.spark.read.format("rocketmq")
+        for key, value in self._options(topic, options).items():
+            reader = reader.option(key, value)
+        return reader.load()
+
+    def stream(self, topic: str, **options: object) -> DataFrame:
+        reader = self.spark.readStream.format("rocketmq")
+        for key, value in self._options(topic, options).items():
+            reader = reader.option(key, value)
+        return reader.load()
+
+    def drain(self, frame: DataFrame, folder: Path) -> list[int]:
+        """Run a stream until it has read what is there; returns the rows of each batch."""
+        query = (
+            frame.writeStream.format("parquet")
+            .option("path", str(folder / "out"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress]
+
+    def bodies(self, frame: DataFrame) -> list[str]:
+        return sorted(bytes(row.body).decode() for row in frame.select("body").collect())
+
+    def _options(self, topic: str, options: dict[str, object]) -> dict[str, str]:
+        base = {"nameServer": self.cluster.addresses, "topic": topic}
+        return base | {key: str(value) for key, value in options.items()}
+
+
+@pytest.fixture
+def topics(spark: SparkSession, cluster: Cluster) -> Topics:
+    return Topics(spark, cluster)

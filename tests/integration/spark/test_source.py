@@ -1,0 +1,190 @@
+"""Topics as tables and streams, by a real Spark against real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from rocketpost.client import PullConsumer
+
+from .conftest import Topics
+
+pytestmark = pytest.mark.slow
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%05d" % number for number in range(start, start + count)]
+
+
+def texts(bodies: list[bytes]) -> list[str]:
+    return [body.decode() for body in bodies]
+
+
+def test_a_batch_has_the_rows_that_a_consumer_gets(topics: Topics) -> None:
+    topics.send("Rows", numbered(500), tags="A", keys="k1 k2", properties={"a": "b"})
+
+    async def consumed() -> list[tuple[object, ...]]:
+        rows = []
+        async with PullConsumer("plain", name_servers=topics.cluster.addresses) as consumer:
+            for queue in await consumer.queues("Rows"):
+                offset = await consumer.min_offset(queue)
+                end = await consumer.max_offset(queue)
+                while offset < end:
+                    pulled = await consumer.pull(queue, offset)
+                    offset = pulled.next_offset
+                    rows += [
+                        (
+                            message.topic,
+                            queue.broker_name,
+                            queue.queue_id,
+                            message.queue_offset,
+                            message.offset_id,
+                            message.message_id,
+                            " ".join(message.keys),
+                            message.tags,
+                            message.born_ms,
+                            message.store_ms,
+                            message.body,
+                            message.properties["a"],
+                        )
+                        for message in pulled.messages
+                    ]
+        return sorted(rows)
+
+    found = sorted(
+        (
+            row.topic,
+            row.brokerName,
+            row.queueId,
+            row.queueOffset,
+            row.msgId,
+            row.uniqKey,
+            row.keys,
+            row.tags,
+            row.born,
+            row.stored,
+            bytes(row.body),
+            row.properties["a"],
+        )
+        for row in topics.read("Rows")
+        .selectExpr(
+            "*", "unix_millis(bornTimestamp) AS born", "unix_millis(storeTimestamp) AS stored"
+        )
+        .collect()
+    )
+    assert len(found) == 500
+    assert found == asyncio.run(consumed())
+
+
+def test_a_schema_of_the_users_is_a_projection(topics: Topics) -> None:
+    topics.send("Projected", numbered(10))
+    reader = topics.spark.read.format("rocketmq").schema("queueOffset bigint, topic string")
+    frame = reader.options(nameServer=topics.cluster.addresses, topic="Projected").load()
+    assert frame.columns == ["queueOffset", "topic"]
+    assert {row.topic for row in frame.collect()} == {"Projected"}
+    assert topics.read("Projected").count() == 10
+
+
+def test_tags_are_filtered_by_the_broker_and_exactly(topics: Topics) -> None:
+    topics.send("Tagged", numbered(20), tags="Aa")  # has the hash of BB
+    topics.send("Tagged", numbered(20, 20), tags="BB")
+    found = topics.bodies(topics.read("Tagged", subExpression="BB"))
+    assert found == texts(numbered(20, 20))
+
+
+def test_a_range_between_offsets_is_read_again_exactly(topics: Topics) -> None:
+    topics.send("Ranged", numbered(400))
+    start = {"Ranged": {"broker-0": {str(queue): 10 + queue for queue in range(4)}}}
+    end = {"Ranged": {"broker-0": {str(queue): 40 for queue in range(4)}}}
+    frame = topics.read(
+        "Ranged", startingOffsets=json.dumps(start), endingOffsets=json.dumps(end), minPartitions=9
+    )
+    rows = [(row.queueId, row.queueOffset) for row in frame.collect()]
+    assert sorted(rows) == [(q, o) for q in range(4) for o in range(10 + q, 40)]
+    assert frame.rdd.getNumPartitions() >= 9
+
+
+def test_a_stream_goes_on_where_it_stopped(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Streamed", numbered(300))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100}
+    batches = topics.drain(topics.stream("Streamed", **options), tmp_path)
+    assert sum(batches) == 300
+    assert len([count for count in batches if count]) == 3
+    topics.send("Streamed", numbered(50, 300))
+    assert sum(topics.drain(topics.stream("Streamed", **options), tmp_path)) == 50
+    written = topics.spark.read.parquet(str(tmp_path / "out"))
+    assert topics.bodies(written) == texts(numbered(350))
+
+
+def test_batch_0_is_not_lost_when_it_fails_and_latest_moves_on(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topics.send("First", numbered(5))
+
+    def run(checkpoint: Path, *, fail: bool) -> set[tuple[int, int]]:
+        seen: set[tuple[int, int]] = set()
+
+        def take(frame: DataFrame, batch_id: int) -> None:
+            if fail:
+                raise RuntimeError("the first batch fails")
+            seen.update((row.queueId, row.queueOffset) for row in frame.collect())
+
+        writer = topics.stream("First", startingOffsets="latest").writeStream.foreachBatch(take)
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        try:
+            query.processAllAvailable()
+        except PySparkException:
+            assert fail
+        finally:
+            query.stop()
+        return seen
+
+    for attempt in range(9):
+        checkpoint = tmp_path / str(attempt)
+        with topics.traffic("First"):
+            run(checkpoint, fail=True)
+        offset = json.loads((checkpoint / "offsets/0").read_text().splitlines()[-1])
+        base = offset.get("base", {}).get("First")
+        if base and base != offset["queues"]["First"]:
+            break
+    else:
+        pytest.fail("no first batch had messages")
+    topics.send("First", numbered(3))
+    ends = topics.read("First").groupBy("queueId").max("queueOffset").collect()
+    expected = {
+        (queue, at) for queue, last in ends for at in range(base["broker-0"][str(queue)], last + 1)
+    }
+    assert run(checkpoint, fail=False) == expected
+
+
+def test_lost_messages_stop_a_query_unless_it_may_go_on(topics: Topics) -> None:
+    topics.send("Lost", numbered(8))
+    past = json.dumps({"Lost": {"broker-0": {"0": 90, "1": 0, "2": 0, "3": 0}}})
+    end = json.dumps({"Lost": {"broker-0": {"0": 99, "1": -1, "2": -1, "3": -1}}})
+    with pytest.raises(PySparkException, match="failOnDataLoss=false"):
+        topics.read("Lost", startingOffsets=past, endingOffsets=end).count()
+    frame = topics.read("Lost", startingOffsets=past, endingOffsets=end, failOnDataLoss=False)
+    assert frame.filter("queueId <> 0").count() == frame.count()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topics": "T"}, "did you mean topic"),
+        ({"startingOffsets": "latest"}, "reads nothing in a batch"),
+        ({"subExpressionType": "XPATH"}, "none of TAG, SQL92"),
+    ],
+)
+def test_bad_options_are_named(topics: Topics, options: dict[str, str], said: str) -> None:
+    with pytest.raises(PySparkException, match=said):
+        topics.read("Rows", **options).count()
+
+
+def test_an_unknown_topic_is_named(topics: Topics) -> None:
+    with pytest.raises(PySparkException, match="Nowhere"):
+        topics.read("Nowhere").count()

@@ -1,0 +1,123 @@
+"""Segments read from outside: every record once, wherever they are cut, whole ones only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketpost.codec.record import Record, decode_record
+from rocketpost.errors import CorruptRecord, StoreError
+from rocketpost.spark import log_files
+from rocketpost.spark.log_files import OnCorrupt, Split, chunks, layout_of, segments, splits
+
+from .records import V6, record
+from .stores import write_log
+
+SEGMENT = 4096
+
+
+def numbered(count: int) -> list[Record]:
+    return [
+        record(
+            queue_offset=at,
+            body=b"%d" % at * (at % 40 + 1),
+            store_ms=1000 + at,
+            born_host_bytes=V6 if at % 3 == 0 else record().born_host_bytes,
+        )
+        for at in range(count)
+    ]
+
+
+def offsets(some: list[Split], on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[int]:
+    return [
+        decode_record(chunk.data, int(start)).queue_offset
+        for split in some
+        for chunk in chunks(split, on_corrupt)
+        for start in chunk.starts
+    ]
+
+
+def cut(root: Path, split_bytes: int) -> list[Split]:
+    return [part for each in segments(layout_of(str(root))) for part in splits(each, split_bytes)]
+
+
+@pytest.mark.parametrize("split_bytes", [1, 97, 512, SEGMENT - 1, SEGMENT])
+def test_every_record_is_read_once_however_segments_are_cut(
+    tmp_path: Path, split_bytes: int
+) -> None:
+    write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    assert offsets(cut(tmp_path, split_bytes)) == list(range(40))
+
+
+def test_bytes_of_a_record_inside_a_body_are_no_record(tmp_path: Path) -> None:
+    first = write_log(tmp_path / "a", numbered(2), segment_bytes=SEGMENT)
+    inner = (tmp_path / "a/commitlog" / ("0" * 20)).read_bytes()[: first[0].size]
+    some = [record(queue_offset=at, body=b"x" * 70 + inner * 3) for at in range(12)]
+    write_log(tmp_path / "b", some, segment_bytes=SEGMENT)
+    assert offsets(cut(tmp_path / "b", 131)) == list(range(12))
+
+
+def test_a_record_longer_than_a_chunk_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "CHUNK_BYTES", 256)
+    some = [record(queue_offset=at, body=b"y" * (900 * (at % 2) + 1)) for at in range(8)]
+    write_log(tmp_path, some, segment_bytes=SEGMENT)
+    assert offsets(cut(tmp_path, SEGMENT)) == list(range(8))
+    assert offsets(cut(tmp_path, 300)) == list(range(8))
+
+
+def test_the_log_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
+    path = tmp_path / "commitlog" / ("0" * 20)
+    whole = path.read_bytes()
+    last = some[-1]
+    for kept in range(1, last.size):
+        path.write_bytes(whole[: last.position + kept].ljust(SEGMENT, b"\0"))
+        found = offsets(cut(tmp_path, SEGMENT))
+        assert found in ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
+        # Only zeros that the sender wrote himself can be missing from a record that counts.
+        assert len(found) == 5 or not any(whole[last.position + kept : last.position + last.size])
+
+
+def test_damage_before_the_last_segment_is_told(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    path = tmp_path / "commitlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[some[3].position + 4] ^= 0xFF
+    path.write_bytes(data)
+    everything = cut(tmp_path, SEGMENT)
+    with pytest.raises(CorruptRecord, match=f"position {some[3].position} "):
+        offsets(everything)
+    assert offsets(everything[:1], OnCorrupt.STOP) == [0, 1, 2]
+    assert offsets(everything, OnCorrupt.SKIP) == [0, 1, 2, *range(4, 40)]
+
+
+def test_a_record_that_lies_elsewhere_is_left_from_an_earlier_life(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(5), segment_bytes=SEGMENT)
+    path = tmp_path / "commitlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[some[4].position + 28 : some[4].position + 36] = (77).to_bytes(8, "big")
+    path.write_bytes(data)
+    assert offsets(cut(tmp_path, SEGMENT)) == [0, 1, 2, 3]
+
+
+def test_a_segment_that_expired_meanwhile_is_empty(tmp_path: Path) -> None:
+    write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    everything = cut(tmp_path, SEGMENT)
+    Path(everything[0].segment.path).unlink()
+    assert offsets(everything)[-1] == 39
+
+
+def test_the_first_store_time_of_a_segment(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    found = segments(layout_of(f"{tmp_path}/commitlog"))
+    assert log_files.first_store_ms(found[0]) == some[0].store_ms
+    (tmp_path / "commitlog" / f"{SEGMENT * 9:020d}").write_bytes(bytes(SEGMENT))
+    assert log_files.first_store_ms(segments(layout_of(str(tmp_path)))[-1]) is None
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no store directory"):
+        layout_of(str(tmp_path))

@@ -1,0 +1,64 @@
+"""Options act, or are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.options import SourceOptions, parsed, redacted
+from rocketpost.spark.plan import QueueKey
+
+BASE = {"nameserver": "127.0.0.1:9876", "TOPIC": "A, B"}
+
+
+def test_names_are_case_insensitive() -> None:
+    options = parsed(SourceOptions, BASE | {"MAXOFFSETSPERTRIGGER": "7", "failondataloss": "false"})
+    assert options.topics == ["A", "B"]
+    assert options.offsets_max == 7
+    assert not options.fail_on_data_loss
+
+
+def test_assign_names_queues() -> None:
+    values = {"nameServer": "x:1", "assign": '{"T": {"a": [0, 2]}}'}
+    assert parsed(SourceOptions, values).assigned == [QueueKey("T", "a", 0), QueueKey("T", "a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"topic": "T"}, "nameServer is required"),
+        ({"nameServer": "x:1"}, "exactly one of topic, topicPattern and assign"),
+        (BASE | {"topicPattern": "a"}, "exactly one"),
+        (BASE | {"topics": "T"}, "no option 'topics'; did you mean topic"),
+        (BASE | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0 is too small"),
+        (BASE | {"propertiesFormat": "json"}, "none of map, string, none"),
+        (BASE | {"startingOffsets": "{"}, "startingOffsets is no JSON"),
+        (BASE | {"startingOffsets": '{"T":{"a":{"0":-3}}}'}, "-2 earliest, -1 latest"),
+        (BASE | {"startingOffsets": "group"}, "needs the option group"),
+        (BASE | {"commitOffsetsToBroker": "true"}, "needs the option group"),
+        ({"nameServer": "x:1", "topicPattern": "("}, "no regular expression"),
+        ({"nameServer": "x:1", "assign": '{"T": [0]}'}, "assign must look like"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parsed(SourceOptions, values)
+
+
+def test_options_in_words_hold_no_defaults() -> None:
+    assert redacted(parsed(SourceOptions, BASE)) == "nameServer=127.0.0.1:9876, topic=A, B"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "path is required"),
+        ({"path": "/x", "view": "all"}, "view='all' is none of consumer, log"),
+        ({"path": "/x", "onCorrupt": "pass"}, "onCorrupt"),
+        ({"path": "/x", "splitBytes": "5"}, "too small"),
+    ],
+)
+def test_the_logs_options_are_checked(values: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parsed(LogOptions, values)

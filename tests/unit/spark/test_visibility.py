@@ -1,0 +1,93 @@
+"""A consumer sees what a queue points at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rocketpost.codec.record import Record
+from rocketpost.model.sysflag import TRANSACTION_PREPARED
+from rocketpost.spark.visibility import Visibility, known_topics, topic_spans
+from rocketpost.store.layout import Layout
+
+from .records import record
+from .stores import write_log, write_queues
+
+
+def visible(root: Path, some: list[Record]) -> list[int]:
+    layout = Layout(str(root))
+    mask = Visibility(layout, known_topics(layout)).of(
+        pa.array([each.topic for each in some]),
+        np.array([each.queue_id for each in some]),
+        np.array([each.queue_offset for each in some]),
+        np.array([each.position for each in some]),
+        np.array([each.sys_flag for each in some]),
+    )
+    return np.flatnonzero(mask).tolist()
+
+
+def stored(root: Path, *some: Record) -> list[Record]:
+    return write_log(root, some, segment_bytes=1 << 16)
+
+
+def test_messages_of_queues_are_visible(tmp_path: Path) -> None:
+    some = stored(
+        tmp_path,
+        *[
+            record(topic=t, queue_id=q, queue_offset=o)
+            for t in "TU"
+            for q in (0, 7)
+            for o in (0, 1)
+        ],
+    )
+    write_queues(tmp_path, some)
+    assert visible(tmp_path, some) == list(range(8))
+
+
+def test_messages_of_a_deleted_topic_are_not(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(topic="Gone"), record(topic="T"))
+    write_queues(tmp_path, some[1:])
+    assert visible(tmp_path, some) == [1]
+
+
+def test_nor_those_of_its_earlier_life(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(queue_offset=0), record(queue_offset=0))
+    write_queues(tmp_path, some[1:])
+    assert visible(tmp_path, some) == [1]
+
+
+def test_what_a_running_broker_has_not_put_into_its_queue_yet_is(tmp_path: Path) -> None:
+    some = stored(tmp_path, *[record(queue_offset=at) for at in range(3)])
+    write_queues(tmp_path, some[:1])
+    assert visible(tmp_path, some) == [0, 1, 2]
+
+
+def test_what_lies_before_the_files_of_a_queue_is_not(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(queue_offset=3), record(queue_offset=70))
+    write_queues(tmp_path, some[1:])  # its file begins at offset 64
+    assert visible(tmp_path, some) == [1]
+
+
+def test_prepared_messages_of_old_brokers_are_not(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(sys_flag=TRANSACTION_PREPARED), record(queue_offset=0))
+    write_queues(tmp_path, some[1:])
+    assert visible(tmp_path, some) == [1]
+
+
+def test_a_topic_that_has_no_queue_yet_is_known_by_its_configuration(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(topic="New"))
+    (tmp_path / "config").mkdir()
+    table = b'{"dataVersion":{},"topicConfigTable":{"New":{"topicName":"New"}}}'
+    (tmp_path / "config/topics.json").write_bytes(table)
+    assert visible(tmp_path, some) == [0]
+
+
+def test_where_the_messages_of_a_topic_lie(tmp_path: Path) -> None:
+    some = stored(
+        tmp_path, *[record(topic=topic, queue_offset=o) for o in (0, 1) for topic in "TU"]
+    )
+    write_queues(tmp_path, some)
+    assert topic_spans(Layout(str(tmp_path)), "U") == [(some[1].position, some[3].position)]
+    assert topic_spans(Layout(str(tmp_path)), "V") == []
