@@ -11,61 +11,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.pop_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
 from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
-from rocketpost.broker.pull import QUEUE_UNIT_BYTES, PullLimits, choose
-from rocketpost.broker.record_filter import WORK_MAX, Judge
+from rocketpost.broker.pop_scan import Found, QueueScan
+from rocketpost.broker.pop_targets import COUNT_MAX, Cursor, Targets, Wish
 from rocketpost.codec.faults import SystemBusy
-from rocketpost.codec.headers.pop import IN_RETRY_TOPIC, IN_TOPIC, pop_retry_topic
 from rocketpost.errors import Fault, StoreError
-from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.clock import Clock
-from rocketpost.model.ids import Position
-from rocketpost.model.names import RETRY_PREFIX
-from rocketpost.model.topic import TopicConfig
 from rocketpost.store.consume_queue import ConsumeQueue
-from rocketpost.store.queue_files import FILLER_SIZE
 
 logger = logging.getLogger(__name__)
 
-COUNT_MAX: Final = 32
-"""Messages that one pop may ask for."""
 FLIGHT_MAX: Final = 1_000_000
 """Messages in flight; beyond it nothing is handed out."""
-SCAN_MAX: Final = 32_000
-"""Queue entries that one pop looks at while none has a wanted tag."""
-RETRY_FIRST_PERCENT: Final = 20
-_QUEUES_EXPECTED: Final = 4
-"""Queues that share what one pop may spend on judging."""
-
-
-class Wish(NamedTuple):
-    """What a pop asks for."""
-
-    topic: TopicConfig
-    group: str
-    queue_id: int
-    """One queue, or -1 for all."""
-    count_max: int = COUNT_MAX
-    invisible_ms: int = 60_000
-    tags: AbstractSet[int] = frozenset()
-    judge: Judge | None = None
-    from_end: bool = False
-    """Whether a group that is new to a queue starts at its end."""
-
-    @property
-    def queue_ids(self) -> range:
-        """The queues wanted."""
-        if self.queue_id < 0:
-            return range(self.topic.read_queue_nums)
-        return range(self.queue_id, self.queue_id + 1)
 
 
 class Part(NamedTuple):
@@ -96,43 +60,6 @@ class Popped(NamedTuple):
     """Whether there may be more to find although nothing was found."""
 
 
-class Store(Protocol):
-    """The store, as far as popping needs it."""
-
-    @property
-    def end_position(self) -> Position:
-        """One past the newest byte."""
-        ...  # pragma: no cover
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
-
-    def view(self, position: Position, size: int) -> memoryview | None:
-        """Return bytes of the log; None if they are gone."""
-        ...  # pragma: no cover
-
-
-class Topics(Protocol):
-    """The topic table, as far as popping needs it."""
-
-    def find(self, topic: str) -> TopicConfig | None:
-        """Return the configuration of ``topic``."""
-        ...  # pragma: no cover
-
-
-class _Target(NamedTuple):
-    retry: int
-    topic: str
-    queue_id: int
-
-
-class _Cursor(NamedTuple):
-    topic: str
-    group: str
-    queue_id: int
-
-
 class _Claim(NamedTuple):
     """A part of a queue that is handed out, or passed over if there is no checkpoint."""
 
@@ -141,51 +68,40 @@ class _Claim(NamedTuple):
     stored: Stored | None
 
 
-class _Found(NamedTuple):
-    offsets: list[int]
-    views: list[memoryview]
-    next_offset: int
-    is_cut: bool
-
-
 class PopService:
     """Hands out messages. Owned by the event loop; waits for nothing.
 
     Args:
         put: Stores checkpoints.
-        limits: Returns how much one pop may return.
-        random_below: Says where to begin.
         revive_queue_count: How many queues the revive topic has.
     """
 
     def __init__(
         self,
         *,
-        store: Store,
-        topics: Topics,
+        scan: QueueScan,
+        targets: Targets,
         offsets: OffsetTable,
         flight: Flight,
         log: PopLog,
         progress: PopProgress,
         put: Put,
         clock: Clock,
-        limits: Callable[[], PullLimits],
-        random_below: Callable[[int], int],
         revive_queue_count: int,
     ) -> None:
-        self._store = store
-        self._topics = topics
+        self._scan = scan
+        self._targets = targets
         self._offsets = offsets
         self._flight = flight
         self._log = log
         self._progress = progress
         self._put = put
         self._clock = clock
-        self._limits = limits
-        self._random_below = random_below
         self._revive_queue_count = revive_queue_count
+        self.unacked_max: int | None = None
+        """How many messages of one queue a group may have in hand before it gets no more."""
         self._turn = 0
-        self._claims: dict[_Cursor, deque[_Claim]] = {}
+        self._claims: dict[Cursor, deque[_Claim]] = {}
 
     def pop(self, wish: Wish) -> Popped:
         """Take messages for a group.
@@ -199,17 +115,17 @@ class PopService:
         self._turn = (self._turn + 1) % self._revive_queue_count
         pop_ms, revive_queue = self._clock.now_ms(), self._turn
         parts: list[Part] = []
-        count, size, rest = min(wish.count_max, COUNT_MAX), self._limits().bytes_in_memory, 0
+        count, size, rest = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0
         is_cut = False
-        for target in self._targets(wish):
-            queue = self._store.queue(target.topic, target.queue_id)
-            if queue is None or not queue.end:
+        for target in self._targets.of(wish):
+            queue = self._scan.queue(target.topic, target.queue_id)
+            if queue is None:
                 continue
-            cursor = _Cursor(target.topic, wish.group, target.queue_id)
+            cursor = target.cursor(wish.group)
             if wish.from_end and self._offsets.query(*cursor) == NO_OFFSET:
                 # At once, else it would begin behind what arrives until it is looked at.
-                self._commit(cursor, self._initial(cursor, queue, wish))
-            if count > 0 and size > 0:
+                self._commit(cursor, self._scan.initial(cursor, queue, wish))
+            if count > 0 and size > 0 and not self._has_too_many(cursor):
                 found = self._find(cursor, queue, wish, count_max=count, bytes_max=size)
                 is_cut = is_cut or found.is_cut
                 key = Key(*cursor, found.offsets[0], pop_ms) if found.offsets else None
@@ -233,16 +149,16 @@ class PopService:
     def peek(self, wish: Wish) -> tuple[list[memoryview], int]:
         """Return what a pop would take now, and how much more there is; takes nothing."""
         views: list[memoryview] = []
-        rest, size = 0, self._limits().bytes_in_memory
-        for target in self._targets(wish):
-            queue = self._store.queue(target.topic, target.queue_id)
-            if queue is None or not queue.end:
+        rest, size = 0, self._scan.bytes_max
+        for target in self._targets.of(wish):
+            queue = self._scan.queue(target.topic, target.queue_id)
+            if queue is None:
                 continue
-            cursor = _Cursor(target.topic, wish.group, target.queue_id)
+            cursor = target.cursor(wish.group)
             offset = self._position(cursor, queue, wish)
             count = wish.count_max - len(views)
             if count > 0 and size > 0:
-                found = self._scan(queue, offset, wish, count_max=count, bytes_max=size)
+                found = self._scan.find(queue, offset, wish, count_max=count, bytes_max=size)
                 views += found.views
                 size -= sum(map(len, found.views))
                 offset = found.next_offset
@@ -251,117 +167,42 @@ class PopService:
 
     def has_message(self, wish: Wish) -> bool:
         """Whether a pop might find something now."""
-        for target in self._targets(wish):
-            queue = self._store.queue(target.topic, target.queue_id)
-            cursor = _Cursor(target.topic, wish.group, target.queue_id)
+        for target in self._targets.of(wish):
+            queue, cursor = (
+                self._scan.queue(target.topic, target.queue_id),
+                target.cursor(wish.group),
+            )
             if queue is not None and self._position(cursor, queue, wish) < queue.end:
                 return True
         return False
 
-    def retry_topic(self, topic: str, group: str) -> str | None:
-        """Return where messages of ``topic`` come again for ``group``; None for retry topics."""
-        return None if topic.startswith(RETRY_PREFIX) else pop_retry_topic(group, topic)
-
-    def _targets(self, wish: Wish) -> Iterator[_Target]:
-        """Return the queues to look at, the retry topic's sometimes first, else last."""
-        topic = wish.topic.topic_name
-        again = self._retry_targets(topic, wish.group)
-        is_first = bool(again) and self._random_below(100) < RETRY_FIRST_PERCENT
-        if is_first:
-            yield from again
-        ids = wish.queue_ids
-        begin = self._random_below(len(ids)) if len(ids) > 1 else 0
-        for queue_id in (*ids[begin:], *ids[:begin]):
-            yield _Target(IN_TOPIC, topic, queue_id)
-        if not is_first:
-            yield from again
-
-    def _retry_targets(self, topic: str, group: str) -> Sequence[_Target]:
-        retry_topic = self.retry_topic(topic, group)
-        config = self._topics.find(retry_topic) if retry_topic is not None else None
-        if config is None:
-            return ()
-        count = config.read_queue_nums
-        return [_Target(IN_RETRY_TOPIC, config.topic_name, each) for each in range(count)]
+    def _has_too_many(self, cursor: Cursor) -> bool:
+        return self.unacked_max is not None and self._flight.count_in(cursor) > self.unacked_max
 
     # Where a group is in a queue.
 
-    def _position(self, cursor: _Cursor, queue: ConsumeQueue, wish: Wish) -> int:
+    def _position(self, cursor: Cursor, queue: ConsumeQueue, wish: Wish) -> int:
         claims = self._claims.get(cursor)
         offset = claims[-1].next_offset if claims else self._offsets.query(*cursor)
         if offset == NO_OFFSET:
-            offset = self._initial(cursor, queue, wish)
+            offset = self._scan.initial(cursor, queue, wish)
         return min(max(offset, int(queue.first)), int(queue.end))
 
-    def _initial(self, cursor: _Cursor, queue: ConsumeQueue, wish: Wish) -> int:
-        """Return where a group begins that is new to a queue."""
-        if not wish.from_end or cursor.topic != wish.topic.topic_name:
-            return int(queue.first)
-        first = queue.entry(0) if queue.first == 0 else None
-        memory = self._limits().memory_bytes
-        if first is not None and self._store.end_position - first[0] <= memory:
-            return 0  # a topic so young that its first messages are new to everybody
-        return max(int(queue.first), int(queue.end) - 1)
-
     def _find(
-        self, cursor: _Cursor, queue: ConsumeQueue, wish: Wish, *, count_max: int, bytes_max: int
-    ) -> _Found:
+        self, cursor: Cursor, queue: ConsumeQueue, wish: Wish, *, count_max: int, bytes_max: int
+    ) -> Found:
         self._settle(cursor)
         reset = self._offsets.take_reset(*cursor)
         if reset is not None:
             self._abandon(cursor)
             self._commit(cursor, reset)
         offset = self._position(cursor, queue, wish)
-        return self._scan(queue, offset, wish, count_max=count_max, bytes_max=bytes_max)
-
-    def _scan(
-        self,
-        queue: ConsumeQueue,
-        offset: int,
-        wish: Wish,
-        *,
-        count_max: int,
-        bytes_max: int,
-    ) -> _Found:
-        """Look for messages from ``offset`` on."""
-        limits = self._limits()
-        judge, is_picky = wish.judge, wish.tags or wish.judge is not None
-        step = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if is_picky else count_max
-        # What a judge may cost is bounded for one step.
-        until = min(int(queue.end), offset + (SCAN_MAX if judge is None else step))
-        offsets: list[int] = []
-        views: list[memoryview] = []
-        while offset < until and not offsets:
-            units = queue.read(offset, min(step, until - offset))
-            if judge is None:
-                chosen, passed = scan_units(
-                    units, wish.tags, count_max=count_max, bytes_max=bytes_max
-                )
-            else:
-                chosen, passed = choose(
-                    units,
-                    judge,
-                    self._store.view,
-                    count_max=count_max,
-                    bytes_max=bytes_max,
-                    work_max=WORK_MAX // _QUEUES_EXPECTED,
-                )
-            if not passed:
-                break
-            for ordinal, position, size in chosen:
-                view = self._store.view(Position(position), size) if size != FILLER_SIZE else None
-                if view is not None:
-                    offsets.append(offset + ordinal)
-                    views.append(view)
-            offset += passed
-            if judge is not None:
-                break
-        return _Found(offsets, views, offset, not offsets and offset < queue.end)
+        return self._scan.find(queue, offset, wish, count_max=count_max, bytes_max=bytes_max)
 
     # What is handed out, and not stored yet.
 
     def _claim(
-        self, cursor: _Cursor, key: Key, found: _Found, wish: Wish, revive_queue: int
+        self, cursor: Cursor, key: Key, found: Found, wish: Wish, revive_queue: int
     ) -> Stored:
         checkpoint = Checkpoint(
             key,
@@ -378,7 +219,7 @@ class PopService:
         stored.add_done_callback(lambda _: self._settle(cursor))
         return stored
 
-    def _pass(self, cursor: _Cursor, next_offset: int) -> None:
+    def _pass(self, cursor: Cursor, next_offset: int) -> None:
         """Go on behind messages that the group does not want; that needs no checkpoint."""
         claims = self._claims.get(cursor)
         if claims:
@@ -386,7 +227,7 @@ class PopService:
         elif self._offsets.query(*cursor) != next_offset:
             self._commit(cursor, next_offset)
 
-    def _settle(self, cursor: _Cursor) -> None:
+    def _settle(self, cursor: Cursor) -> None:
         """Move the group's offset behind what is stored by now."""
         claims = self._claims.get(cursor)
         if claims is None:
@@ -403,7 +244,7 @@ class PopService:
         if not claims:
             del self._claims[cursor]
 
-    def _abandon(self, cursor: _Cursor) -> None:
+    def _abandon(self, cursor: Cursor) -> None:
         """Let the group's offset be: it was reset. What is in flight comes again all the same."""
         for claim in self._claims.pop(cursor, ()):
             if claim.stored is not None:
@@ -426,7 +267,7 @@ class PopService:
             if claim.checkpoint is not None:
                 self._flight.discard(claim.checkpoint)
 
-    def _commit(self, cursor: _Cursor, offset: int) -> None:
+    def _commit(self, cursor: Cursor, offset: int) -> None:
         try:
             self._offsets.commit(*cursor, offset)
         except Fault as error:

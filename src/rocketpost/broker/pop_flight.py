@@ -105,6 +105,7 @@ class Flight:
         self._offsets: dict[int, dict[int, Checkpoint]] = {}
         self._oldest: dict[int, list[int]] = {}
         self._ended: dict[int, int] = {}
+        self._counts: dict[tuple[str, str, int], int] = {}
         self.count = 0
         """Messages in flight."""
 
@@ -126,7 +127,11 @@ class Flight:
         heapq.heappush(oldest, offset)
         if len(oldest) > 2 * len(unended) + _STALE_MAX:
             oldest[:] = sorted(unended)
-        self.count += len(checkpoint.left)
+        self._add_count(checkpoint, len(checkpoint.left))
+
+    def count_in(self, cursor: tuple[str, str, int]) -> int:
+        """Return how many messages of a (topic, group, queue) are in flight."""
+        return self._counts.get(cursor, 0)
 
     def launch(self, checkpoint: Checkpoint) -> None:
         """Note that a checkpoint is stored: from now on it comes due."""
@@ -158,7 +163,7 @@ class Flight:
             if offset in checkpoint.left or offset in checkpoint.closing:
                 checkpoint.left.discard(offset)
                 checkpoint.closing.pop(offset, None)
-                self.count -= 1
+                self._add_count(checkpoint, -1)
         is_known = self._by_key.get(checkpoint.key) is checkpoint
         if is_known and not checkpoint.left and not checkpoint.closing:
             self._forget(checkpoint)
@@ -205,9 +210,18 @@ class Flight:
         return self._ended.get(revive_queue, NOTHING_REACHED)
 
     def _forget(self, checkpoint: Checkpoint) -> None:
-        self.count -= len(checkpoint.left) + len(checkpoint.closing)
+        self._add_count(checkpoint, -len(checkpoint.left) - len(checkpoint.closing))
         del self._by_key[checkpoint.key]
         unended = self._offsets[checkpoint.revive_queue]
         # Another may have its place already, if this one was never stored.
         if unended.get(checkpoint.revive_offset) is checkpoint:
             del unended[checkpoint.revive_offset]
+
+    def _add_count(self, checkpoint: Checkpoint, more: int) -> None:
+        self.count += more
+        cursor = checkpoint.key[:3]
+        count = self._counts.get(cursor, 0) + more
+        if count:
+            self._counts[cursor] = count
+        else:
+            self._counts.pop(cursor, None)

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Protocol
 from rocketpost.broker.pop_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
 from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
+from rocketpost.broker.pop_targets import Targets
 from rocketpost.codec.faults import NoMessage
-from rocketpost.codec.headers.pop import pop_retry_topic
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.codec.record import Record, host_bits
 from rocketpost.errors import Fault, StoreError
@@ -93,6 +93,7 @@ class ReceiptService:
         flight: Flight,
         log: PopLog,
         progress: PopProgress,
+        targets: Targets,
         put: Put,
         clock: Clock,
         store_host: bytes,
@@ -103,6 +104,7 @@ class ReceiptService:
         self._flight = flight
         self._log = log
         self._progress = progress
+        self._targets = targets
         self._put = put
         self._clock = clock
         self._store_host = store_host
@@ -195,8 +197,7 @@ class ReceiptService:
         if self._topics.find(key.topic) is None or self._groups.find(key.group) is None:
             logger.info("popped messages dropped: topic=%s group=%s", key.topic, key.group)
             return {}
-        is_retry = key.topic.startswith(RETRY_PREFIX)
-        topic = key.topic if is_retry else pop_retry_topic(key.group, key.topic)
+        topic = self._targets.written_retry_topic(key.topic, key.group)
         if self._topics.find(topic) is None:
             self._topics.create_internal(topic, queue_nums=1)
         copies: dict[int, Draft] = {}

@@ -70,7 +70,9 @@ def topic_problem(topic: str) -> str | None:
     """Return why ``topic`` is no legal topic name, or None."""
     if not topic.strip():
         return "the topic is blank"
-    if not _is_legal(topic):
+    # One form of retry topic has a plus between group and topic, which is in no other name.
+    plain = topic.replace("+", "_", 1) if topic.startswith(RETRY_PREFIX) else topic
+    if not _is_legal(plain):
         return f"the topic {topic!r} has characters other than % | letters digits _ -"
     longest = RETRY_TOPIC_LENGTH_MAX if is_retry_or_dlq(topic) else TOPIC_LENGTH_MAX
     if len(topic) > longest:

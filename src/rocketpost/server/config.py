@@ -103,6 +103,13 @@ class BrokerConfig:
     transaction_op_interval_ms: int = option("transactionOpBatchInterval", 3000, mutable=True)
     reject_transactions: bool = option("rejectTransactionMessage", False, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
+    held_pops_max: int = option("maxPopPollingSize", 100_000, mutable=True)
+    held_pops_in_place_max: int = option("popPollingSize", 1024, mutable=True)
+    retry_topic_v2: bool = option("enableRetryTopicV2", False, mutable=True)
+    retry_topic_v1_read: bool = option("retrieveMessageFromPopRetryTopicV1", True, mutable=True)
+    pop_retry_percent: int = option("popFromRetryProbability", 20, mutable=True)
+    pop_threshold: bool = option("enablePopMessageThreshold", False, mutable=True)
+    pop_unacked_max: int = option("popInflightMessageThreshold", 10_000, mutable=True)
     server_load_balancer: bool = option("serverLoadBalancerEnable", True, mutable=True)
     default_request_mode: RequestModeName = option(
         "defaultMessageRequestMode", RequestModeName.PULL
@@ -125,6 +132,8 @@ class BrokerConfig:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
         if not 1 <= self.memory_ratio <= 100:
             raise ConfigError(f"accessMessageInMemoryMaxRatio={self.memory_ratio} is no percentage")
+        if not 0 <= self.pop_retry_percent <= 100:
+            raise ConfigError(f"popFromRetryProbability={self.pop_retry_percent} is no percentage")
         for key, value, most in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
             ("flushConsumerOffsetInterval", self.flush_offsets_ms, _INT_MAX),
@@ -151,6 +160,9 @@ class BrokerConfig:
             ("maxErrorRateOfBloomFilter", self.bloom_error_percent, 99),
             ("maxMsgsNumBatch", self.query_count_max, _COUNT_MAX),
             ("defaultQueryMaxNum", self.query_count_default, _COUNT_MAX),
+            ("maxPopPollingSize", self.held_pops_max, _HELD_MAX),
+            ("popPollingSize", self.held_pops_in_place_max, _HELD_MAX),
+            ("popInflightMessageThreshold", self.pop_unacked_max, _INT_MAX),
             ("loadBalancePollNameServerInterval", self.load_balance_poll_ms, _INT_MAX),
         ):
             if not 0 < value <= most:

@@ -235,13 +235,13 @@ _OTHERWISE: Final = {
         reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime reviveAckWaitMs
         enableSkipLongAwaitingAck enablePopLog enablePopBufferMerge popCkStayBufferTime
         popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize enablePopBatchAck
-        popPollingSize popPollingMapSize maxPopPollingSize popLongPollingForceNotifyInterval
+        popPollingMapSize popLongPollingForceNotifyInterval
         enableNotifyBeforePopCalculateLag enableNotifyAfterPopOrderLockRelease
-        initPopOffsetByCheckMsgInMem retrieveMessageFromPopRetryTopicV1 enableRetryTopicV2
-        popFromRetryProbability popConsumerFSServiceInit popConsumerKVServiceLog
+        initPopOffsetByCheckMsgInMem
+        popConsumerFSServiceInit popConsumerKVServiceLog
         popConsumerKVServiceInit popConsumerKVServiceEnable popReviveMaxReturnSizePerRead
-        popReviveMaxAttemptTimes popResponseReturnActualRetryTopic popInflightMessageThreshold
-        enablePopMessageThreshold skipWhenCKRePutReachMaxTimes appendAckAsync appendCkAsync
+        popReviveMaxAttemptTimes popResponseReturnActualRetryTopic
+        skipWhenCKRePutReachMaxTimes appendAckAsync appendCkAsync
         """,
     ),
     **_family(

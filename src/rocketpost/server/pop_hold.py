@@ -7,15 +7,12 @@ oldest one first and to the next only while there is more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rocketpost.store.draft import Appended
 
 P = TypeVar("P")
-
-PER_QUEUE_MAX: Final = 1024
-"""Pops that may wait for one queue, or for all queues of a topic, in one group."""
 
 
 class Place(NamedTuple):
@@ -58,7 +55,7 @@ class PopHolds(Generic[P]):
         self._loop = asyncio.get_running_loop()
         self._by_group: dict[tuple[str, str], dict[Waiting[P], None]] = {}
         self._watched: dict[str, set[tuple[str, str]]] = {}
-        self._retry_topics: dict[tuple[str, str], str] = {}
+        self._topics_of: dict[tuple[str, str], tuple[str, ...]] = {}
         self._by_connection: dict[Any, set[Waiting[P]]] = {}
         self._counts: dict[Place, int] = {}
         self._fresh: dict[tuple[str, str], None] = {}
@@ -71,12 +68,12 @@ class PopHolds(Generic[P]):
         """Return how many wait in one place."""
         return self._counts.get(place, 0)
 
-    def park(self, waiting: Waiting[P], *, retry_topic: str | None, seconds: float) -> None:
-        """Hold a pop; messages in ``retry_topic`` are for its group as well.
+    def park(self, waiting: Waiting[P], *, retry_topics: Sequence[str], seconds: float) -> None:
+        """Hold a pop; messages in ``retry_topics`` are for its group as well.
 
         Args:
             waiting: The pop.
-            retry_topic: Where messages come again for its group.
+            retry_topics: Where messages come again for its group.
             seconds: How long at most.
         """
         place = waiting.place
@@ -85,10 +82,9 @@ class PopHolds(Generic[P]):
         group = self._by_group.get(key)
         if group is None:
             group = self._by_group[key] = {}
-            self._watched.setdefault(place.topic, set()).add(key)
-            if retry_topic is not None:
-                self._watched.setdefault(retry_topic, set()).add(key)
-                self._retry_topics[key] = retry_topic
+            self._topics_of[key] = (place.topic, *retry_topics)
+            for topic in self._topics_of[key]:
+                self._watched.setdefault(topic, set()).add(key)
         group[waiting] = None
         self._by_connection.setdefault(waiting.connection, set()).add(waiting)
         self._counts[place] = self._counts.get(place, 0) + 1
@@ -144,10 +140,8 @@ class PopHolds(Generic[P]):
         del group[waiting]
         if not group:
             del self._by_group[key]
-            self._unwatch(place.topic, key)
-            retry_topic = self._retry_topics.pop(key, None)
-            if retry_topic is not None:
-                self._unwatch(retry_topic, key)
+            for topic in self._topics_of.pop(key):
+                self._unwatch(topic, key)
         mine = self._by_connection[waiting.connection]
         mine.discard(waiting)
         if not mine:

@@ -322,7 +322,6 @@ class Services:
                 store_host=store_host,
                 put=self.sends.put,
                 limits=lambda: self._pull_service.limits,
-                rules=lambda: self._pull_rules,
             ),
         )
         self.configure(self._broker, store_config)

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.pop import Popped, PopService, Wish
+from rocketpost.broker.pop import Popped, PopService
 from rocketpost.broker.pop_flight import Flight, Key
 from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_receipts import Changed, ReceiptService
+from rocketpost.broker.pop_scan import QueueScan
+from rocketpost.broker.pop_targets import Targets, Wish
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.properties import encode_properties
@@ -88,6 +90,7 @@ class World:
             TopicConfig(topic_name="T", read_queue_nums=QUEUES, write_queue_nums=QUEUES)
         )
         self.groups = Groups()
+        self.limits = PullLimits(memory_bytes=2**30)
         self.sent = 0
         self.full = False
         config = StoreConfig(
@@ -117,6 +120,7 @@ class World:
             store=self.store, offsets=self.offsets, flight=self.flight, log=self.log
         )
         self.progress.recover()
+        self.targets = Targets(topics=self.topics, random_below=lambda count: 0)
         self.receipts = ReceiptService(
             store=self.store,
             topics=self.topics,
@@ -124,21 +128,20 @@ class World:
             flight=self.flight,
             log=self.log,
             progress=self.progress,
+            targets=self.targets,
             put=self.put,
             clock=self.clock,
             store_host=HOST,
         )
         self.service = PopService(
-            store=self.store,
-            topics=self.topics,
+            scan=QueueScan(store=self.store, limits=lambda: self.limits),
+            targets=self.targets,
             offsets=self.offsets,
             flight=self.flight,
             log=self.log,
             progress=self.progress,
             put=self.put,
             clock=self.clock,
-            limits=lambda: PullLimits(memory_bytes=2**30),
-            random_below=lambda count: 0,
             revive_queue_count=2,
         )
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.broker import pop
+from rocketpost.broker import pop, pop_scan
 from rocketpost.broker.pop_progress import APPLIED_GROUP, REVIVE_GROUP
+from rocketpost.broker.pop_targets import RetryRules
 from rocketpost.broker.pull import PullLimits
 from rocketpost.codec.faults import NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import pop_retry_topic
@@ -171,7 +172,7 @@ def test_unwanted_tags_are_passed_over(world: World) -> None:
 def test_a_long_stretch_of_unwanted_tags_is_taken_in_pieces(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pop, "SCAN_MAX", 3)
+    monkeypatch.setattr(pop_scan, "SCAN_MAX", 3)
     for _ in range(4):
         world.send(tag="B")
     wanted = world.send(tag="A")
@@ -227,7 +228,7 @@ def test_a_reset_survives_a_crash_that_reads_old_checkpoints_again(world: World)
 def test_a_new_group_may_start_at_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [world.send(), world.send()]
     assert world.pop_names(world.wish(group="young", from_end=True)) == names
-    world.service._limits = lambda: PullLimits(memory_bytes=0)
+    world.limits = PullLimits(memory_bytes=0)
     assert world.pop_names(world.wish(group="h", from_end=True)) == names[1:]
 
 
@@ -385,3 +386,39 @@ def test_a_checkpoint_of_rocketmq_is_understood(world: World) -> None:
     world.crash()
     world.revive()
     assert world.pop_names() == [names[0], names[2]]
+
+
+def test_the_newer_form_of_retry_topic_is_written_and_both_are_read(world: World) -> None:
+    older, newer = world.send(), world.send()
+    world.pop(world.wish(count_max=1, invisible_ms=10))
+    world.clock.advance(10)
+    world.revive()
+    world.targets.rules = RetryRules(newer_form=True)
+    world.targets.rules = world.targets.rules._replace(first_percent=0)
+    world.pop(world.wish(count_max=1, invisible_ms=10))
+    world.clock.advance(10)
+    world.revive()
+    found = {each.name: each.key.topic for each in world.pop()}
+    assert found == {older: RETRY, newer: "%RETRY%g+T"}
+
+
+def test_the_older_form_is_read_no_more_if_so_wished(world: World) -> None:
+    world.send()
+    world.pop(world.wish(invisible_ms=10))
+    world.clock.advance(10)
+    world.revive()
+    world.targets.rules = RetryRules(newer_form=True, older_form_read=False)
+    assert world.pop_names() == []
+
+
+def test_a_queue_with_too_many_unacknowledged_messages_gives_no_more(world: World) -> None:
+    for _ in range(4):
+        world.send(0)
+    other = world.send(1)
+    world.service.unacked_max = 1
+    held = world.pop(world.wish(0, count_max=2))
+    assert world.pop_names(world.wish(0)) == []
+    assert world.pop_names() == [other]
+    assert len(world.pop_names(world.wish(group="h"))) == 5
+    world.ack(held[0])
+    assert len(world.pop_names(world.wish(0))) == 2

@@ -37,10 +37,10 @@ class World:
         group: str = "g",
         is_modest: bool = False,
         seconds: float = 60,
-        retry_topic: str | None = "R",
+        retry_topics: tuple[str, ...] = ("R",),
     ) -> None:
         waiting = Waiting(connection, Place(topic, group, -1), name, is_modest=is_modest)
-        self.holds.park(waiting, retry_topic=retry_topic, seconds=seconds)
+        self.holds.park(waiting, retry_topics=retry_topics, seconds=seconds)
 
     async def arrive(self, topic: str, count: int = 1) -> None:
         self.there += count
@@ -74,9 +74,9 @@ async def test_one_that_wants_little_does_not_speak_for_the_others() -> None:
 
 async def test_messages_that_come_again_wake_their_group_only() -> None:
     world = World()
-    world.park("mine", group="g", retry_topic="R")
-    world.park("other", group="h", retry_topic="S")
-    world.park("none", group="i", retry_topic=None)
+    world.park("mine", group="g", retry_topics=("R",))
+    world.park("other", group="h", retry_topics=("S",))
+    world.park("none", group="i", retry_topics=())
     await world.arrive("R")
     assert world.answered == ["mine"]
     await world.arrive("R")

@@ -13,16 +13,22 @@ from rocketpost.broker.pop_flight import Flight
 from rocketpost.broker.pop_log import PopLog, revive_topic
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_receipts import ReceiptService
+from rocketpost.broker.pop_scan import QueueScan
+from rocketpost.broker.pop_targets import RetryRules, Targets
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
+from rocketpost.model.topic import PERM_READ
+from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import Put
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.handlers.pop import PopHandlers
-from rocketpost.server.handlers.pull import PullRules
+from rocketpost.server.handlers.pop import PopHandlers, PopRules
+from rocketpost.server.handlers.pop_replies import PopReplies
+from rocketpost.server.handlers.receipts import ReceiptHandlers
 from rocketpost.server.part import Part
 from rocketpost.server.pop_revival import Revival
+from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
@@ -34,7 +40,6 @@ class PopPart(Part):
     Args:
         put: Stores messages as safely as sends are stored.
         limits: How much one pop may read just now.
-        rules: What pulls and pops must keep to just now.
     """
 
     def __init__(
@@ -52,13 +57,13 @@ class PopPart(Part):
         store_host: bytes,
         put: Put,
         limits: Callable[[], PullLimits],
-        rules: Callable[[], PullRules],
     ) -> None:
         flight = Flight()
         topic = topics.require(revive_topic(cluster_name))
         log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
         progress = PopProgress(store=store, offsets=offsets, flight=flight, log=log)
         progress.recover()
+        self._targets = Targets(topics=topics, random_below=random.randrange)
         receipts = ReceiptService(
             store=store,
             topics=topics,
@@ -66,34 +71,31 @@ class PopPart(Part):
             flight=flight,
             log=log,
             progress=progress,
+            targets=self._targets,
             put=put,
             clock=clock,
             store_host=store_host,
         )
-        service = PopService(
-            store=store,
-            topics=topics,
+        self._service = PopService(
+            scan=QueueScan(store=store, limits=limits),
+            targets=self._targets,
             offsets=offsets,
             flight=flight,
             log=log,
             progress=progress,
             put=put,
             clock=clock,
-            limits=limits,
-            random_below=random.randrange,
             revive_queue_count=topic.write_queue_nums,
         )
         self._handlers = PopHandlers(
-            service=service,
-            receipts=receipts,
-            store=store,
+            service=self._service,
+            targets=self._targets,
             topics=topics,
             groups=groups,
             filters=filters,
-            stats=stats,
-            broker_name=broker_name,
-            rules=rules,
+            replies=PopReplies(stats=stats, broker_name=broker_name),
         )
+        self._receipts = ReceiptHandlers(receipts=receipts, store=store, topics=topics)
         self._revival = Revival(service=receipts, clock=clock)
         progress.on_due = self._revival.due_changed
 
@@ -105,10 +107,25 @@ class PopPart(Part):
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve pops and receipts."""
         self._handlers.register(dispatcher)
+        self._receipts.register(dispatcher)
 
     async def run(self) -> None:
         """Revive what is due."""
         await self._revival.run()
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take what pops must keep to, and how messages come again."""
+        self._handlers.rules = PopRules(
+            broker_readable=bool(broker.permission & PERM_READ),
+            held_max=broker.held_pops_max,
+            held_in_place_max=broker.held_pops_in_place_max,
+        )
+        self._targets.rules = RetryRules(
+            newer_form=broker.retry_topic_v2,
+            older_form_read=broker.retry_topic_v1_read,
+            first_percent=broker.pop_retry_percent,
+        )
+        self._service.unacked_max = broker.pop_unacked_max if broker.pop_threshold else None
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Answer held pops that have something to return now."""

@@ -1,0 +1,95 @@
+"""Answers that carry popped messages.
+
+Messages that come again lie in a retry topic; they are handed out as messages of their own topic,
+with their receipt among the properties.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rocketpost.broker.pop import Part, Popped
+from rocketpost.broker.pop_flight import has_failed
+from rocketpost.broker.pop_targets import Wish
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.codec.command import to_fields
+from rocketpost.codec.faults import ServiceNotAvailable
+from rocketpost.codec.headers.pop import (
+    IN_TOPIC,
+    PopResponse,
+    Receipt,
+    offsets_text,
+    start_offsets_text,
+)
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.codec.record import decode_record, encode_record
+from rocketpost.model import properties as names
+from rocketpost.server.dispatch import Reply
+from rocketpost.transport.connection import Buffer
+
+
+class PopReplies:
+    """Makes answers to pops, and counts them. Owned by the loop."""
+
+    def __init__(self, *, stats: BrokerStats, broker_name: str) -> None:
+        self._stats = stats
+        self._broker_name = broker_name
+
+    def reply(self, wish: Wish, popped: Popped) -> Reply:
+        """Return the answer to a pop whose checkpoints are stored, or are not.
+
+        Raises:
+            ServiceNotAvailable: None is.
+        """
+        parts = [part for part in popped.parts if not has_failed(part.stored)]
+        if not parts:
+            raise ServiceNotAvailable("what was popped could not be noted; try again later")
+        body: list[Buffer] = []
+        for part in parts:
+            if part.retry == IN_TOPIC:
+                body += part.views
+            else:
+                for offset, view in zip(part.offsets, part.views, strict=True):
+                    body += self._as_in_topic(wish, popped, part, offset, view)
+        self._stats.got(
+            wish.topic.topic_name,
+            wish.group,
+            sum(len(part.offsets) for part in parts),
+            sum(map(len, body)),
+        )
+        head = PopResponse(
+            pop_time=popped.pop_ms,
+            invisible_time=popped.invisible_ms,
+            revive_qid=popped.revive_queue,
+            rest_num=popped.rest_count,
+            start_offset_info=start_offsets_text(
+                (part.retry, part.queue_id, part.start_offset) for part in parts
+            ),
+            msg_offset_info=offsets_text(
+                (part.retry, part.queue_id, part.offsets) for part in parts
+            ),
+            order_count_info="",
+        )
+        return Reply(fields=to_fields(head), body=body)
+
+    def _as_in_topic(
+        self, wish: Wish, popped: Popped, part: Part, offset: int, view: memoryview
+    ) -> list[Buffer]:
+        """Return a message of a retry topic as one of its own topic, with its receipt in it."""
+        receipt = Receipt(
+            part.start_offset,
+            popped.pop_ms,
+            popped.invisible_ms,
+            popped.revive_queue,
+            part.retry,
+            self._broker_name,
+            part.queue_id,
+            offset,
+        )
+        record = decode_record(view, verify_crc=False)
+        properties = encode_properties(record.properties | {names.POP_CK: str(receipt)})
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            return [view]  # clients make the receipt from the header then
+        topic = wish.topic.topic_name
+        changed = msgspec.structs.replace(record, topic=topic, properties_bytes=properties)
+        return list[Buffer](encode_record(changed))

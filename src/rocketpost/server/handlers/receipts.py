@@ -1,0 +1,145 @@
+"""Requests about popped messages: acknowledge them, give them more time.
+
+Each is answered when what it means is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from rocketpost.broker.pop_flight import Key, Stored, has_failed
+from rocketpost.broker.pop_receipts import ReceiptService
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.pop import decode_batch_ack
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import (
+    InvalidParameter,
+    MessageIllegal,
+    NoMessage,
+    NoPermission,
+    ServiceNotAvailable,
+)
+from rocketpost.codec.headers.pop import (
+    IN_RETRY_TOPIC,
+    IN_RETRY_TOPIC_V2,
+    IN_TOPIC,
+    ORDER_QUEUE,
+    AckMessage,
+    ChangedInvisibleTime,
+    ChangeInvisibleTime,
+    parse_receipt,
+    real_topic,
+)
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.model.ids import QueueOffset
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.connection import Connection
+
+INVISIBLE_MS_MAX: Final = 3 * 24 * 3600 * 1000
+"""Longer than that the log does not promise to keep what was handed out."""
+_RETRY: Final = {"1": IN_RETRY_TOPIC, "2": IN_RETRY_TOPIC_V2}
+
+
+class ReceiptHandlers:
+    """Serves receipts. Owned by the loop."""
+
+    def __init__(
+        self, *, receipts: ReceiptService, store: MessageStore, topics: TopicTable
+    ) -> None:
+        self._receipts = receipts
+        self._store = store
+        self._topics = topics
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.ACK_MESSAGE, self.ack)
+        dispatcher.on_async(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack)
+        dispatcher.on_async(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change)
+
+    async def ack(self, connection: Connection, command: Command) -> Reply:
+        """Acknowledge a message; answered when that is stored."""
+        header = command.read(AckMessage)
+        key = self._key(header)
+        await _wait([self._receipts.ack(key, [header.offset])])
+        return Reply()
+
+    async def batch_ack(self, connection: Connection, command: Command) -> Reply:
+        """Acknowledge messages of several checkpoints; answered when all that is stored."""
+        try:
+            batch = decode_batch_ack(command.body)
+            named = [(each, each.offsets) for each in batch.acks]
+        except RemoteProtocolError as error:
+            raise InvalidParameter(str(error)) from None
+        if not any(offsets for _, offsets in named):
+            raise NoMessage("the batch acknowledges nothing")
+        keys = []
+        for each, _ in named:
+            if each.rq == ORDER_QUEUE:
+                raise NoPermission("popping in order is not supported by this broker")
+            topic = real_topic(_RETRY.get(each.r, IN_TOPIC), each.c, each.t)
+            self._topics.require(topic)
+            keys.append(Key(topic, each.c, each.q, each.so, each.pt))
+        storing = [
+            self._receipts.ack(key, offsets) for key, (_, offsets) in zip(keys, named, strict=True)
+        ]
+        await _wait(storing)
+        return Reply()
+
+    async def change(self, connection: Connection, command: Command) -> Reply:
+        """Give a message more or less time; answered when that is stored."""
+        header = command.read(ChangeInvisibleTime)
+        key = self._key(header)
+        check_invisible(header.invisible_time)
+        changed = self._receipts.change(key, header.offset, header.invisible_time)
+        await _wait([changed.stored])
+        head = ChangedInvisibleTime(
+            pop_time=changed.pop_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=changed.revive_queue,
+        )
+        return Reply(fields=to_fields(head))
+
+    def _key(self, header: AckMessage) -> Key:
+        topic = self._topics.require(header.topic)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise MessageIllegal(f"queue {header.queue_id} of {header.topic} does not exist")
+        queue = self._store.queue(header.topic, header.queue_id)
+        first, end = (queue.first, queue.end) if queue else (QueueOffset(0), QueueOffset(0))
+        if not first <= header.offset <= end:
+            raise NoMessage(f"offset {header.offset} is outside [{first}, {end}]")
+        try:
+            receipt = parse_receipt(header.extra_info)
+        except RemoteProtocolError as error:
+            raise InvalidParameter(str(error)) from None
+        if receipt.revive_queue == ORDER_QUEUE:
+            raise NoPermission("popping in order is not supported by this broker")
+        group, queue_id = header.consumer_group, header.queue_id
+        return Key(header.topic, group, queue_id, receipt.start_offset, receipt.pop_ms)
+
+
+def check_invisible(invisible_ms: int) -> None:
+    """Refuse times that make no sense.
+
+    Raises:
+        InvalidParameter: It is one.
+    """
+    if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise InvalidParameter(f"invisibleTime must be between 0 and {INVISIBLE_MS_MAX}")
+
+
+async def _wait(storing: list[Stored | None]) -> None:
+    """Return when everything is stored.
+
+    Raises:
+        ServiceNotAvailable: Something is not, or may not be.
+    """
+    futures: list[Any] = [each for each in storing if each is not None]
+    if not futures:
+        return
+    await asyncio.wait(set(futures))
+    for future in futures:
+        if has_failed(future):
+            raise ServiceNotAvailable(f"not stored: {future.exception()}")

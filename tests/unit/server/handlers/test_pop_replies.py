@@ -1,0 +1,42 @@
+"""Messages that come again are handed out as messages of their own topic, in either form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from .popping import PopWorld
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[PopWorld]:
+    world = PopWorld(tmp_path / "store")
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("newer", "retry", "topic"), [(False, 1, "%RETRY%g_T"), (True, 2, "%RETRY%g+T")]
+)
+async def test_what_comes_again_says_where_it_lies(
+    world: PopWorld, newer: bool, retry: int, topic: str
+) -> None:
+    world.configure(retry_topic_v2=newer)
+    world.send(body=b"again")
+    [(_, first)] = await world.pop_all(invisibleTime=10)
+    assert (first.retry, first.broker) == (0, "b")
+    running = asyncio.ensure_future(world.part.run())
+    world.clock.advance(10)
+    async with asyncio.timeout(2):
+        while world.store.queue(topic, 0) is None:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    [(record, receipt)] = await world.pop_all()
+    assert (record.topic, bytes(record.body), record.reconsume_times) == ("T", b"again", 1)
+    assert receipt.retry == retry
+    assert (await world.ack(receipt, topic=topic)).code == 0
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

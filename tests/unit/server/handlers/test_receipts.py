@@ -1,0 +1,96 @@
+"""Receipts: answered when stored, refused when they make no sense."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rocketpost.codec.bodies.pop import AckSet, BatchAck, encode_batch_ack, encode_bits
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.headers.pop import ChangedInvisibleTime
+
+from .popping import PopWorld, about
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[PopWorld]:
+    world = PopWorld(tmp_path / "store")
+    world.send()
+    world.send()
+    yield world
+    world.close()
+
+
+async def test_an_ack_is_answered_when_it_is_stored(world: PopWorld) -> None:
+    [(_, receipt), _] = await world.pop_all()
+    world.is_slow = True
+    world.ask(RequestCode.ACK_MESSAGE, **about(receipt))
+    before = len(world.link.responses)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(world.link.responses) == before
+    world.commit()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert world.link.responses[before].code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "Unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": 9}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"offset": 99}, ResponseCode.NO_MESSAGE),
+        ({"extraInfo": "nonsense"}, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    world: PopWorld, fields: dict[str, object], code: int
+) -> None:
+    [(_, receipt), _] = await world.pop_all()
+    answer = await world.call(RequestCode.ACK_MESSAGE, **(about(receipt) | fields))
+    assert answer.code == code
+
+
+async def test_a_batch_ends_what_its_bits_name(world: PopWorld) -> None:
+    [(_, first), (_, second)] = await world.pop_all()
+    bits = encode_bits(first.start_offset, [first.offset, second.offset])
+    ack = AckSet(
+        b=bits, c="g", pt=first.pop_ms, q=first.queue_id, so=first.start_offset, t="T",
+        rq=first.revive_queue,
+    )  # fmt: skip
+    body = encode_batch_ack(BatchAck(acks=[ack], broker_name="b"))
+    answer = await world.caller(RequestCode.BATCH_ACK_MESSAGE, body=body, connection=world.link)
+    assert answer.code == 0
+    changed = await world.call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(first), invisibleTime=5
+    )
+    assert changed.code == ResponseCode.NO_MESSAGE
+
+
+async def test_an_empty_batch_and_one_that_is_none_are_refused(world: PopWorld) -> None:
+    empty = encode_batch_ack(BatchAck(acks=[], broker_name="b"))
+    for body, code in ((empty, ResponseCode.NO_MESSAGE), (b"[]", ResponseCode.INVALID_PARAMETER)):
+        answer = await world.caller(RequestCode.BATCH_ACK_MESSAGE, body=body, connection=world.link)
+        assert answer.code == code
+
+
+async def test_more_time_makes_another_receipt(world: PopWorld) -> None:
+    [(_, receipt), _] = await world.pop_all()
+    world.clock.advance(1000)
+    answer = await world.call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=5000
+    )
+    changed = answer.read(ChangedInvisibleTime)
+    assert (changed.pop_time, changed.invisible_time) == (receipt.pop_ms + 1000, 5000)
+    again = await world.call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=5000
+    )
+    assert again.code == ResponseCode.NO_MESSAGE
+    too_long = await world.call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=10**12
+    )
+    assert too_long.code == ResponseCode.INVALID_PARAMETER
