@@ -117,6 +117,7 @@ class Witness:
             group=group,
             tag=message.tags,
             queue_offset=message.queue_offset,
+            properties=message.properties,
             delayed_until_ms=delayed_until_ms,
         )
         if delayed_until_ms is not None:

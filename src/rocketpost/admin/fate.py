@@ -8,9 +8,12 @@ round. The youngest copy tells how things stand; without one the group's offset 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
+from rocketpost.errors import FilterError
+from rocketpost.filter import compile_filter
 from rocketpost.model.group import Subscription
 
 
@@ -67,6 +70,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     tag: str | None
     queue_offset: int
+    properties: Mapping[str, str] = {}
     members: int = 0
     broadcast: bool = False
     subscription: Subscription | None = None
@@ -128,11 +132,21 @@ def judge(facts: Facts, *, now_ms: int) -> Fate:
 def rule_of(facts: Facts) -> str | None:
     """Return the rule of the group's subscription that keeps the message out; None if none does."""
     wanted = facts.subscription
-    if wanted is None or wanted.takes_all or not wanted.is_tag:
+    if wanted is None or wanted.takes_all:
         return None
+    if not wanted.is_tag:
+        return wanted.sub_string if lets_through(wanted, facts.properties) is False else None
     if facts.tag in (wanted.tags_set or ()):
         return None
     return wanted.sub_string
+
+
+def lets_through(wanted: Subscription, properties: Mapping[str, str]) -> bool | None:
+    """Return whether an expression lets a message through; None if only a broker can tell."""
+    try:
+        return compile_filter(wanted.sub_string).matches(properties)
+    except FilterError:
+        return None  # wrong, or it names a filter that a broker keeps
 
 
 def _by_copies(fate: Fate, facts: Facts, now_ms: int) -> Fate | None:
@@ -176,11 +190,14 @@ def _by_offset(fate: Fate, facts: Facts) -> Fate:
     if rule is not None:
         tag = f"its tag {facts.tag!r} is" if facts.tag else "it has no tag and is"
         told = f"{tag} not among {rule!r}"
+        if facts.subscription is not None and not facts.subscription.is_tag:
+            told = f"its properties do not match {rule!r}"
         if state in (State.CONSUMED, State.IN_FLIGHT):
             return _with(fate, State.FILTERED, told, filter=rule)
         return _with(fate, state, f"{reason}; {told}", filter=rule, behind=behind)
-    if facts.subscription is not None and not facts.subscription.is_tag:
-        expression = facts.subscription.sub_string
+    wanted = facts.subscription
+    if wanted is not None and not wanted.is_tag and lets_through(wanted, facts.properties) is None:
+        expression = wanted.sub_string
         return _with(
             fate,
             state,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from rocketpost.admin.fate import lets_through
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.bodies.client import ConsumerConnections
@@ -68,8 +69,11 @@ def judge(
     if not offsets or max(offsets) <= message.queue_offset:
         return TrackType.NOT_CONSUME_YET
     wanted = connections.subscription_table.get(message.record.topic)
-    if wanted is None or wanted.takes_all or not wanted.is_tag:
+    if wanted is None or wanted.takes_all:
         return TrackType.CONSUMED
+    if not wanted.is_tag:
+        passed = lets_through(wanted, message.properties) is not False
+        return TrackType.CONSUMED if passed else TrackType.CONSUMED_BUT_FILTERED
     if message.tags in (wanted.tags_set or ()):
         return TrackType.CONSUMED
     return TrackType.CONSUMED_BUT_FILTERED

@@ -113,6 +113,15 @@ class Filters:
         """Return what is known of a group's filter, None if filters are switched off."""
         return self.table.find(topic, group) if self.rules.enabled else None
 
+    def users(self, name: str) -> list[str]:
+        """Return the groups that are online and name a kept filter."""
+        found = set()
+        for data in self.table:
+            known = None if data.dead_time else self.known(data.topic, data.consumer_group)
+            if known is not None and name in known.expression.named:
+                found.add(data.consumer_group)
+        return sorted(found)
+
     def forget(self) -> None:
         """Compile everything anew when it is wanted: a kept filter has changed."""
         self._compiled.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,14 +28,16 @@ class Expression:
         names: The properties that it reads.
         paths: The parts of the body that it reads.
         marks: How each property starts in the property string behind ``PROPERTY_PREFIX``.
+        named: The kept filters that it names.
         term_count: Comparisons that one message costs at most.
     """
 
-    __slots__ = ("_verdict", "marks", "names", "paths", "term_count", "text")
+    __slots__ = ("_verdict", "marks", "named", "names", "paths", "term_count", "text")
 
     def __init__(self, text: str, tree: Truth, named: Callable[[Named], Truth]) -> None:
         slots = Slots()
         self.text = text
+        self.named = frozenset(each.name for each in _named_in(tree))
         self.term_count = _terms(tree, named)
         if self.term_count > TERMS_MAX:
             raise FilterError(f"with the filters that it names there are over {TERMS_MAX} terms")
@@ -139,6 +141,16 @@ def check_filter(text: str) -> None:
         FilterError: It is wrong; says where and why.
     """
     parse(text, named=True)
+
+
+def _named_in(node: Node) -> Iterator[Named]:
+    """Return every place where a kept filter is named."""
+    if isinstance(node, Named):
+        yield node
+    parts = [getattr(node, name, None) for name in ("operand", "left", "right")]
+    for part in (*parts, *getattr(node, "operands", ())):
+        if isinstance(part, Node):
+            yield from _named_in(part)
 
 
 def _terms(node: Node, named: Callable[[Named], Truth]) -> int:

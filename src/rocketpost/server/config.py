@@ -92,6 +92,7 @@ class BrokerConfig:
     property_filter: bool = option("enablePropertyFilter", True, mutable=True)
     filter_retries: bool = option("filterSupportRetry", False, mutable=True)
     filter_keep_ms: int = option("filterDataCleanTimeSpan", 24 * 3600 * 1000, mutable=True)
+    named_filter: bool = option("namedFilterEnable", False, mutable=True)
     bloom_consumers: int = option("expectConsumerNumUseFilter", 32)
     bloom_error_percent: int = option("maxErrorRateOfBloomFilter", 20)
     query_count_max: int = option("maxMsgsNumBatch", 64, mutable=True)

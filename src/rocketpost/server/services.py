@@ -17,6 +17,7 @@ from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, RefusedTimers
 from rocketpost.broker.membership import Membership
+from rocketpost.broker.named_filters import NamedFilters
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import PullLimits, PullService
 from rocketpost.broker.query import ProgressQueries
@@ -100,6 +101,8 @@ class Tables(NamedTuple):
     modes_file: TableFile[RequestModes]
     filters: FilterTable
     filters_file: TableFile[FilterTable]
+    named: NamedFilters
+    named_file: TableFile[NamedFilters]
 
 
 def load_tables_blocking(
@@ -129,6 +132,7 @@ def load_tables_blocking(
     delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))
     modes_file = _table_file(layout, "messageRequestMode.json", RequestModes)
     filters_file = _table_file(layout, "consumerFilter.json", lambda: FilterTable(clock=clock))
+    named_file = _table_file(layout, "namedFilters.json", lambda: NamedFilters(clock=clock))
     return Tables(
         topics_file.load_blocking(),
         topics_file,
@@ -142,6 +146,8 @@ def load_tables_blocking(
         modes_file,
         filters_file.load_blocking(),
         filters_file,
+        named_file.load_blocking(),
+        named_file,
     )
 
 
@@ -230,7 +236,7 @@ class Services:
             sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
         )
-        self._filters = Filters(table=tables.filters, unpack=decompress)
+        self._filters = Filters(table=tables.filters, unpack=decompress, resolve=tables.named.text)
         self.pulls = PullHandler(
             service=self._pull_service,
             topics=self.topics,
@@ -266,7 +272,12 @@ class Services:
             StandstillPart(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
             ),
-            FilterPart(filters=self._filters, table_file=tables.filters_file),
+            FilterPart(
+                filters=self._filters,
+                table_file=tables.filters_file,
+                named=tables.named,
+                named_file=tables.named_file,
+            ),
             DelayPart(
                 store=store,
                 topics=self.topics,

@@ -64,8 +64,18 @@ def test_the_rule_that_keeps_it_out_is_named() -> None:
         assert fate.state is State.CONSUMED
 
 
-def test_a_sql_filter_cannot_be_judged_here() -> None:
+def test_the_expression_that_kept_a_message_out_is_named() -> None:
     wanted = Subscription(topic="T", expression_type="SQL92", sub_string="a > 1")
+    reading = Reading(committed=11)
+    out = judge(facts(subscription=wanted, reading=reading, properties={"a": "1"}), now_ms=0)
+    assert (out.state, out.filter) == (State.FILTERED, "a > 1")
+    assert out.reason == "its properties do not match 'a > 1'"
+    taken = judge(facts(subscription=wanted, reading=reading, properties={"a": "2"}), now_ms=0)
+    assert (taken.state, taken.filter) == (State.CONSUMED, None)
+
+
+def test_a_filter_that_a_broker_keeps_cannot_be_judged_here() -> None:
+    wanted = Subscription(topic="T", expression_type="SQL92", sub_string="MATCHES('big')")
     fate = judge(facts(subscription=wanted, reading=Reading(committed=11)), now_ms=0)
     assert fate.state is State.CONSUMED
     assert "unknown here" in fate.reason

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rocketpost.admin.consumer import progress_rows
@@ -36,5 +37,7 @@ def test_what_the_filter_lets_through_is_counted() -> None:
     assert matches(entries(None)) == 0
 
 
-def test_a_sql_filter_is_not_counted() -> None:
-    assert matches(entries(Subscription(topic="T", expression_type="SQL92"), True)) is None
+def test_an_expression_is_counted_only_if_the_broker_judged_it() -> None:
+    found = entries(Subscription(topic="T", expression_type="SQL92"), True, False)
+    assert matches(found) is None
+    assert matches(msgspec.structs.replace(found, judged=True)) == 1

@@ -42,10 +42,18 @@ def test_what_became_of_a_message(
     assert judge(make_message(TAGS="paid"), connections, progress) is expected
 
 
-def test_a_filter_other_than_tags_is_not_judged() -> None:
-    sql = Subscription(topic="Demo", sub_string="a > 1", expression_type=SQL92)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a > 1", TrackType.CONSUMED),
+        ("a > 2", TrackType.CONSUMED_BUT_FILTERED),
+        ("MATCHES('kept by a broker')", TrackType.CONSUMED),
+    ],
+)
+def test_an_expression_is_judged_if_it_can_be(text: str, expected: TrackType) -> None:
+    sql = Subscription(topic="Demo", sub_string=text, expression_type=SQL92)
     connections = ConsumerConnections(subscription_table={"Demo": sql})
-    assert judge(make_message(), connections, state(6)) is TrackType.CONSUMED
+    assert judge(make_message(a="2"), connections, state(6)) is expected
 
 
 def test_a_message_found_by_its_offset_id_names_no_broker() -> None:

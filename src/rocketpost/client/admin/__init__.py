@@ -18,6 +18,7 @@ from rocketpost.client.admin.brokers import BrokerAdmin
 from rocketpost.client.admin.cluster import ClusterAdmin
 from rocketpost.client.admin.dead_letter import DeadLetter, Selection
 from rocketpost.client.admin.dead_letters import DeadLetterAdmin
+from rocketpost.client.admin.filters import FilterAdmin
 from rocketpost.client.admin.groups import GroupAdmin
 from rocketpost.client.admin.messages import MessageAdmin
 from rocketpost.client.admin.resending import Outcome, Resent
@@ -33,6 +34,7 @@ __all__ = [
     "ClusterAdmin",
     "DeadLetter",
     "DeadLetterAdmin",
+    "FilterAdmin",
     "GroupAdmin",
     "MessageAdmin",
     "Outcome",
@@ -107,6 +109,11 @@ class AdminClient(Lifecycle):
     def brokers(self) -> BrokerAdmin:
         """Brokers: settings, runtime values, statistics, cleaning."""
         return BrokerAdmin(self.session)
+
+    @property
+    def filters(self) -> FilterAdmin:
+        """Filters that brokers keep: put, list, delete, try out."""
+        return FilterAdmin(self.session)
 
     @property
     def messages(self) -> MessageAdmin:

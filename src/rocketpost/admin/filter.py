@@ -1,0 +1,135 @@
+"""Filters that brokers keep by name: put, list, delete, try out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+import msgspec
+
+from rocketpost.admin.command import (
+    Failure,
+    admin_command,
+    asking,
+    broker_or_cluster,
+    json_option,
+    masters_of,
+    say,
+    say_json,
+    show_rows,
+)
+from rocketpost.admin.render import Column, Table, time_text_ms
+from rocketpost.client.admin import AdminClient
+from rocketpost.errors import FilterError
+from rocketpost.filter import compile_filter
+
+_name = click.option("-f", "--filter", "name", metavar="NAME", required=True, help="Its name.")
+_TABLE: Final = Table(
+    "%-22s %-32s %-24s %s",
+    [
+        Column("#Broker", "broker"),
+        Column("#Filter", "filter"),
+        Column("#Updated", "updateTimestamp", time_text_ms),
+        Column("#Expression", "expression"),
+    ],
+)
+_expression = click.option(
+    "-e", "--expression", metavar="SQL", required=True, help="The expression."
+)
+
+
+@admin_command("updateFilter")
+@broker_or_cluster
+@_name
+@_expression
+async def update_filter(
+    admin: AdminClient, *, broker: str | None, cluster: str | None, name: str, expression: str
+) -> None:
+    """Keep a filter that consumers name by MATCHES('name')."""
+    try:
+        compile_filter(expression, paths=True)
+    except FilterError as error:
+        raise Failure(f"the filter is wrong {error}") from None
+    for address in await masters_of(admin, broker, cluster):
+        with asking(address):
+            await admin.filters.put(address, name, expression)
+        say(f"keep the filter {name} at {address} success.")
+
+
+@admin_command("deleteFilter")
+@broker_or_cluster
+@_name
+async def delete_filter(
+    admin: AdminClient, *, broker: str | None, cluster: str | None, name: str
+) -> None:
+    """Give up a filter that is kept; refused while a group names it."""
+    for address in await masters_of(admin, broker, cluster):
+        with asking(address):
+            await admin.filters.delete(address, name)
+        say(f"delete the filter {name} at {address} success.")
+
+
+@admin_command("filterList")
+@broker_or_cluster
+@json_option
+async def filter_list(
+    admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
+) -> None:
+    """List the filters that brokers keep."""
+    rows: list[tuple[str, str, int, str]] = []
+    for address in await masters_of(admin, broker, cluster):
+        with asking(address):
+            table = await admin.filters.all(address)
+        if not table.enabled:
+            click.echo(f"note: namedFilterEnable is false at {address}", err=True)
+        rows += [
+            (address, each.name, each.update_timestamp, each.expression)
+            for each in table.filters.values()
+        ]
+    show_rows(_TABLE, rows, as_json=as_json)
+
+
+@admin_command("testFilter")
+@broker_or_cluster
+@_expression
+@click.option("-p", "--property", "pairs", metavar="NAME=VALUE", multiple=True, help="A property.")
+@click.option("-m", "--body", help="The body, as text.")
+@click.option("-i", "--msgId", "message_id", help="Judge this stored message, by its offset id.")
+@json_option
+async def test_filter(
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    expression: str,
+    pairs: tuple[str, ...],
+    body: str | None,
+    message_id: str | None,
+    as_json: bool,
+) -> None:
+    """Tell what a filter makes of a message: TRUE, FALSE, UNKNOWN or ERROR."""
+    properties = dict(_pair(each) for each in pairs)
+    if message_id is not None:
+        message = await admin.messages.by_offset_id(message_id)
+        properties = {**message.properties, **properties}
+        if body is None:
+            body = message.body.decode("utf-8", "replace")
+    for address in await masters_of(admin, broker, cluster):
+        with asking(address):
+            found = await admin.filters.test(address, expression, properties=properties, body=body)
+        if as_json:
+            say_json(msgspec.to_builtins(found))
+        else:
+            reason = f" ({found.reason})" if found.reason else ""
+            matches = "matches" if found.verdict == "TRUE" else "does not match"
+            say(f"{address}: {found.verdict}{reason}, the message {matches}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.UsageError(f"-p wants NAME=VALUE, not {text!r}")
+    return name, value
+
+
+COMMANDS: Final = (update_filter, delete_filter, filter_list, test_filter)

@@ -1,0 +1,149 @@
+"""Filters that administrators keep at a broker; subscribers name them by ``MATCHES('name')``.
+
+They may look into JSON bodies, which subscribers' own expressions may not: what that costs is the
+administrator's decision. They take the place of RocketMQ's filter servers, with expressions in
+place of code (ADR 0032).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.codec.bodies.named_filter import (
+    NamedFilter,
+    NamedFilterTable,
+    decode_named_filters,
+    encode_named_filters,
+)
+from rocketpost.codec.faults import (
+    IllegalOperation,
+    InvalidParameter,
+    NoPermission,
+    SubscriptionParseFailed,
+    SystemBusy,
+)
+from rocketpost.errors import FilterError, RemoteProtocolError, StoreError
+from rocketpost.filter import compile_filter
+from rocketpost.model.clock import Clock
+from rocketpost.model.topic import DataVersion
+
+FILTERS_MAX: Final = 1000
+"""Filters that are kept."""
+_is_name = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
+
+
+class NamedFilters:
+    """The filters that one broker keeps; the table of ``namedFilters.json``.
+
+    Attributes:
+        enabled: Whether any may be put or named.
+        on_change: Called after each change.
+        users: Returns the groups that name a filter just now.
+    """
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._filters: dict[str, NamedFilter] = {}
+        self._version = DataVersion()
+        self.enabled = False
+        self.on_change: Callable[[], None] = lambda: None
+        self.users: Callable[[str], list[str]] = lambda name: []
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def text(self, name: str) -> str:
+        """Return the expression of a filter.
+
+        Raises:
+            FilterError: There is none of this name, or they are switched off.
+        """
+        if not self.enabled:
+            raise FilterError("this broker keeps no filters: namedFilterEnable is false")
+        found = self._filters.get(name)
+        if found is None:
+            raise FilterError("this broker keeps no filter of that name; see `mqadmin filterList`")
+        return found.expression
+
+    def put(self, name: str, expression: str) -> None:
+        """Keep a filter, in place of an earlier one of its name.
+
+        Raises:
+            NoPermission: Kept filters are switched off.
+            InvalidParameter: The name is not allowed.
+            SubscriptionParseFailed: The expression is wrong.
+            SystemBusy: There are too many already.
+        """
+        self._check_enabled()
+        if not _is_name(name):
+            raise InvalidParameter("a filter's name has 1 to 64 letters, digits and . _ -")
+        try:
+            compile_filter(expression, paths=True)
+        except FilterError as error:
+            raise SubscriptionParseFailed(f"the filter is wrong {error}") from None
+        if name not in self._filters and len(self._filters) >= FILTERS_MAX:
+            raise SystemBusy(f"[OVERLOAD]{FILTERS_MAX} filters are kept already")
+        self._filters[name] = NamedFilter(
+            name=name, expression=expression, update_timestamp=self._clock.now_ms()
+        )
+        self._changed()
+
+    def delete(self, name: str) -> None:
+        """Give a filter up.
+
+        Raises:
+            NoPermission: Kept filters are switched off.
+            InvalidParameter: There is none of this name.
+            IllegalOperation: A group that is online names it.
+        """
+        self._check_enabled()
+        if name not in self._filters:
+            raise InvalidParameter(f"there is no filter {name!r}")
+        users = self.users(name)
+        if users:
+            raise IllegalOperation(f"the filter {name} is in use by {', '.join(users[:5])}")
+        del self._filters[name]
+        self._changed()
+
+    def body(self) -> bytes:
+        """Return the body of GET_NAMED_FILTERS."""
+        return encode_named_filters(self._table())
+
+    def to_json(self) -> bytes:
+        """Return the text of ``namedFilters.json``."""
+        return encode_named_filters(self._table())
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``namedFilters.json`` says.
+
+        Raises:
+            StoreError: The text is no such table, or holds a filter that is wrong.
+        """
+        try:
+            table = decode_named_filters(data)
+            for kept in table.filters.values():
+                compile_filter(kept.expression, paths=True)
+        except (RemoteProtocolError, FilterError) as error:
+            raise StoreError(f"namedFilters.json cannot be read: {error}") from None
+        self._filters = dict(table.filters)
+        self._version = table.data_version
+
+    def _table(self) -> NamedFilterTable:
+        return NamedFilterTable(
+            data_version=self._version,
+            enabled=self.enabled,
+            filters=dict(sorted(self._filters.items())),
+        )
+
+    def _check_enabled(self) -> None:
+        if not self.enabled:
+            raise NoPermission("this broker keeps no filters: namedFilterEnable is false")
+
+    def _changed(self) -> None:
+        self._version = self._version.next(self._clock.now_ms())
+        self.revision += 1
+        self.on_change()

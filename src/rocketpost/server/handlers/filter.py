@@ -1,0 +1,79 @@
+"""Requests about the filters that a broker keeps, and trying an expression out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from rocketpost.broker.filters import Filters
+from rocketpost.broker.named_filters import NamedFilters
+from rocketpost.broker.record_filter import BODY_BYTES_MAX
+from rocketpost.codec.bodies.named_filter import (
+    FilterVerdict,
+    decode_filter_test,
+    decode_named_filter,
+)
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.filter import NamedFilterRequest
+from rocketpost.model.group import SQL92
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.transport.connection import Connection
+
+_WORDS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
+
+
+class FilterHandlers:
+    """Serves kept filters. Owned by the loop.
+
+    Args:
+        saved: Returns once they are on disk; no change is acknowledged before.
+    """
+
+    def __init__(
+        self,
+        *,
+        filters: Filters,
+        named: NamedFilters,
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._filters = filters
+        self._named = named
+        self._saved = saved
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every request of this family."""
+        dispatcher.on_async(RequestCode.PUT_NAMED_FILTER, self.put)
+        dispatcher.on_async(RequestCode.DELETE_NAMED_FILTER, self.delete)
+        dispatcher.on(RequestCode.GET_NAMED_FILTERS, self.all)
+        dispatcher.on(RequestCode.TEST_FILTER, self.test)
+
+    async def put(self, connection: Connection, command: Command) -> Reply:
+        """Keep a filter."""
+        wanted = read_body(command, decode_named_filter)
+        self._named.put(wanted.name, wanted.expression)
+        await self._saved()
+        return Reply()
+
+    async def delete(self, connection: Connection, command: Command) -> Reply:
+        """Give a filter up."""
+        self._named.delete(command.read(NamedFilterRequest).name)
+        await self._saved()
+        return Reply()
+
+    def all(self, connection: Connection, command: Command) -> Reply:
+        """List the filters that are kept."""
+        return json_reply(self._named.body())
+
+    def test(self, connection: Connection, command: Command) -> Reply:
+        """Judge a message that is not stored."""
+        asked = read_body(command, decode_filter_test)
+        expression = self._filters.check(SQL92, asked.expression).expression
+        body = None if asked.body is None else asked.body.encode()
+        if body is not None and len(body) > BODY_BYTES_MAX:
+            body = None
+        try:
+            word, reason = _WORDS[expression.verdict(asked.properties, body)], None
+        except (ValueError, ArithmeticError) as error:
+            word, reason = "ERROR", str(error)
+        return json_reply(FilterVerdict(verdict=word, reason=reason))
