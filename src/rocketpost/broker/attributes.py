@@ -12,6 +12,9 @@ from rocketpost.codec.faults import SystemError_
 
 MESSAGE_TYPE: Final = "message.type"
 MIXED: Final = "MIXED"
+DEDUP_SECONDS: Final = "dedup.seconds"
+"""Ours: how long a message with a unique key that was stored before counts as a duplicate."""
+DEDUP_SECONDS_MAX: Final = 7 * 86_400
 
 
 class Attribute(NamedTuple):
@@ -20,16 +23,19 @@ class Attribute(NamedTuple):
     choices: frozenset[str] | None = None
     minimum: int = 0
     fixed: bool = False
+    maximum: int | None = None
 
     def problem(self, value: str) -> str | None:
         """Return why ``value`` cannot be taken, or None."""
         if self.choices is not None:
             return None if value in self.choices else f"takes {' or '.join(sorted(self.choices))}"
         try:
-            fits = int(value) >= self.minimum
+            number = int(value)
+            fits = number >= self.minimum and (self.maximum is None or number <= self.maximum)
         except ValueError:
             fits = False
-        return None if fits else f"takes a whole number from {self.minimum}"
+        most = "" if self.maximum is None else f" to {self.maximum}"
+        return None if fits else f"takes a whole number from {self.minimum}{most}"
 
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
@@ -39,6 +45,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED})
     ),
     "reserve.time": Attribute(minimum=-1),
+    DEDUP_SECONDS: Attribute(minimum=0, maximum=DEDUP_SECONDS_MAX),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {"priority.factor": Attribute(minimum=0)}
 

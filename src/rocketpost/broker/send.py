@@ -49,6 +49,7 @@ _NOT_PLAIN = SPECIAL | {
     names.TRACE_ON,
     names.CLUSTER,
     names.POP_CK,
+    names.PRODUCER_SEQUENCE,
     names.UNIQUE_KEY,
     names.KEYS,
 }
@@ -76,6 +77,7 @@ class SendHeader(Protocol):
     unit_mode: bool
     max_reconsume_times: int | None
     batch: bool
+    sequence: str | None
 
 
 class Topics(Protocol):
@@ -351,6 +353,8 @@ class SendService:
         properties = decode_properties(text.encode("utf-8", "replace"))
         is_special = not SPECIAL.isdisjoint(properties)
         properties.pop(names.POP_CK, None)
+        # Who forwards a message with all its properties is not the producer that numbered it.
+        properties.pop(names.PRODUCER_SEQUENCE, None)
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
         properties.update(self._added)

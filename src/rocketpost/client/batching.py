@@ -7,11 +7,13 @@ nobody else while they store them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rocketpost.client.message import Message, SendResult, check_message
 from rocketpost.client.message_id import unique_id
+from rocketpost.client.sender import Outgoing
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import MessageRefused
 from rocketpost.model.names import RETRY_PREFIX
@@ -43,22 +45,37 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageRefused("a delayed message cannot be in a batch")
 
 
-def pack(messages: Sequence[Message], *, bytes_max: int, count_max: int) -> list[Packed]:
+def pack(
+    messages: Sequence[Message],
+    *,
+    bytes_max: int,
+    count_max: int,
+    ids: Sequence[str] | None = None,
+    ends: Collection[int] = (),
+) -> list[Packed]:
     """Return the messages in as few requests as they need, in their order.
+
+    Args:
+        messages: What to send.
+        bytes_max: Of one request.
+        count_max: Of one request.
+        ids: The unique id of each message; new ones if None.
+        ends: Indexes of messages that must be the last of their requests.
 
     Raises:
         MessageRefused: A message breaks a rule, or does not fit a request at all.
     """
     packs: list[Packed] = []
     size = bytes_max + 1
-    for message in messages:
+    for at, message in enumerate(messages):
         check_message(message, body_bytes_max=bytes_max)
-        message_id = unique_id()
+        message_id = unique_id() if ids is None else ids[at]
         properties = message.property_text(message_id).encode("utf-8", "replace")
         item_bytes = ENTRY_BYTES_MIN + len(message.body) + len(properties)
         if item_bytes > bytes_max:
             raise MessageRefused(f"{message!r} does not fit a batch; send it alone")
-        if size + item_bytes > bytes_max or len(packs[-1].items) == count_max:
+        is_full = size + item_bytes > bytes_max or len(packs[-1].items) == count_max
+        if is_full or at - 1 in ends:
             packs.append(Packed([], [], []))
             size = 0
         last = packs[-1]
@@ -69,13 +86,49 @@ def pack(messages: Sequence[Message], *, bytes_max: int, count_max: int) -> list
     return packs
 
 
-def split_result(result: SendResult) -> list[SendResult]:
+async def join_results(
+    requests: Sequence[Outgoing], futures: Sequence[asyncio.Future[SendResult]]
+) -> list[SendResult]:
+    """Wait for the requests of a batch, and return what each message came to.
+
+    Raises:
+        RocketpostError: That of the first that failed, with a note of how many are stored.
+    """
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    results: list[SendResult] = []
+    failures: list[BaseException] = []
+    for request, outcome in zip(requests, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            failures.append(outcome)
+        else:
+            results += split_result(request, outcome)
+    if failures:
+        count = sum(request.count for request in requests)
+        failures[0].add_note(f"{len(results)} of {count} messages are stored")
+        raise failures[0]
+    return results
+
+
+def split_result(request: Outgoing, result: SendResult) -> list[SendResult]:
     """Return what a batch came to, message by message."""
     ids = result.message_id.split(",")
     offset_ids = result.offset_id.split(",")
     if len(offset_ids) != len(ids):  # a topic that keeps a batch in one record
         offset_ids = [result.offset_id] * len(ids)
-    return [
+    results = [
         result._replace(message_id=one, offset_id=other, queue_offset=result.queue_offset + at)
         for at, (one, other) in enumerate(zip(ids, offset_ids, strict=True))
     ]
+    marks = (request.duplicates or "").split(",")
+    offsets = (request.queue_offsets or "").split(",")
+    if len(marks) == len(offsets) == len(ids) and all(map(_is_offset, offsets)):
+        results = [
+            each._replace(duplicate=mark == "true", queue_offset=int(offset))
+            for each, mark, offset in zip(results, marks, offsets, strict=True)
+        ]
+    return results
+
+
+def _is_offset(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal()

@@ -67,11 +67,22 @@ class Producer(BlockingClient[async_producer.Producer]):
         *,
         name_servers: str | None = None,
         config: ProducerConfig | None = None,
+        idempotent: bool = False,
+        producer_id: str | None = None,
+        epoch: int = 0,
     ) -> None:
-        async_producer.check_group(group)
-        super().__init__(
-            lambda: async_producer.Producer(group, name_servers=name_servers, config=config)
-        )
+        def make() -> async_producer.Producer:
+            return async_producer.Producer(
+                group,
+                name_servers=name_servers,
+                config=config,
+                idempotent=idempotent,
+                producer_id=producer_id,
+                epoch=epoch,
+            )
+
+        make()  # what is wrong with the arguments is said here, not when it starts
+        super().__init__(make)
 
     def send(
         self,
@@ -80,10 +91,13 @@ class Producer(BlockingClient[async_producer.Producer]):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         timeout: float | None = None,
+        sequence: int | None = None,
     ) -> SendResult:
         """Send a message and return where it went."""
         return self._call(
-            lambda inner: inner.send(message, queue=queue, selector=selector, timeout=timeout)
+            lambda inner: inner.send(
+                message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
+            )
         )
 
     def send_soon(
@@ -93,13 +107,16 @@ class Producer(BlockingClient[async_producer.Producer]):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         timeout: float | None = None,
+        sequence: int | None = None,
     ) -> concurrent.futures.Future[SendResult]:
         """Start a send and return its result to be; waits only while too much is under way."""
 
         async def start(
             inner: async_producer.Producer,
         ) -> concurrent.futures.Future[SendResult]:
-            future = await inner.send_soon(message, queue=queue, selector=selector, timeout=timeout)
+            future = await inner.send_soon(
+                message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
+            )
             outer: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
             future.add_done_callback(lambda done: _copy(done, outer))
             return outer
@@ -122,9 +139,18 @@ class Producer(BlockingClient[async_producer.Producer]):
         *,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
+        first_sequence: int | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic together; more than fit one request become several."""
-        return self._call(lambda inner: inner.send_batch(messages, queue=queue, timeout=timeout))
+        return self._call(
+            lambda inner: inner.send_batch(
+                messages, queue=queue, timeout=timeout, first_sequence=first_sequence
+            )
+        )
+
+    def last_sequence(self, topic: str) -> int | None:
+        """Return the highest sequence of this id and epoch that a broker has stored."""
+        return self._call(lambda inner: inner.last_sequence(topic))
 
     def request(
         self,

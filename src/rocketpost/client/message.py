@@ -229,6 +229,9 @@ class SendResult(NamedTuple):
     region: str = "DefaultRegion"
     trace_on: bool = True
     recall_handle: str | None = None
+    duplicate: bool = False
+    """Whether it was stored before, by an attempt of whose success nobody knew. An offset of -1
+    then says that it surely is stored, but that its place is not known any more."""
 
 
 class ReceivedMessage:

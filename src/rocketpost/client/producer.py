@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rocketpost.client.batching import Packed, check_batch, pack, split_result
+from rocketpost.client.batching import Packed, check_batch, join_results, pack
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
+from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
 from rocketpost.client.message_id import unique_id
+from rocketpost.client.numbering import Numbering
 from rocketpost.client.requesting import (
     Requests,
     queue_for_reply,
@@ -31,6 +33,7 @@ from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.names import group_problem
 from rocketpost.model.route import MessageQueue
+from rocketpost.model.stamp import Stamp
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses one of a topic's queues for a message."""
@@ -38,6 +41,7 @@ QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 _Target = tuple[MessageQueue, bool]
 """A queue, and whether it must be that one."""
 
+_NO_SEQUENCE = "a sequence needs a producer made with idempotent=True"
 _RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 
@@ -71,9 +75,16 @@ class Producer(Lifecycle):
         group: The producer group.
         name_servers: ``host:port;host:port``; wins over the one in ``config``.
         config: Everything else.
+        idempotent: Whether a send is stored once, however often it is tried. Then also sends with
+            a queue or a sharding key are tried again, in their order, and every send is tried
+            until its time-out at the broker that may have stored it.
+        producer_id: A name that outlives this process. Then every send takes a ``sequence``, and a
+            later run that sends the same sequences again stores nothing twice.
+        epoch: With ``producer_id``: the number of this run. A broker that has met a higher one
+            refuses this one, and sequences of different epochs are different messages.
 
     Raises:
-        ConfigError: The group's name is illegal.
+        ConfigError: The group's name is illegal, or the producer's id.
     """
 
     def __init__(
@@ -82,8 +93,15 @@ class Producer(Lifecycle):
         *,
         name_servers: str | None = None,
         config: ProducerConfig | None = None,
+        idempotent: bool = False,
+        producer_id: str | None = None,
+        epoch: int = 0,
     ) -> None:
         check_group(group)
+        if not idempotent and (producer_id is not None or epoch):
+            raise ConfigError("producer_id and epoch mean something only with idempotent=True")
+        if producer_id is None and epoch:
+            raise ConfigError("an epoch means something only with a producer_id")
         config = config or ProducerConfig()
         if name_servers is not None:
             config = dataclasses.replace(config, name_servers=name_servers)
@@ -93,6 +111,13 @@ class Producer(Lifecycle):
         self._sender: Sender | None = None
         self._requests: Requests | None = None
         self._tracer: Tracer | None = None
+        self._numbers = Numbering(producer_id, epoch) if idempotent else None
+        self._idempotent: IdempotentSends | None = None
+
+    @property
+    def producer_id(self) -> str | None:
+        """The id under which brokers remember what it sent, if it is idempotent."""
+        return self._numbers.producer_id if self._numbers is not None else None
 
     @property
     def client_id(self) -> str:
@@ -112,6 +137,8 @@ class Producer(Lifecycle):
         self._requests = Requests(session)
         await session.start()
         self._session, self._sender = session, Sender(session, self.config)
+        if self._numbers is not None:
+            self._idempotent = IdempotentSends(session, self._sender, self._numbers)
         self._tracer = None
         if self.config.enable_trace:
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
@@ -140,17 +167,20 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         timeout: float | None = None,
+        sequence: int | None = None,
     ) -> SendResult:
         """Send a message and return where it went.
 
         Without ``queue``, ``selector`` and sharding key the topic's queues are taken in turn, and
         a failed attempt is repeated with another broker. With one of them there is one attempt.
+        An idempotent producer repeats all of them, at the same broker.
 
         Args:
             message: What to send.
             queue: Where to send it.
             selector: Chooses among the topic's queues.
             timeout: Seconds for all attempts together; the configured ones if None.
+            sequence: The number of this message, for a producer with a ``producer_id``.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
@@ -160,7 +190,9 @@ class Producer(Lifecycle):
             ConnectionLost: No broker could be reached; the message may be stored or not.
             Fault: A broker refused the message.
         """
-        future = await self.send_soon(message, queue=queue, selector=selector, timeout=timeout)
+        future = await self.send_soon(
+            message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
+        )
         return await future
 
     async def send_soon(
@@ -170,6 +202,7 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         timeout: float | None = None,
+        sequence: int | None = None,
     ) -> asyncio.Future[SendResult]:
         """Start a send and return its result to be, so that many can be under way.
 
@@ -183,6 +216,15 @@ class Producer(Lifecycle):
         """
         session, sender = self._running()
         _check_queue(message, queue)
+        if (sends := self._idempotent) is not None:
+            stamp, message_id = sends.stamp(message, sequence)
+            out = self._outgoing(message, message_id=message_id)
+            queues = await sends.prepare(message.topic, self._seconds(timeout))
+            wished = _chosen_queue(message, queues, queue, selector)
+            target = sends.aim(out, stamp, queues, wished), wished is not None
+            return await self._send([message], out, target, timeout, stamp)
+        if sequence is not None:
+            raise MessageRefused(_NO_SEQUENCE)
         out = self._outgoing(message)
         route = session.routes.peek_publish(message.topic)
         if route is None:
@@ -206,6 +248,8 @@ class Producer(Lifecycle):
         """
         session, sender = self._running()
         _check_queue(message, queue)
+        if self._idempotent is not None:
+            raise MessageRefused("without an answer nobody knows whether to send it again")
         out = self._outgoing(message)
         route = await session.routes.publish(message.topic)
         target, _ = _target(message, route, sender, queue, selector)
@@ -217,10 +261,12 @@ class Producer(Lifecycle):
         *,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
+        first_sequence: int | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic together; more than fit one request become several.
 
-        Messages of one request are stored together, one after the other, or not at all.
+        Messages of one request are stored together, one after the other, or not at all. Those of a
+        producer with a ``producer_id`` are numbered from ``first_sequence`` on.
 
         Raises:
             MessageRefused: A message breaks a rule, or they cannot go together; nothing was sent.
@@ -234,28 +280,22 @@ class Producer(Lifecycle):
         if not messages:
             return []
         check_batch(messages)
+        _check_queue(messages[0], queue)
+        if self._idempotent is not None:
+            return await self._send_batch_once(
+                self._idempotent, messages, queue, timeout, first_sequence
+            )
+        if first_sequence is not None:
+            raise MessageRefused(_NO_SEQUENCE)
         config, first = self.config, messages[0]
         packs = pack(messages, bytes_max=config.message_bytes_max, count_max=config.batch_count_max)
-        _check_queue(first, queue)
         route = await session.routes.publish(first.topic)
+        requests = [self._batch(packed) for packed in packs]
         futures = [
-            await self._send(
-                packed.messages, self._batch(packed), _target(first, route, sender, queue), timeout
-            )
-            for packed in packs
+            await self._send(packed.messages, out, _target(first, route, sender, queue), timeout)
+            for packed, out in zip(packs, requests, strict=True)
         ]
-        outcomes = await asyncio.gather(*futures, return_exceptions=True)
-        results: list[SendResult] = []
-        failures: list[BaseException] = []
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                failures.append(outcome)
-            else:
-                results += split_result(outcome)
-        if failures:
-            failures[0].add_note(f"{len(results)} of {len(messages)} messages are stored")
-            raise failures[0]
-        return results
+        return await join_results(requests, futures)
 
     async def request(
         self,
@@ -347,17 +387,73 @@ class Producer(Lifecycle):
         """
         return list((await self._running()[0].routes.publish(topic)).queues)
 
+    async def last_sequence(self, topic: str) -> int | None:
+        """Return the highest sequence of this id and epoch that a broker of ``topic`` has stored.
+
+        None if there is none. Lower ones may be missing, if their sends failed.
+
+        Raises:
+            ClientError: The producer is not idempotent, or a broker does not answer.
+            Fault: A broker refuses.
+        """
+        self._running()
+        if self._idempotent is None:
+            raise ClientError("only a producer made with idempotent=True has sequences")
+        return await self._idempotent.last_sequence(topic)
+
     # Inside.
+
+    async def _send_batch_once(
+        self,
+        sends: IdempotentSends,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout: float | None,
+        first: int | None,
+    ) -> list[SendResult]:
+        config = self.config
+        route = await sends.prepare(messages[0].topic, self._seconds(timeout))
+        wished = _chosen_queue(messages[0], route, queue, None)
+        stamped = [
+            sends.stamp(message, None if first is None else first + at)
+            for at, message in enumerate(messages)
+        ]
+        stamps = [stamp for stamp, _ in stamped]
+        packs = pack(
+            messages,
+            bytes_max=config.message_bytes_max,
+            count_max=config.batch_count_max,
+            ids=[message_id for _, message_id in stamped],
+            ends=sends.ends(stamps),
+        )
+        requests = [self._batch(packed) for packed in packs]
+        futures: list[asyncio.Future[SendResult]] = []
+        at = 0
+        for packed, out in zip(packs, requests, strict=True):
+            target = sends.aim(out, stamps[at], route, wished), wished is not None
+            futures.append(await self._send(packed.messages, out, target, timeout, stamps[at]))
+            at += out.count
+        try:
+            return await join_results(requests, futures)
+        except Exception:
+            sends.repeat_all(messages, stamps, requests, futures)
+            raise
+
+    def _seconds(self, timeout: float | None) -> float:
+        return timeout or self.config.send_timeout
 
     def _running(self) -> tuple[Session, Sender]:
         if self._session is None or self._sender is None:
             raise ClientError("the producer is not running; use `async with` or call start()")
         return self._session, self._sender
 
-    def _outgoing(self, message: Message, more_properties: str = "") -> Outgoing:
+    def _outgoing(
+        self, message: Message, more_properties: str = "", *, message_id: str | None = None
+    ) -> Outgoing:
         config = self.config
         check_message(message, body_bytes_max=config.message_bytes_max)
-        message_id = unique_id()
+        if message_id is None:
+            message_id = unique_id()
         body, sys_flag = message.body, 0
         if len(body) >= config.compress_bytes_min > 0:
             small, bits = compress(bytes(body), config.compression, config.compression_level)
@@ -412,7 +508,12 @@ class Producer(Lifecycle):
         return await (await self._send([message], out, target, timeout))
 
     async def _send(
-        self, messages: Sequence[Message], out: Outgoing, target: _Target, timeout: float | None
+        self,
+        messages: Sequence[Message],
+        out: Outgoing,
+        target: _Target,
+        timeout: float | None,
+        stamp: Stamp | None = None,
     ) -> asyncio.Future[SendResult]:
         """Start a send; what it comes to is traced if traces are wanted."""
         assert self._sender is not None
@@ -420,9 +521,13 @@ class Producer(Lifecycle):
         traced = None
         if self._tracer is not None:
             traced = self._tracer.watch(messages, out.message_id.split(","), queue)
-        future = await self._sender.send(
-            out, queue, fixed=fixed, timeout=timeout or self.config.send_timeout
-        )
+        seconds = self._seconds(timeout)
+        if stamp is not None and self._idempotent is not None:
+            future = await self._idempotent.send(
+                out, messages, stamp, queue, is_ordered=fixed, timeout=seconds
+            )
+        else:
+            future = await self._sender.send(out, queue, fixed=fixed, timeout=seconds)
         if traced is not None:
             future.add_done_callback(traced)
         return future

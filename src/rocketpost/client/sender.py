@@ -7,6 +7,9 @@ is chosen, away from the broker that failed, until the attempts or the time budg
     refusal with one of the retry codes        next attempt
     any other refusal                          raised at once
     time budget used up                        RequestTimeout
+
+A sticky send (``client.idempotence``) is repeated at the same queue until the budget is used up; it
+moves to another only while surely nothing of it was stored.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from rocketpost.client.in_flight import InFlight
 from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.session import Session
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import GoAway, fault_for
 from rocketpost.codec.headers.message import SendResponse
@@ -38,6 +42,37 @@ from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
+OnEnd = Callable[[MessageQueue, bool, bool], None]
+"""Told the queue, whether the message is stored there, and whether that is known."""
+
+NOT_STORED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.SEQUENCE_OUT_OF_ORDER,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals of brokers that have stored nothing; after others a message may yet be found there."""
+_HEALING_CODES: Final = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SEQUENCE_OUT_OF_ORDER,
+        ResponseCode.GO_AWAY,
+    }
+)
+_PAUSE_MIN: Final = 0.02
+_PAUSE_MAX: Final = 1.0
+_STICKY_SHARE: Final = 3
+
 STATUS: Final = {int(status.value): status for status in SendStatus}
 _NO_ATTEMPT_LEFT: Final = 0
 _ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -46,7 +81,8 @@ _ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
 class Outgoing:
     """A message, or a batch of them, as it will be written, whatever the queue."""
 
-    __slots__ = ("body", "code", "count", "fields", "message_id", "topic")
+    __slots__ = ("body", "code", "count", "duplicates", "fields", "message_id", "queue_offsets",
+                 "topic")  # fmt: skip
 
     def __init__(
         self,
@@ -65,6 +101,9 @@ class Outgoing:
         self.body = body
         self.count = count
         """How many messages these are."""
+        self.duplicates: str | None = None
+        self.queue_offsets: str | None = None
+        """What the broker said of each message, if it said so."""
 
     def fields_for(self, queue: MessageQueue) -> dict[str, str]:
         """Return the header fields of a send to ``queue``; the same dictionary each time."""
@@ -77,8 +116,23 @@ class Outgoing:
 class _Flight:
     """One send under way."""
 
-    __slots__ = ("address", "attempts_left", "brokers", "deadline", "future", "out", "outcome",
-                 "queue", "request", "sent_at")  # fmt: skip
+    __slots__ = (
+        "address",
+        "attempt_seconds",
+        "attempts_left",
+        "brokers",
+        "deadline",
+        "fixed",
+        "future",
+        "on_end",
+        "out",
+        "outcome",
+        "queue",
+        "request",
+        "sent_at",
+        "sticky",
+        "unresolved",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -100,6 +154,13 @@ class _Flight:
         self.sent_at = 0.0
         self.request: asyncio.Future[Command] | None = None
         """The attempt that is under way; what older ones come to counts for nothing."""
+        self.sticky = False
+        self.fixed = False
+        self.attempt_seconds = 0.0
+        """Bound of one attempt, if not the configured one."""
+        self.unresolved = 0
+        """Attempts that may have stored it, for all that is known."""
+        self.on_end: OnEnd | None = None
 
 
 class Sender:
@@ -128,7 +189,14 @@ class Sender:
         return found or route.next(avoid=avoid)
 
     async def send(
-        self, out: Outgoing, queue: MessageQueue, *, fixed: bool, timeout: float
+        self,
+        out: Outgoing,
+        queue: MessageQueue,
+        *,
+        fixed: bool,
+        timeout: float,
+        sticky: bool = False,
+        on_end: OnEnd | None = None,
     ) -> asyncio.Future[SendResult]:
         """Start a send, waiting for room if too much is under way.
 
@@ -137,6 +205,8 @@ class Sender:
             queue: Where the first attempt goes.
             fixed: Whether the queue is the user's choice; then there is one attempt only.
             timeout: The budget for all attempts.
+            sticky: Whether it is repeated at the same queue until the budget is used up.
+            on_end: Told how it ended.
 
         Returns:
             The result to be.
@@ -150,6 +220,9 @@ class Sender:
             attempts=1 if fixed else 1 + self._config.retries,
             deadline=self._loop.time() + timeout,
         )
+        if sticky:
+            flight.sticky, flight.fixed, flight.on_end = True, fixed, on_end
+            flight.attempt_seconds = self._config.attempt_timeout or timeout / _STICKY_SHARE
         try:
             address = self._session.routes.master(queue.broker_name)
             connection = self._session.connector.peek(address)
@@ -204,11 +277,12 @@ class Sender:
             out.code, fields=out.fields_for(flight.queue), body=out.body
         )
         flight.request = request
+        flight.unresolved += 1
         self._flights[flight] = None
         request.add_done_callback(self._answer_to(flight))
         if self._timer is None:
             self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
-        elif self._timer.when() > flight.deadline:
+        elif self._timer.when() > self._attempt_deadline(flight):
             self._timer.cancel()
             self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
 
@@ -245,12 +319,16 @@ class Sender:
         if (
             status is not SendStatus.SEND_OK
             and self._config.retry_not_stored_ok
-            and flight.attempts_left > _NO_ATTEMPT_LEFT
+            and (flight.attempts_left > _NO_ATTEMPT_LEFT or flight.sticky)
         ):
             flight.outcome = result
-            self._retry(flight)
+            if flight.sticky:
+                self._start_again(flight)
+            else:
+                self._retry(flight)
             return
         self._leave(flight.out)
+        self._end(flight, is_stored=True, is_known=True)
         if not flight.future.done():
             flight.future.set_result(result)
 
@@ -275,6 +353,8 @@ class Sender:
             request.cancel()
 
     def _attempt_deadline(self, flight: _Flight) -> float:
+        if flight.sticky:
+            return min(flight.deadline, flight.sent_at + flight.attempt_seconds)
         bound = self._config.attempt_timeout
         if not bound or flight.attempts_left <= _NO_ATTEMPT_LEFT:
             return flight.deadline
@@ -287,6 +367,9 @@ class Sender:
         self._report_latency(flight, failed=True)
         if isinstance(error, GoAway):
             self._session.connector.drop(flight.address)
+        if flight.sticky:
+            self._failed_sticky(flight, error)
+            return
         final = isinstance(error, Fault) and int(error.code) not in self._config.retry_codes
         if not final:
             self._refresh_route(flight.out.topic)
@@ -296,9 +379,47 @@ class Sender:
         else:
             self._retry(flight)
 
+    def _failed_sticky(self, flight: _Flight, error: RocketpostError) -> None:
+        code = int(error.code) if isinstance(error, Fault) else None
+        if code in NOT_STORED_CODES and flight.unresolved:
+            flight.unresolved -= 1
+        heals = code is None or code in self._config.retry_codes or code in _HEALING_CODES
+        if not heals:
+            self._give_up(flight, error)
+            return
+        self._refresh_route(flight.out.topic)
+        if self._loop.time() >= flight.deadline:
+            self._give_up(flight, self._timeout_of(flight) if flight.unresolved else error)
+            return
+        self._start_again(flight)
+
+    def _start_again(self, flight: _Flight) -> None:
+        self._session.tasks.start(self._attempt_again(flight), name=f"resend to {flight.out.topic}")
+
+    async def _attempt_again(self, flight: _Flight) -> None:
+        """Try a sticky send once more, after a pause; elsewhere only if nothing was stored."""
+        tries = len(flight.brokers)
+        pause = min(_PAUSE_MAX, _PAUSE_MIN * 2 ** min(tries, 6))
+        try:
+            await asyncio.sleep(min(pause, max(0.0, flight.deadline - self._loop.time())))
+            if not flight.unresolved and not flight.fixed:
+                route = await self._session.routes.publish(flight.out.topic)
+                flight.queue = self.choose(route, avoid=flight.queue.broker_name)
+            address = self._session.routes.master(flight.queue.broker_name)
+            flight.address, flight.sent_at = address, self._loop.time()
+            connection = await self._connect(address, flight.deadline - self._loop.time())
+            self._take_off(flight, connection, address)
+        except RocketpostError as error:
+            self._count_attempt(flight)
+            self._failed(flight, error)
+        except asyncio.CancelledError:
+            self._land(flight, ConnectionLost("the client was closed while it tried again"))
+            raise
+
     def _give_up(self, flight: _Flight, error: RocketpostError) -> None:
         if flight.outcome is not None:
             self._leave(flight.out)
+            self._end(flight, is_stored=True, is_known=True)
             if not flight.future.done():
                 flight.future.set_result(flight.outcome)
             return
@@ -347,8 +468,13 @@ class Sender:
             f"{what} may have been stored or not"
         )
 
+    def _end(self, flight: _Flight, *, is_stored: bool, is_known: bool) -> None:
+        if flight.on_end is not None:
+            flight.on_end(flight.queue, is_stored, is_known)
+
     def _land(self, flight: _Flight, error: BaseException) -> None:
         self._leave(flight.out)
+        self._end(flight, is_stored=False, is_known=not flight.unresolved)
         if not flight.future.done():
             flight.future.set_exception(error)
 
@@ -368,6 +494,8 @@ class Sender:
 
 def _result(status: SendStatus, flight: _Flight, response: Command) -> SendResult:
     head = response.read(SendResponse)
+    flight.out.duplicates = head.duplicate
+    flight.out.queue_offsets = head.queue_offsets
     queue = flight.queue
     if head.queue_id != queue.queue_id:
         queue = MessageQueue(queue.broker_name, head.queue_id, queue.topic)
@@ -381,4 +509,5 @@ def _result(status: SendStatus, flight: _Flight, response: Command) -> SendResul
         head.region or "DefaultRegion",
         head.trace_on != "false",
         head.recall_handle,
+        head.duplicate == "true",
     )

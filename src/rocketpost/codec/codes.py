@@ -15,7 +15,7 @@ LANGUAGE: Final = "PYTHON"
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """What a request asks for. Those from 7000 to 7999 are ours; RocketMQ has none there."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -119,6 +119,7 @@ class RequestCode(IntEnum):
     GET_NAMED_FILTERS = 29002
     DELETE_NAMED_FILTER = 29003
     TEST_FILTER = 29004
+    GET_PRODUCER_STATES = 7101
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -129,7 +130,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request went."""
+    """How a request went. Those from 7000 to 7999 are ours; RocketMQ has none there."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -165,6 +166,9 @@ class ResponseCode(IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    PRODUCER_FENCED = 7001
+    SEQUENCE_OUT_OF_ORDER = 7002
+    SEQUENCE_FORGOTTEN = 7003
 
 
 LANGUAGES: Final = (

@@ -23,11 +23,14 @@ __all__ = [
     "MessageIllegal",
     "NoMessage",
     "NoPermission",
+    "ProducerFenced",
     "PullNotFound",
     "PullOffsetMoved",
     "PullRetryImmediately",
     "QueryNotFound",
     "RequestCodeNotSupported",
+    "SequenceForgotten",
+    "SequenceOutOfOrder",
     "ServiceNotAvailable",
     "SlaveNotAvailable",
     "SubscriptionNotExist",
@@ -189,6 +192,24 @@ class GoAway(Fault):
     """The server is shutting down; reconnect and try once more."""
 
     code = ResponseCode.GO_AWAY
+
+
+class ProducerFenced(Fault):
+    """A later epoch of this producer id has begun; this producer must send no more."""
+
+    code = ResponseCode.PRODUCER_FENCED
+
+
+class SequenceOutOfOrder(Fault):
+    """The message before this one is not stored yet; send that first, then this one again."""
+
+    code = ResponseCode.SEQUENCE_OUT_OF_ORDER
+
+
+class SequenceForgotten(Fault):
+    """So old that nobody can tell any more whether it is stored; nothing was stored now."""
+
+    code = ResponseCode.SEQUENCE_FORGOTTEN
 
 
 class UnknownFault(Fault):

@@ -40,6 +40,8 @@ PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PRODUCER_SEQUENCE: Final = "__PRODUCER_SEQUENCE"
+"""Which message of which idempotent producer this is; set by the broker, see ``model.stamp``."""
 
 KEY_SEPARATOR: Final = " "
 
@@ -100,6 +102,7 @@ RESERVED: Final = frozenset(
         "__transactionId__",
         "__BORNHOST",
         "__CRC32#",
+        "__PRODUCER_SEQUENCE",
         "TRACE_ON",
         "TRACE_CONTEXT",
         "CONSUME_FAILURE",

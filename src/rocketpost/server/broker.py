@@ -31,6 +31,7 @@ from rocketpost.server.live_config import (
     apply_overrides,
     decode_overrides,
 )
+from rocketpost.server.once_recovery import recover_blocking
 from rocketpost.server.registration import Announcement, Registration, parse_name_servers
 from rocketpost.server.services import Identity, Services, load_tables_blocking
 from rocketpost.store.config import StoreConfig
@@ -210,9 +211,17 @@ class BrokerServer:
                 config=self._broker,
                 clock=self._clock,
             )
+            known = await asyncio.to_thread(
+                recover_blocking,
+                store,
+                topics=tables.topics,
+                config=self._broker,
+                clock=self._clock,
+            )
             services = Services(
                 store=store,
                 tables=tables,
+                known=known,
                 identity=identity,
                 clock=self._clock,
                 live=live,

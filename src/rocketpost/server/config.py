@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rocketpost.broker.attributes import DEDUP_SECONDS_MAX
 from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
@@ -25,6 +26,8 @@ _INT_MAX: Final = 2**31 - 1
 _ANSWER_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
 _COUNT_MAX: Final = 65_536
 _HELD_MAX: Final = 1_000_000
+_KEYS_MAX: Final = 10_000_000
+_IDLE_SECONDS_MAX: Final = 366 * 86_400
 _PATHS: Final = ("storePathRootDir", "storePathCommitLog")
 
 
@@ -103,6 +106,11 @@ class BrokerConfig:
     transaction_op_chars_max: int = option("transactionOpMsgMaxSize", 4096, mutable=True)
     transaction_op_interval_ms: int = option("transactionOpBatchInterval", 3000, mutable=True)
     reject_transactions: bool = option("rejectTransactionMessage", False, mutable=True)
+    dedup_seconds: int = option("dedupSeconds", 0, mutable=True)
+    dedup_keys_max: int = option("dedupKeysMax", 200_000, mutable=True)
+    idempotent_producers_max: int = option("idempotentProducersMax", 20_000, mutable=True)
+    idempotent_idle_seconds: int = option("idempotentProducerIdleSeconds", 7 * 86_400, mutable=True)
+    idempotent_save_ms: int = option("flushProducerStateInterval", 10_000)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
     held_pops_max: int = option("maxPopPollingSize", 100_000, mutable=True)
     held_pops_in_place_max: int = option("popPollingSize", 1024, mutable=True)
@@ -135,6 +143,10 @@ class BrokerConfig:
             raise ConfigError(f"accessMessageInMemoryMaxRatio={self.memory_ratio} is no percentage")
         if not 0 <= self.pop_retry_percent <= 100:
             raise ConfigError(f"popFromRetryProbability={self.pop_retry_percent} is no percentage")
+        if not 0 <= self.dedup_seconds <= DEDUP_SECONDS_MAX:
+            raise ConfigError(
+                f"dedupSeconds={self.dedup_seconds} must be between 0 and {DEDUP_SECONDS_MAX}"
+            )
         for key, value, most in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
             ("flushConsumerOffsetInterval", self.flush_offsets_ms, _INT_MAX),
@@ -159,6 +171,10 @@ class BrokerConfig:
             ("filterDataCleanTimeSpan", self.filter_keep_ms, _INT_MAX),
             ("expectConsumerNumUseFilter", self.bloom_consumers, _COUNT_MAX),
             ("maxErrorRateOfBloomFilter", self.bloom_error_percent, 99),
+            ("dedupKeysMax", self.dedup_keys_max, _KEYS_MAX),
+            ("idempotentProducersMax", self.idempotent_producers_max, _KEYS_MAX),
+            ("idempotentProducerIdleSeconds", self.idempotent_idle_seconds, _IDLE_SECONDS_MAX),
+            ("flushProducerStateInterval", self.idempotent_save_ms, _INT_MAX),
             ("maxMsgsNumBatch", self.query_count_max, _COUNT_MAX),
             ("defaultQueryMaxNum", self.query_count_default, _COUNT_MAX),
             ("maxPopPollingSize", self.held_pops_max, _HELD_MAX),

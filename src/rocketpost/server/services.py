@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -19,7 +18,8 @@ from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, Refu
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.named_filters import NamedFilters
 from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.pull import PullLimits, PullService
+from rocketpost.broker.once import OnceService
+from rocketpost.broker.pull import PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.request_mode import RequestModes
@@ -27,7 +27,7 @@ from rocketpost.broker.reset import ResetService
 from rocketpost.broker.send import SendService
 from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.topic import TopicRules, TopicTable
+from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
 from rocketpost.client.message_id import unique_id
 from rocketpost.codec.frames import FRAME_BYTES_MAX
@@ -46,13 +46,16 @@ from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
-from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.handlers.send import SendHandler, SendsFirst
 from rocketpost.server.handlers.topic import TopicHandlers
+from rocketpost.server.limits import pull_limits, topic_rules
 from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.once_recovery import Known
 from rocketpost.server.part import Part
 from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
 from rocketpost.server.parts.filter import FilterPart
+from rocketpost.server.parts.once import OncePart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.parts.reply import ReplyPart
 from rocketpost.server.parts.standstill import StandstillPart
@@ -62,7 +65,7 @@ from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
-from rocketpost.store.message_store import DroppedQueues, MessageStore
+from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
 from rocketpost.transport.connection import Connection
 
@@ -120,7 +123,7 @@ def load_tables_blocking(
             clock=clock,
             cluster_name=identity.cluster,
             broker_name=identity.name,
-            rules=_topic_rules(config),
+            rules=topic_rules(config),
         ),
     )
     groups_file = _table_file(
@@ -166,6 +169,7 @@ class Services:
         *,
         store: MessageStore,
         tables: Tables,
+        known: Known,
         identity: Identity,
         clock: Clock,
         live: LiveConfig,
@@ -183,6 +187,7 @@ class Services:
         self._on_topic_change = on_topic_change
         self.announcing = Announcing(told=told)
         self._told = told
+        self._keys = known.keys
         self._broker = live.section(BrokerConfig)
         store_config = live.section(StoreConfig)
 
@@ -225,10 +230,12 @@ class Services:
                 RefusedTimers(),
             ),
         )
-        self._pull_service = PullService(records=store, limits=_pull_limits(self._broker))
+        self._pull_service = PullService(records=store, limits=pull_limits(self._broker))
+        once = OnceService(producers=known.producers, keys=known.keys, records=store)
         self.sends = SendHandler(
             store=store,
             service=self._send_service,
+            once=once,
             stats=self.stats,
             store_host=store_host,
             region=self._broker.region,
@@ -277,6 +284,14 @@ class Services:
                 table_file=tables.filters_file,
                 named=tables.named,
                 named_file=tables.named_file,
+            ),
+            OncePart(
+                store=store,
+                once=once,
+                clock=clock,
+                file=known.producers_file,
+                save_interval_s=self._broker.idempotent_save_ms / 1000,
+                commit=self.sends.commit,
             ),
             DelayPart(
                 store=store,
@@ -365,7 +380,7 @@ class Services:
             offsets=self.offsets,
             stats=self.stats,
             queries=queries,
-            store=_SendsFirst(self.sends, self.store),
+            store=SendsFirst(self.sends, self.store),
             saved=self._saved_and_told,
         ).register(dispatcher)
         GroupHandlers(
@@ -415,7 +430,7 @@ class Services:
             stats=self.stats,
             store=self.store,
             commit_log_path=self.store.layout.commit_log,
-            drop_queues=_SendsFirst(self.sends, self.store).drop_queues,
+            drop_queues=SendsFirst(self.sends, self.store).drop_queues,
             clean=self._clean,
             saved=self.persistence.save_urgent,
             extra=self._runtime_values,
@@ -424,9 +439,9 @@ class Services:
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take settings that may change while the broker runs."""
         before, self._broker = self._broker, broker
-        self.topics.rules = _topic_rules(broker)
+        self.topics.rules = topic_rules(broker)
         self.groups.auto_create = broker.auto_create_group
-        self._pull_service.limits = _pull_limits(broker)
+        self._pull_service.limits = pull_limits(broker)
         self._pull_rules = PullRules(
             broker_readable=bool(broker.permission & PERM_READ),
             lite_pull=broker.lite_pull,
@@ -515,6 +530,7 @@ class Services:
     def _topics_changed(self, topic: str) -> None:
         self.persistence.changed()
         self._on_topic_change()
+        self._keys.watch(topic, self.topics.find(topic))
         if self.topics.find(topic) is None:
             self.announcing.forget(topic)
         else:
@@ -533,18 +549,6 @@ class Services:
         return values
 
 
-class _SendsFirst:
-    """Commits what was sent before queues are dropped, so that senders learn if that fails."""
-
-    def __init__(self, sends: SendHandler, store: MessageStore) -> None:
-        self._sends = sends
-        self._store = store
-
-    def drop_queues(self, topic: str) -> DroppedQueues:
-        self._sends.commit()
-        return self._store.drop_queues(topic)
-
-
 class _Loadable(Protocol):
     def load(self, data: bytes) -> None:
         """Take over what a file says."""
@@ -561,29 +565,6 @@ def _table_file(layout: Layout, name: str, make: Callable[[], L]) -> TableFile[L
         return table
 
     return TableFile(f"{layout.config}/{name}", files=RealFiles(), decode=decode, empty=make)
-
-
-def _topic_rules(config: BrokerConfig) -> TopicRules:
-    return TopicRules(
-        auto_create=config.auto_create_topic,
-        default_queue_count=config.default_topic_queue_nums,
-        cluster_topic=config.cluster_topic,
-        broker_topic=config.broker_topic,
-        trace_topic=config.trace_topic if config.trace_topic_enable else None,
-    )
-
-
-def _pull_limits(config: BrokerConfig) -> PullLimits:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return PullLimits(
-        memory_bytes=memory * config.memory_ratio // 100,
-        bytes_in_memory=config.pull_bytes_in_memory,
-        count_in_memory=config.pull_count_in_memory,
-        bytes_on_disk=config.pull_bytes_on_disk,
-        count_on_disk=config.pull_count_on_disk,
-        scan_bytes=config.scan_bytes_max,
-        batch_max=config.pull_count_max,
-    )
 
 
 def _local_day(ms: int) -> int:

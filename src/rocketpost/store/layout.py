@@ -8,7 +8,8 @@
     config/*.json                         tables
     checkpoint  abort  lock
 
-``allocating``, ``dropped`` and ``config/droppedTopics.json`` are ours; the rest is RocketMQ's.
+``allocating``, ``dropped``, ``config/droppedTopics.json`` and ``config/producerState.json`` are
+ours; the rest is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Layout:
         self.index = posixpath.join(root, "index")
         self.config = posixpath.join(root, "config")
         self.dropped_topics = posixpath.join(self.config, "droppedTopics.json")
+        self.producer_state = posixpath.join(self.config, "producerState.json")
         self.checkpoint = posixpath.join(root, "checkpoint")
         self.abort = posixpath.join(root, "abort")
         self.lock = posixpath.join(root, "lock")

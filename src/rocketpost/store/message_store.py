@@ -363,6 +363,11 @@ class MessageStore:
         return Position(self._log.end)
 
     @property
+    def written_position(self) -> Position:
+        """Everything before is in the files, and survives the death of this process."""
+        return Position(self._log.written)
+
+    @property
     def durable_position(self) -> Position:
         """Everything before is on disk."""
         return self._flusher.durable
@@ -418,6 +423,14 @@ class MessageStore:
         self.cleaning.config = config
         self._upkeep.config = config
         self._flusher.interval_ms = config.flush_interval_ms
+
+    def flush_blocking(self) -> None:
+        """Return once everything that is written now is on disk. Any thread.
+
+        Raises:
+            StoreBroken: It cannot be made durable.
+        """
+        self._flusher.flush_blocking()
 
     def save_blocking(self) -> None:
         """Make queues, index and checkpoint durable now. Any thread."""

@@ -89,11 +89,17 @@ class BrokerLink:
     # -- messages
 
     def send(
-        self, topic: str, queue_id: int, parts: Sequence[Part], *, queue_nums: int = 4
+        self,
+        topic: str,
+        queue_id: int,
+        parts: Sequence[Part],
+        *,
+        queue_nums: int = 4,
+        sequence: str | None = None,
     ) -> asyncio.Future[Command]:
         """Send one message, or several as a batch; the future gets the broker's answer.
 
-        Sends leave in the order of the calls.
+        Sends leave in the order of the calls. ``sequence`` is the stamp of an idempotent producer.
 
         Raises:
             ConnectionLost: The connection is closed.
@@ -113,6 +119,7 @@ class BrokerLink:
             born_timestamp=time.time_ns() // 1_000_000,
             properties="" if batch else texts[0].decode(),
             batch=batch,
+            sequence=sequence,
         )
         code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
         return self._connection.start_request(code, fields=to_fields(header), body=body)
@@ -189,8 +196,10 @@ class BrokerLink:
 
     # -- topics
 
-    async def create_topic(self, topic: str, queue_nums: int) -> None:
-        """Create or change a topic.
+    async def create_topic(
+        self, topic: str, queue_nums: int, *, attributes: str | None = None
+    ) -> None:
+        """Create or change a topic; ``attributes`` as mqadmin takes them.
 
         Raises:
             Fault: The broker refuses.
@@ -200,6 +209,7 @@ class BrokerLink:
             read_queue_nums=queue_nums,
             write_queue_nums=queue_nums,
             perm=_READ_WRITE,
+            attributes=attributes,
         )
         (await self._ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)).raise_for_code()
 

@@ -256,7 +256,7 @@ async def test_sends_that_wait_for_a_slow_disk_keep_nothing_of_their_bodies() ->
     for flag in (0, 2):
         fields = {"topic": "T"}
         command = Command(10, flag=flag, body=bytes(1000), text_fields=fields, encoding=1)
-        sends._pending.append((connection, command, [store.append(DRAFT)]))
+        sends._pending.append((connection, command, [store.append(DRAFT)], b""))
         sends.commit()
         assert len(sends.gate) == 1  # who wants no answer waits for none
         if not flag:

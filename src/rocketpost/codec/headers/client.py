@@ -56,3 +56,12 @@ class ConsumeDirectly(msgspec.Struct, rename="camel", kw_only=True):
     topic: str | None = None
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
+
+
+class GetProducerStates(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_PRODUCER_STATES (7101): one producer with all its runs, or those that stored last."""
+
+    producer_id: str | None = None
+    count_max: Int32 = 100
+    runs_max: Int32 = 10
+    """Runs of each, the highest; of a producer that is named all are shown."""

@@ -1,6 +1,7 @@
 """Header fields of sending, pulling and looking up messages.
 
 Field names are the wire's: Java's camelCase, and single letters for the short form of a send.
+``sequence``, ``duplicate`` and ``queueOffsets`` are ours; RocketMQ ignores them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class SendMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     batch: bool = False
+    sequence: str | None = None
 
 
 class SendMessageV2(
@@ -65,6 +67,7 @@ class SendMessageV2(
     max_reconsume_times: Int32 | None = None
     batch: bool = False
     broker_name: str | None = None
+    sequence: str | None = None
 
 
 class SendResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
@@ -78,6 +81,10 @@ class SendResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     recall_handle: str | None = None
     region: str | None = msgspec.field(default=None, name="MSG_REGION")
     trace_on: str | None = msgspec.field(default=None, name="TRACE_ON")
+    duplicate: str | None = None
+    """Whether it was stored before, for each message; absent where nobody would have noticed."""
+    queue_offsets: str | None = None
+    """The queue offset of each message, where they do not follow one another."""
 
 
 class PullMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):

@@ -3,7 +3,7 @@
 All sends of one turn of the event loop, from all connections, are written by one commit. With
 ASYNC_FLUSH they are answered after it: the bytes are in the page cache and survive the death of
 this process. With SYNC_FLUSH they wait in the durability gate for the ``fdatasync`` that covers
-them.
+them. A duplicate (``broker.once``) waits for as much as its original does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rocketpost.broker.kinds import WAITING_TOPICS, real_queue_id
+from rocketpost.broker.once import OnceService
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
@@ -30,7 +31,7 @@ from rocketpost.server.announcing import Announcing
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
 from rocketpost.store.draft import Appended, Draft
-from rocketpost.store.message_store import MessageStore
+from rocketpost.store.message_store import DroppedQueues, MessageStore
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ _NO_FIELDS = msgspec.Raw(b"")
 _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
 
 
-Ticket = tuple[Connection, Command, list[Appended]]
-"""A send that is in the log and not answered yet."""
+Ticket = tuple[Connection, Command, list[Appended], bytes]
+"""A send that is in the log and not answered yet; last, whether each message is a duplicate."""
 Stored = asyncio.Future[list[Appended]]
 """Done when messages of the broker's own are stored as safely as an acknowledged send."""
 
@@ -57,6 +58,7 @@ class SendHandler:
         *,
         store: MessageStore,
         service: SendService,
+        once: OnceService,
         stats: BrokerStats,
         store_host: bytes,
         region: str,
@@ -66,12 +68,15 @@ class SendHandler:
     ) -> None:
         self._store = store
         self._service = service
+        self._once = once
+        self._keys = once.keys
         self._stats = stats
         self._id_prefix = store_host.hex().upper().encode()
         self._announcing = announcing
         self._sync_flush = sync_flush
         self._loop = asyncio.get_running_loop()
         self._pending: list[Ticket] = []
+        self._duplicates: list[Ticket] = []
         self._impatient: set[int] = set()
         self._own: list[tuple[Stored, list[Appended]]] = []
         self._own_unsafe: deque[tuple[Stored, list[Appended]]] = deque()
@@ -88,7 +93,7 @@ class SendHandler:
         region_json = msgspec.json.encode(region).replace(b"%", b"%%")
         before = (
             b'{"code":0,"extFields":{"msgId":"' + self._id_prefix + b'%016X","queueId":"%d",'
-            b'"queueOffset":"%d","transactionId":"%b","MSG_REGION":' + region_json
+            b'"queueOffset":"%d","transactionId":"%b",%b"MSG_REGION":' + region_json
         )
         after = (
             b'"},"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,'
@@ -140,42 +145,45 @@ class SendHandler:
         """
         self._scheduled = False
         tickets, self._pending = self._pending, []
+        duplicates, self._duplicates = self._duplicates, []
         impatient, self._impatient = self._impatient, set()
         own, self._own = self._own, []
-        if not tickets and not own:
+        if not tickets and not own and not duplicates:
             return
         try:
             end = self._store.commit()
             if self._store.broken:
                 # A sync failed since the append: what was written may not be there after a crash.
                 raise StoreBroken(self._store.why_not_writable or "the store is broken")
-            if tickets and tickets[-1][2][-1].end > end:
+            if tickets and _end_of(tickets[-1]) > end:
                 raise StoreBroken("messages were taken back behind their senders' backs")
         except StoreError as error:
             logger.error("messages refused: count=%s reason=%s", len(tickets) + len(own), error)
+            self._once.undo()
             for future, _ in own:
                 if not future.done():
                     future.set_exception(error)
             for ticket in tickets:
                 self._stats.put_failed()
                 self._refuse(ticket, str(error))
+            for ticket in duplicates:
+                self._refuse(ticket, str(error))
             return
+        self._once.commit()
         self._own_unsafe.extend(own)
         if self._sync_flush:
             for ticket in tickets:
                 command = ticket[1]
                 if id(command) not in impatient and not command.flag & ONEWAY:
-                    # It is written. While the disk is slow, only what the answer needs may wait.
-                    command.body = b""
-                    command.raw_fields = _NO_FIELDS
-                    command.text_fields = {}
-                    self.gate.park(ticket[2][-1].end, ticket)
+                    self._park(ticket)
             self._store.request_flush()
             if impatient:
                 self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
         else:
             self._acknowledge(tickets)
             self._settle_own(self._store.confirmed_position)
+        if duplicates:
+            self._answer_again(duplicates, impatient)
 
     def close(self) -> None:
         """Commit what is pending and refuse what still waits for the disk."""
@@ -196,6 +204,9 @@ class SendHandler:
         self._fail_own(reason)
 
     def _send(self, connection: Connection, command: Command, header: SendHeader) -> None:
+        if header.sequence is not None or self._keys.is_on:
+            self._send_once(connection, command, header)
+            return
         store = self._store
         host = connection.peer_host
         try:
@@ -215,11 +226,60 @@ class SendHandler:
         except StoreError as error:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
-        self._pending.append((connection, command, stored))
+        self._pending.append((connection, command, stored, b""))
         if self._sync_flush and _NO_WAIT in header.properties:
             self._impatient.add(id(command))
         if not self._scheduled:
             self._schedule()
+
+    def _send_once(self, connection: Connection, command: Command, header: SendHeader) -> None:
+        """Store what is new of a send; what is not is answered like its original."""
+        store, host = self._store, connection.peer_host
+        try:
+            if not store.writable:
+                store.check_writable()
+            if header.batch:
+                drafts = self._service.draft_batch(header, command.body, born_host=host)
+            else:
+                draft = self._service.draft(
+                    header, command.body, born_host=host, client_version=command.version
+                )
+                drafts = [draft]
+            admitted = self._once.admit(header, drafts)
+            new = [draft for draft, each in zip(drafts, admitted, strict=True) if each.is_new]
+            appended = store.append_batch(new) if new else []
+        except StoreError as error:
+            self._stats.put_failed()
+            raise ServiceNotAvailable(str(error)) from error
+        if not header.batch and new and new[0].topic in WAITING_TOPICS:
+            appended = [appended[0]._replace(queue_id=real_queue_id(new[0]))]
+        stored = self._once.take(admitted, appended)
+        marks = b""
+        if header.sequence is not None or len(new) < len(drafts):
+            marks = b",".join([b"false" if each.is_new else b"true" for each in admitted])
+        (self._pending if new else self._duplicates).append((connection, command, stored, marks))
+        if self._sync_flush and _NO_WAIT in header.properties:
+            self._impatient.add(id(command))
+        self._schedule()
+
+    def _answer_again(self, tickets: list[Ticket], impatient: set[int]) -> None:
+        """Answer duplicates as safely as their originals were."""
+        safe: list[Ticket] = []
+        for ticket in tickets:
+            waits = self._sync_flush and id(ticket[1]) not in impatient
+            if waits and _end_of(ticket) > self._store.durable_position:
+                self._park(ticket)
+            else:
+                safe.append(ticket)
+        self._acknowledge(safe)
+
+    def _park(self, ticket: Ticket) -> None:
+        """Let a send wait for the disk; while that is slow, it keeps only what its answer needs."""
+        command = ticket[1]
+        command.body = b""
+        command.raw_fields = _NO_FIELDS
+        command.text_fields = {}
+        self.gate.park(_end_of(ticket), ticket)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -265,19 +325,20 @@ class SendHandler:
         template = self._ok_traced if self.trace_on else self._ok_untraced
         frames: list[bytes] = []
         answering: Connection | None = None
-        for connection, command, stored in tickets:
+        for connection, command, stored, marks in tickets:
             if command.flag & ONEWAY:
                 continue
             first = stored[0]
             unique_key = first.keys[0]
             if len(stored) > 1 or command.encoding != JSON or not unique_key.isalnum():
-                answer(connection, command, self._reply(stored, ResponseCode.SUCCESS))
+                answer(connection, command, self._reply(stored, ResponseCode.SUCCESS, marks))
                 continue
             header = template % (
                 first.position,
                 first.queue_id,
                 first.queue_offset,
                 unique_key.encode(),
+                marks and b'"duplicate":"%b",' % marks,
                 command.opaque,
             )
             if connection is not answering:
@@ -289,10 +350,10 @@ class SendHandler:
             answering.answer_all(frames)
 
     def _answer_timed_out(self, tickets: list[Ticket]) -> None:
-        for connection, command, stored in tickets:
-            answer(connection, command, self._reply(stored, ResponseCode.FLUSH_DISK_TIMEOUT))
+        for connection, command, stored, marks in tickets:
+            answer(connection, command, self._reply(stored, ResponseCode.FLUSH_DISK_TIMEOUT, marks))
 
-    def _reply(self, stored: list[Appended], code: int) -> Reply:
+    def _reply(self, stored: list[Appended], code: int, marks: bytes) -> Reply:
         prefix = self._id_prefix.decode()
         fields = {
             "msgId": ",".join(f"{prefix}{each.position:016X}" for each in stored),
@@ -302,8 +363,34 @@ class SendHandler:
             "MSG_REGION": self._region,
             "TRACE_ON": "true" if self.trace_on else "false",
         }
+        if marks:
+            fields["duplicate"] = marks.decode()
+            fields["queueOffsets"] = ",".join(str(each.queue_offset) for each in stored)
         return Reply(code, fields=fields)
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
         reply = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=reason)
         answer(ticket[0], ticket[1], reply)
+
+
+class SendsFirst:
+    """Commits what was sent before queues are dropped, so that senders learn if that fails."""
+
+    def __init__(self, sends: SendHandler, store: MessageStore) -> None:
+        self._sends = sends
+        self._store = store
+
+    def drop_queues(self, topic: str) -> DroppedQueues:
+        """Forget the queues of a topic.
+
+        Raises:
+            StoreError: They cannot be dropped.
+        """
+        self._sends.commit()
+        return self._store.drop_queues(topic)
+
+
+def _end_of(ticket: Ticket) -> Position:
+    """Return where the last message of a send ends; that of a duplicate may be anywhere."""
+    stored = ticket[2]
+    return max([each.end for each in stored]) if ticket[3] else stored[-1].end

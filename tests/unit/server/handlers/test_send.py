@@ -1,4 +1,4 @@
-"""Messages of the broker's own are stored with the sends of the same turn, and as safely."""
+"""The broker's own messages and duplicates are stored and answered as safely as any send."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
+from rocketpost.broker.once import OnceService
+from rocketpost.broker.producers import ProducerTable
+from rocketpost.broker.unique_keys import KeyWindow
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.announcing import Announcing
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.store.draft import Appended, Draft
+from rocketpost.testing.clock import FakeClock
+
+from .fakes import FakeConnection
 
 DRAFT = Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
 
@@ -30,6 +38,8 @@ class Store:
         self.commits = 0
         self.broken: StoreError | None = None
         self.flushes = 0
+        self.writable = True
+        self.durable_position = Position(0)
 
     def append(self, draft: Draft) -> Appended:
         if self.room == 0:
@@ -47,7 +57,11 @@ class Store:
         self.confirmed_position = Position(self.end)
         return self.confirmed_position
 
+    def append_batch(self, drafts: list[Draft]) -> list[Appended]:
+        return [self.append(draft) for draft in drafts]
+
     def confirm(self, position: Position) -> list[Appended]:
+        self.durable_position = position
         return []
 
     def request_flush(self) -> None:
@@ -55,14 +69,53 @@ class Store:
 
 
 class Stats:
+    failures = 0
+
     def put_failed(self) -> None:
-        raise AssertionError("no send failed")
+        self.failures += 1
 
 
-def handler(store: Store, *, sync: bool) -> Any:
+class Drafts:
+    """A service that takes everything."""
+
+    def draft(self, *args: object, **kwargs: object) -> Draft:
+        return Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"", 0, ("U",))
+
+
+class Client(FakeConnection):
+    """A client that sends stamped messages."""
+
+    peer_host = bytes(8)
+
+    def __init__(self, sends: Any) -> None:
+        super().__init__()
+        self._sends = sends
+
+    def answer_all(self, frames: list[bytes]) -> None:
+        self.answer(*frames)
+
+    def send(self, sequence: int, properties: str = "") -> None:
+        fields = {"a": "p", "b": "T", "i": properties, "sequence": f"0:{sequence}::p"}
+        command = Command(RequestCode.SEND_MESSAGE_V2, text_fields=fields)
+        self._sends.send_v2(self, command)
+
+    def told(self) -> list[tuple[int, str | None, str]]:
+        """What was answered: code, whether a duplicate, and which position."""
+        return [
+            (each.code, each.fields.get("duplicate"), each.fields.get("msgId", "")[-2:])
+            for each in self.responses
+        ]
+
+
+def handler(store: Store, *, sync: bool, service: object = None) -> Any:
     return SendHandler(
         store=store,  # type: ignore[arg-type]
-        service=None,  # type: ignore[arg-type]
+        service=service,  # type: ignore[arg-type]
+        once=OnceService(
+            producers=ProducerTable(),
+            keys=KeyWindow(clock=FakeClock()),
+            records=store,  # type: ignore[arg-type]
+        ),
         stats=Stats(),  # type: ignore[arg-type]
         store_host=bytes(8),
         region="R",
@@ -134,4 +187,62 @@ async def test_who_gave_up_is_not_told(store: Store) -> None:
     await asyncio.sleep(0)
     future.cancel()
     sends.gate.advance(Position(10))
+    sends.close()
+
+
+async def test_a_duplicate_in_the_same_turn_is_stored_and_answered_once(store: Store) -> None:
+    sends = handler(store, sync=False, service=Drafts())
+    client = Client(sends)
+    for sequence in (1, 1, 2):
+        client.send(sequence)
+    await asyncio.sleep(0)
+    assert store.end == 20
+    assert client.told() == [(0, "false", "00"), (0, "false", "0A"), (0, "true", "00")]
+    client.send(1)
+    await asyncio.sleep(0)
+    assert (store.end, client.told()[3:]) == (20, [(0, "true", "00")])
+
+
+async def test_a_duplicate_waits_for_the_disk_like_its_original(store: Store) -> None:
+    sends = handler(store, sync=True, service=Drafts())
+    client = Client(sends)
+    client.send(1)
+    await asyncio.sleep(0)
+    client.send(1)
+    await asyncio.sleep(0)
+    assert client.told() == []
+    client.send(1, "WAIT\x01false\x02")
+    await asyncio.sleep(0)
+    assert client.told() == [(0, "true", "00")], "who does not wait is answered at once"
+    sends.gate.advance(Position(10))
+    assert client.told()[1:] == [(0, "false", "00"), (0, "true", "00")]
+    client.send(1)
+    await asyncio.sleep(0)
+    assert client.told()[3:] == [(0, "true", "00")], "what is durable waits for nothing"
+    sends.close()
+
+
+async def test_what_could_not_be_written_is_no_duplicate_later(store: Store) -> None:
+    sends = handler(store, sync=False, service=Drafts())
+    client = Client(sends)
+    store.broken = StoreFull("no room")
+    client.send(1)
+    client.send(1)
+    await asyncio.sleep(0)
+    assert [code for code, _, _ in client.told()] == [14, 14]
+    store.broken = None
+    client.send(1)
+    await asyncio.sleep(0)
+    assert client.told()[2][:2] == (0, "false")
+
+
+async def test_duplicates_are_refused_while_the_disk_fails(store: Store) -> None:
+    sends = handler(store, sync=True, service=Drafts())
+    client = Client(sends)
+    client.send(1)
+    await asyncio.sleep(0)
+    client.send(1)
+    await asyncio.sleep(0)
+    sends.fail("broken")
+    assert [code for code, _, _ in client.told()] == [14, 14]
     sends.close()

@@ -1,0 +1,186 @@
+"""The numbers of an idempotent producer's messages, and what is not yet known of them.
+
+Every message gets a sequence, and with it its unique id: who sends the same sequence again sends
+the same message. A send whose outcome is unknown stays unsettled: if the same message object is
+sent again, it takes its old number and its old queue.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from rocketpost.client.message import Message
+from rocketpost.client.route_cache import PublishRoute
+from rocketpost.errors import ConfigError, MessageRefused
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.stamp import NUMBER_MAX, Stamp, producer_id_problem
+
+UNSETTLED_MAX: Final = 10_000
+BLOCK: Final = 512
+"""So many sequences in a row go to one broker, so that each has few gaps to remember."""
+
+
+def stamp_id(stamp: Stamp) -> str:
+    """Return the unique id of a message; the same for the same stamp, whoever sends it.
+
+    It is laid out as ``client.message_id`` says, with chance in place of address and process; its
+    time is that of the month's beginning, since tools search from there on.
+    """
+    digest = blake2b(stamp.to_property().encode(), digest_size=12).hexdigest().upper()
+    return f"{digest[:20]}00000000{digest[20:]}"
+
+
+class Numbering:
+    """Numbers the messages of one producer. Belongs to the event loop.
+
+    Args:
+        producer_id: The user's name for it, which outlives this process; a random one if None.
+        epoch: Fences off lower ones of the same id.
+
+    Raises:
+        ConfigError: The id is not allowed, or the epoch no number.
+    """
+
+    def __init__(self, producer_id: str | None, epoch: int) -> None:
+        self.is_named = producer_id is not None
+        if producer_id is None:
+            producer_id = f"~{secrets.token_hex(12)}"
+        elif problem := producer_id_problem(producer_id):
+            raise ConfigError(problem)
+        if not 0 <= epoch <= NUMBER_MAX:
+            raise ConfigError(f"the epoch {epoch} is no number from 0 to {NUMBER_MAX}")
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self._next = 0
+        self._unsettled: dict[int, MessageQueue] = {}
+        self._to_repeat: dict[int, tuple[Message, deque[int]]] = {}
+        self._repeatable: set[int] = set()
+        self._tails: dict[MessageQueue, int] = {}
+
+    def stamp(self, message: Message, sequence: int | None) -> Stamp:
+        """Return the stamp of a message that is to be sent now.
+
+        Raises:
+            MessageRefused: The sequence is missing, not to be given, or no number.
+        """
+        if sequence is None:
+            if self.is_named:
+                raise MessageRefused(
+                    "a producer with an id of its own needs a sequence for each message: "
+                    "send(message, sequence=...), send_batch(messages, first_sequence=...)"
+                )
+            sequence = self._repeated(message)
+        elif not self.is_named:
+            raise MessageRefused(
+                "a sequence means something only with a producer_id that outlives this process"
+            )
+        if not 0 <= sequence <= NUMBER_MAX:
+            raise MessageRefused(f"the sequence {sequence} is no number from 0 to {NUMBER_MAX}")
+        return Stamp(self.producer_id, self.epoch, sequence)
+
+    def queue_of(self, sequence: int) -> MessageQueue | None:
+        """Return where an unsettled message was sent to."""
+        return self._unsettled.get(sequence)
+
+    def settled(self, sequence: int) -> None:
+        """Hear that a message is surely stored, or surely not.
+
+        If who sent it had given up before, he does not know; it keeps its number until he asks.
+        """
+        if sequence not in self._repeatable:
+            self._unsettled.pop(sequence, None)
+
+    def unsettled(self, message: Message, sequence: int, queue: MessageQueue) -> None:
+        """Hear that nobody knows whether a message is stored in ``queue``."""
+        self._unsettled[sequence] = queue
+        while len(self._unsettled) > UNSETTLED_MAX:
+            del self._unsettled[next(iter(self._unsettled))]
+        if self.is_named or sequence in self._repeatable:
+            return
+        self._repeatable.add(sequence)
+        self._to_repeat.setdefault(id(message), (message, deque()))[1].append(sequence)
+        while len(self._to_repeat) > UNSETTLED_MAX:
+            _, sequences = self._to_repeat.pop(next(iter(self._to_repeat)))
+            self._repeatable.difference_update(sequences)
+
+    # Messages that keep their order.
+
+    def follow(self, queue: MessageQueue, sequence: int) -> int | None:
+        """Return what must be stored in ``queue`` before this message, which is its newest now."""
+        before = self._tails.get(queue)
+        self._tails[queue] = sequence
+        return before
+
+    def break_off(self, queue: MessageQueue) -> None:
+        """Let the next message of a queue follow none: the one before it failed."""
+        self._tails.pop(queue, None)
+
+    def _repeated(self, message: Message) -> int:
+        known = self._to_repeat.get(id(message))
+        if known is not None:
+            _, sequences = known
+            while sequences:
+                sequence = sequences.popleft()
+                self._repeatable.discard(sequence)
+                if not sequences:
+                    del self._to_repeat[id(message)]
+                if sequence in self._unsettled:
+                    return sequence
+        sequence = self._next
+        self._next += 1
+        return sequence
+
+
+class Homes:
+    """Which broker holds which sequences of a producer already. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[list[int], list[int]]] = {}
+        self._layouts: dict[str, tuple[PublishRoute, list[list[MessageQueue]]]] = {}
+
+    def __contains__(self, broker_name: str) -> bool:
+        return broker_name in self._runs
+
+    def learn(self, broker_name: str, runs: Sequence[tuple[int, int]]) -> None:
+        """Take what a broker holds."""
+        self._runs[broker_name] = [start for start, _ in runs], [end for _, end in runs]
+
+    def of(self, sequence: int) -> str | None:
+        """Return the broker that holds a sequence, if one is known to."""
+        for broker_name, (starts, ends) in self._runs.items():
+            at = bisect_right(starts, sequence) - 1
+            if at >= 0 and sequence < ends[at]:
+                return broker_name
+        return None
+
+    def choose(self, topic: str, route: PublishRoute, sequence: int) -> MessageQueue:
+        """Return the queue of a message that may go to any: brokers by blocks, queues in turn."""
+        by_broker = self._layout(topic, route)
+        home = self.of(sequence) if self._runs else None
+        queues = by_broker[sequence // BLOCK % len(by_broker)]
+        if home is not None:
+            queues = next((each for each in by_broker if each[0].broker_name == home), queues)
+        return queues[sequence % len(queues)]
+
+    def at_home(
+        self, topic: str, route: PublishRoute, sequence: int, wished: MessageQueue
+    ) -> MessageQueue:
+        """Return the wished queue, or one of the broker that holds the sequence already."""
+        home = self.of(sequence) if self._runs else None
+        if home is None or home == wished.broker_name:
+            return wished
+        return self.choose(topic, route, sequence)
+
+    def _layout(self, topic: str, route: PublishRoute) -> list[list[MessageQueue]]:
+        known = self._layouts.get(topic)
+        if known is None or known[0] is not route:
+            by_broker: dict[str, list[MessageQueue]] = {}
+            for queue in route.queues:
+                by_broker.setdefault(queue.broker_name, []).append(queue)
+            known = self._layouts[topic] = (route, list(by_broker.values()))
+        return known[1]

@@ -1,0 +1,53 @@
+"""What a broker knows of idempotent producers: asked for by tools and clients, and saved."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.numbers import Int64
+
+
+class ProducerState(msgspec.Struct, rename="camel", kw_only=True):
+    """One producer: the sequences of its newest epoch that are stored, as runs [start, end)."""
+
+    producer_id: str
+    epoch: Int64 = 0
+    last_timestamp: Int64 = 0
+    """Store time of its newest message."""
+    horizon: Int64 = 0
+    """Below this sequence nothing is known any more."""
+    runs: list[tuple[Int64, Int64]] = []
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The highest sequence that is stored."""
+        return self.runs[-1][1] - 1 if self.runs else None
+
+
+class ProducerStates(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to GET_PRODUCER_STATES (7101)."""
+
+    producers: list[ProducerState] = []
+    total: int = 0
+    """How many there are, also where only some were asked for."""
+
+
+class ProducerSnapshot(msgspec.Struct, rename="camel", kw_only=True):
+    """The file ``config/producerState.json``: everything stored before ``position``."""
+
+    version: int = 1
+    position: Int64
+    anchor_position: Int64 = -1
+    """A message that must lie in the log, else this is the snapshot of another log."""
+    anchor_timestamp: Int64 = 0
+    producers: list[ProducerState] = []
+
+
+def decode_producer_states(data: bytes) -> ProducerStates:
+    """Read an answer to GET_PRODUCER_STATES.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    return decode_body(data, ProducerStates)

@@ -1,0 +1,205 @@
+"""What a broker knows of duplicates when it starts: from a snapshot, the log and the queues.
+
+A snapshot is trusted only if it fits the log: it must not speak of more than is there, and the
+message that it names must be where it says. Else, or if it is damaged, the whole log is read. What
+Apache's broker stored in between is read like everything after the snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from rocketpost.broker.kinds import WAITING_TOPICS
+from rocketpost.broker.once import sent_queue_id, stamp_of
+from rocketpost.broker.producers import ProducerLimits, ProducerTable
+from rocketpost.broker.topic import TopicTable
+from rocketpost.broker.unique_keys import Key, KeyWindow
+from rocketpost.codec.record import Record, decode_record
+from rocketpost.errors import CorruptRecord, StoreError
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.model.names import is_retry_or_dlq
+from rocketpost.server.config import BrokerConfig
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.draft import Appended
+from rocketpost.store.files import FileSystem, RealFiles
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.tables import TableFile
+from rocketpost.store.walk import walk
+
+logger = logging.getLogger(__name__)
+
+_MARK = names.PRODUCER_SEQUENCE.encode()
+
+
+class Known(NamedTuple):
+    """What a broker knows of duplicates."""
+
+    producers: ProducerTable
+    producers_file: TableFile[ProducerTable]
+    keys: KeyWindow
+
+
+def recover_blocking(
+    store: MessageStore,
+    *,
+    topics: TopicTable,
+    config: BrokerConfig,
+    clock: Clock,
+    limits: ProducerLimits | None = None,
+    files: FileSystem | None = None,
+) -> Known:
+    """Find out what is stored already. Before the loop uses the store.
+
+    Args:
+        store: Where it is stored.
+        topics: Which topics look at unique keys.
+        config: How much is remembered, and of unique keys by default.
+        clock: Says which unique keys count still.
+        limits: How much is remembered of producers, if not what ``config`` says.
+        files: The file system, if not the real one.
+
+    Raises:
+        OSError: The first snapshot cannot be written.
+    """
+    limits = limits or producer_limits(config)
+    file = snapshot_file(store, files if files is not None else RealFiles(), limits)
+    table = _load_blocking(store, file, limits)
+    keys = KeyWindow(clock=clock)
+    keys.configure(default_seconds=config.dedup_seconds, keys_max=config.dedup_keys_max)
+    for name, topic in topics.configs.items():
+        keys.watch(name, topic)
+    if keys.is_on:
+        keys.fill(_stored_keys(store, keys, topics, now_ms=clock.now_ms()))
+        logger.info("unique keys read back: count=%s", len(keys))
+    return Known(table, file, keys)
+
+
+def producer_limits(config: BrokerConfig) -> ProducerLimits:
+    """Return the limits that the settings ask for."""
+    return ProducerLimits(
+        producers_max=config.idempotent_producers_max,
+        idle_ms_max=config.idempotent_idle_seconds * 1000,
+    )
+
+
+def snapshot_file(
+    store: MessageStore, files: FileSystem, limits: ProducerLimits
+) -> TableFile[ProducerTable]:
+    """Return the file of the snapshot."""
+
+    def decode(data: bytes) -> ProducerTable:
+        table = ProducerTable(limits)
+        table.load(data)
+        return table
+
+    return TableFile(
+        store.layout.producer_state,
+        files=files,
+        decode=decode,
+        empty=lambda: ProducerTable(limits),
+    )
+
+
+def _load_blocking(
+    store: MessageStore, file: TableFile[ProducerTable], limits: ProducerLimits
+) -> ProducerTable:
+    end = int(store.written_position)
+    try:
+        table = file.load_blocking()
+    except StoreError as error:
+        logger.warning("producers are read from the whole log: reason=%s", error)
+        table = ProducerTable(limits)
+        _replay(store, table, 0, end)
+        file.save_blocking(table.to_json(end))
+        return table
+    begin = table.position
+    if begin < 0:
+        # From now on there is one, so that no message of an idempotent producer lies before it.
+        file.save_blocking(table.to_json(end))
+        return table
+    if not _fits(store, table, end):
+        logger.warning("the snapshot of producers is of another log, the whole log is read")
+        table, begin = ProducerTable(limits), 0
+    elif begin < store.first_position:
+        logger.warning("messages after the snapshot of producers have expired unread")
+    _replay(store, table, begin, end)
+    return table
+
+
+def _fits(store: MessageStore, table: ProducerTable, end: int) -> bool:
+    position, store_ms = table.anchor
+    if table.position > end:
+        return False
+    if position < store.first_position:  # there is none, or it has expired
+        return True
+    return store.store_time_at(position) == store_ms
+
+
+def _replay(store: MessageStore, table: ProducerTable, begin: int, end: int) -> None:
+    count = 0
+    for position, data in walk(store.segments, begin, end):
+        if _MARK not in bytes(data):
+            continue
+        try:
+            record = decode_record(data, verify_crc=False)
+        except CorruptRecord:
+            continue
+        stamp = stamp_of(record)
+        if stamp is not None:
+            count += 1
+            table.replay(stamp, position=position, store_ms=record.store_ms)
+    logger.info(
+        "producers recovered: count=%s from=%s to=%s messages=%s", len(table), begin, end, count
+    )
+
+
+def _stored_keys(
+    store: MessageStore, keys: KeyWindow, topics: TopicTable, *, now_ms: int
+) -> dict[Key, Appended]:
+    """Read back the unique keys that count still, oldest first."""
+    found: list[tuple[Key, Appended]] = []
+    for topic in topics.configs:
+        is_waiting = topic in WAITING_TOPICS
+        window_ms = keys.window_ms_max if is_waiting else keys.window_ms(topic)
+        if not window_ms or is_retry_or_dlq(topic) or (topics.is_system(topic) and not is_waiting):
+            continue
+        for queue in store.queues_of(topic):
+            found += _queue_keys(store, keys, queue, begin_ms=now_ms - window_ms)
+    found.sort(key=lambda each: each[1].position)
+    return dict(found[-keys.keys_max :])
+
+
+def _queue_keys(
+    store: MessageStore, keys: KeyWindow, queue: ConsumeQueue, *, begin_ms: int
+) -> list[tuple[Key, Appended]]:
+    begin = max(int(queue.offset_at(begin_ms)), int(queue.end) - keys.keys_max)
+    found = []
+    for offset in range(begin, int(queue.end)):
+        entry = queue.entry(offset)
+        record = store.record_at(entry[0]) if entry is not None else None
+        if record is None or record.reconsume_times > 0:
+            continue
+        topic = record.topic
+        if topic in WAITING_TOPICS:
+            topic = record.properties.get(names.REAL_TOPIC, topic)
+        unique_key = record.properties.get(names.UNIQUE_KEY)
+        if unique_key and keys.window_ms(topic):
+            found.append(((topic, unique_key), _place(record, topic, unique_key)))
+    return found
+
+
+def _place(record: Record, topic: str, unique_key: str) -> Appended:
+    return Appended(
+        Position(record.position),
+        record.size,
+        QueueOffset(record.queue_offset),
+        record.store_ms,
+        topic,
+        sent_queue_id(record),
+        0,
+        (unique_key,),
+        None,
+    )
