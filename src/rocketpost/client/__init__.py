@@ -27,11 +27,11 @@ from rocketpost.client.config import (
     StartFrom,
 )
 from rocketpost.client.fetch import PullResult, PullStatus
-from rocketpost.client.handlers import BatchHandler, Handler
+from rocketpost.client.handlers import BatchHandler, Consumed, Handler
 from rocketpost.client.lite_pull_consumer import LitePullConsumer
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
-from rocketpost.client.ordering import Suspend
+from rocketpost.client.ordering import Rollback, Suspend
 from rocketpost.client.pop_calls import PoppedMessage
 from rocketpost.client.producer import Producer, QueueSelector
 from rocketpost.client.pull_consumer import PullConsumer
@@ -72,6 +72,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "ConsistentHash",
+    "Consumed",
     "Fault",
     "FilterError",
     "Handler",
@@ -99,6 +100,7 @@ __all__ = [
     "RequestTimeout",
     "Retry",
     "RocketpostError",
+    "Rollback",
     "RoomResolver",
     "RouteNotFound",
     "SendResult",

@@ -496,10 +496,13 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
         orderly: bool = False,
+        auto_commit: bool = True,
     ) -> None:
         """Have ``handler`` called with each message of ``topic``."""
         self._wish(
-            lambda inner: inner.subscribe(topic, handler, tags=tags, sql=sql, orderly=orderly)
+            lambda inner: inner.subscribe(
+                topic, handler, tags=tags, sql=sql, orderly=orderly, auto_commit=auto_commit
+            )
         )
 
     def subscribe_batches(
@@ -510,11 +513,12 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
         orderly: bool = False,
+        auto_commit: bool = True,
     ) -> None:
         """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time."""
         self._wish(
             lambda inner: inner.subscribe_batches(
-                topic, handler, tags=tags, sql=sql, orderly=orderly
+                topic, handler, tags=tags, sql=sql, orderly=orderly, auto_commit=auto_commit
             )
         )
 

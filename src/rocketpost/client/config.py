@@ -45,6 +45,10 @@ class StartFrom(enum.Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+STABLE_INSTANCE: Final = "DEFAULT"
+"""The instance name of broadcasting members, which must be the same after a restart."""
+
+
 class MessageModel(enum.Enum):
     """Who of a group gets a message."""
 
@@ -282,6 +286,9 @@ class LitePullConsumerConfig(ClientConfig):
     """How a lite pull consumer fetches ahead and commits.
 
     Attributes:
+        model: Whether the members share the messages, or each gets all (``messageModel``). A
+            broadcasting member keeps its offsets in a file of its own, as a push consumer does.
+        offset_directory: Where it keeps them; ``~/.rocketmq_offsets`` if None.
         start_from: Where to start in a queue that the group has never consumed.
         start_timestamp_ms: For :attr:`StartFrom.TIMESTAMP`; half an hour ago if None.
         auto_commit: Whether polls commit what earlier polls returned.
@@ -298,6 +305,8 @@ class LitePullConsumerConfig(ClientConfig):
         rebalance_seconds: Between rounds of sharing out the queues.
     """
 
+    model: MessageModel = MessageModel.CLUSTERING
+    offset_directory: str | None = None
     start_from: StartFrom = StartFrom.LAST
     start_timestamp_ms: int | None = None
     auto_commit: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,11 +13,22 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.tally import Tally
 from rocketpost.client.workers import AsyncWorkers, Report, ThreadWorkers, Workers
+from rocketpost.errors import ConfigError
 from rocketpost.model.names import RETRY_PREFIX
 
-Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
+
+class Consumed(enum.Enum):
+    """What an orderly handler returns that commits by itself; see ``subscribe``."""
+
+    COMMIT = enum.auto()
+    """This and all that were handled before are done with."""
+    HELD = enum.auto()
+    """It is handled, and a later commit covers it; the same as returning nothing."""
+
+
+Handler = Callable[[ReceivedMessage], Awaitable[Consumed | None] | Consumed | None]
 """Handles one message; raises to get it again later."""
-BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[None] | None]
+BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[Consumed | None] | Consumed | None]
 """Handles several messages; raises to get all of them again later."""
 
 
@@ -27,15 +39,26 @@ class Listener(NamedTuple):
     batches: bool
     is_async: bool
     orderly: bool = False
+    auto_commit: bool = True
 
 
 def listener_for(
-    handler: Handler | BatchHandler, *, batches: bool, orderly: bool = False
+    handler: Handler | BatchHandler,
+    *,
+    batches: bool,
+    orderly: bool = False,
+    auto_commit: bool = True,
 ) -> Listener:
-    """Find out what kind of handler this is."""
+    """Find out what kind of handler this is.
+
+    Raises:
+        ConfigError: It would commit by itself, and is not orderly.
+    """
+    if not (orderly or auto_commit):
+        raise ConfigError("only orderly handlers can commit by themselves (auto_commit=False)")
     call = getattr(handler, "__call__", None)  # noqa: B004 - an object may have an async __call__
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-    return Listener(handler, batches, is_async, orderly)
+    return Listener(handler, batches, is_async, orderly, auto_commit)
 
 
 class Consumption(Protocol):
@@ -145,8 +168,8 @@ class Handlers:
 
         return traced
 
-    async def handle_once(self, message: ReceivedMessage) -> None:
-        """Have one message handled now, without any effect on offsets.
+    async def handle_once(self, message: ReceivedMessage) -> object:
+        """Have one message handled now, without any effect on offsets; return what it returns.
 
         Raises:
             Exception: What the handler raises.
@@ -156,9 +179,8 @@ class Handlers:
             raise LookupError(f"no handler for {message.topic}")
         argument = [message] if listener.batches else message
         if listener.is_async:
-            await listener.handler(argument)  # type: ignore[arg-type, misc]
-        else:
-            await asyncio.to_thread(listener.handler, argument)  # type: ignore[arg-type]
+            return await listener.handler(argument)  # type: ignore[arg-type, misc]
+        return await asyncio.to_thread(listener.handler, argument)  # type: ignore[arg-type]
 
     def tallies(self, topic: str) -> tuple[Tally, Tally]:
         """Return how many messages of ``topic`` were handled well, and how many failed."""
@@ -199,7 +221,7 @@ class Holder(Protocol):
 class Call:
     """One call of a handler, skipped if the messages are not ours any more."""
 
-    __slots__ = ("_owned", "began", "listener", "messages", "on_begin")
+    __slots__ = ("_owned", "began", "listener", "messages", "on_begin", "result")
 
     def __init__(
         self, owned: Holder, listener: Listener, messages: Sequence[ReceivedMessage]
@@ -211,6 +233,8 @@ class Call:
         """Called just before the handler, in its thread."""
         self.began = 0.0
         """When the handler was called, on the monotonic clock."""
+        self.result: object = None
+        """What the handler returned, if it commits by itself."""
 
     @property
     def skipped(self) -> bool:
@@ -225,4 +249,13 @@ class Call:
         if self.on_begin is not None:
             self.on_begin()
         argument = self.messages if self.listener.batches else self.messages[0]
-        return self.listener.handler(argument)  # type: ignore[arg-type]
+        returned = self.listener.handler(argument)  # type: ignore[arg-type]
+        if self.listener.auto_commit:
+            return returned
+        if isinstance(returned, Awaitable):
+            return self._keep(returned)
+        self.result = returned
+        return None
+
+    async def _keep(self, returned: Awaitable[object]) -> None:
+        self.result = await returned

@@ -18,9 +18,9 @@ from collections.abc import Callable
 import msgspec
 
 from rocketpost.client.feeding import Feeding
-from rocketpost.client.handlers import Handlers
+from rocketpost.client.handlers import Consumed, Handlers
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.client.ordering import Suspend
+from rocketpost.client.ordering import Rollback, Suspend
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import Retry
 from rocketpost.client.session import Answer, Session, answer_request
@@ -164,14 +164,22 @@ class Inspection:
         began = time.monotonic()
         result, remark = "CR_SUCCESS", ""
         try:
-            await handlers.handle_once(message)
+            if await handlers.handle_once(message) is Consumed.COMMIT:
+                result = "CR_COMMIT"
+        except Rollback as error:
+            result, remark = "CR_ROLLBACK", str(error)
         except (Retry, Suspend) as error:
             result, remark = "CR_LATER", str(error)
         except Exception as error:
             result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error))
         spent = round((time.monotonic() - began) * 1000)
+        listener = handlers.find(message.topic)
         outcome = _Outcome(
-            consume_result=result, order=self._orderly, remark=remark, spent_time_mills=spent
+            auto_commit=listener is None or listener.auto_commit,
+            consume_result=result,
+            order=self._orderly,
+            remark=remark,
+            spent_time_mills=spent,
         )
         answer_request(connection, command, Answer(body=encode(outcome)))
 

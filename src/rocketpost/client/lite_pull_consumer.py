@@ -8,15 +8,16 @@ from collections.abc import Collection, Mapping
 
 from rocketpost.client.allocation import AllocationStrategy, Average
 from rocketpost.client.broker_requests import BrokerRequests
-from rocketpost.client.config import LitePullConsumerConfig
+from rocketpost.client.config import STABLE_INSTANCE, LitePullConsumerConfig, MessageModel
 from rocketpost.client.feeding import Feeding
 from rocketpost.client.inspection import Inspection
 from rocketpost.client.lifecycle import Lifecycle
+from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.polling import Polling
 from rocketpost.client.producer import check_group
-from rocketpost.client.progress import BrokerProgress
+from rocketpost.client.progress import BrokerProgress, Progress
 from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import subscription_of
@@ -42,7 +43,8 @@ class LitePullConsumer(Lifecycle):
 
     Either :meth:`subscribe`, and the members of the group share the queues, or :meth:`assign`, and
     these queues are read whoever else reads them. A commit covers everything that was polled, so
-    be done with it before: an automatic one happens at the start of a poll.
+    be done with it before: an automatic one happens at the start of a poll. A broadcasting member
+    (``config.model``) gets every queue and commits to a file of its own.
 
     Args:
         group: The consumer group.
@@ -66,6 +68,9 @@ class LitePullConsumer(Lifecycle):
         config = config or LitePullConsumerConfig()
         if name_servers is not None:
             config = dataclasses.replace(config, name_servers=name_servers)
+        if config.model is MessageModel.BROADCASTING and not config.instance_name:
+            # The client id names the file of offsets, so it must be the same after a restart.
+            config = dataclasses.replace(config, instance_name=STABLE_INSTANCE)
         self.group = group
         self.config = config
         self._strategy = strategy or Average()
@@ -235,13 +240,17 @@ class LitePullConsumer(Lifecycle):
 
         Raises:
             NoNameServer: No name server is known, or none answers.
-            ClientError: It runs already.
+            ClientError: It runs already, or another consumer uses its file of offsets.
         """
         if self._session is not None:
             raise ClientError("the consumer is running already")
         session = Session(self.config)
         await session.start()
-        self._assemble(session)
+        try:
+            await self._assemble(session)
+        except BaseException:
+            await session.stop()
+            raise
         try:
             await self._announce(session)
         except BaseException:
@@ -263,15 +272,23 @@ class LitePullConsumer(Lifecycle):
         await self._commits.stop()
         await self._feeding.close()
         await self._polling.close()
+        if self._local is not None:
+            await self._local.close()
         await self._understudy.stop()
         await session.stop()
 
-    def _assemble(self, session: Session) -> None:
+    async def _assemble(self, session: Session) -> None:
+        broadcasting = self.config.model is MessageModel.BROADCASTING
+        self._local: LocalOffsets | None = None
+        if broadcasting:
+            directory = self.config.offset_directory
+            self._local = LocalOffsets(directory, session.client_id, self.group)
+            await self._local.open()
         self._session = session
         self._announced = False
         self._polling = Polling()
         self._offsets = OffsetCalls(session)
-        self._progress = BrokerProgress(self._offsets, self.group)
+        self._progress: Progress = self._local or BrokerProgress(self._offsets, self.group)
         self._commit_due = asyncio.get_running_loop().time() + self.config.commit_seconds
         self._feeding = Feeding(
             session,
@@ -289,6 +306,7 @@ class LitePullConsumer(Lifecycle):
             topics=lambda: list(self._subscriptions),
             apply=self._feeding.apply,
             every=self.config.rebalance_seconds,
+            broadcasting=broadcasting,
         )
         BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
         Inspection(session, self.group, describe=self._describe, feeding=self._feeding)
@@ -315,6 +333,7 @@ class LitePullConsumer(Lifecycle):
             group_name=self.group,
             consume_from_where=self.config.start_from.value,
             consume_type=CONSUME_TYPES[0],
+            message_model=self.config.model.value,
             subscription_data_set=list(self._subscriptions.values()),
         )
 

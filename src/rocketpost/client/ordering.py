@@ -3,6 +3,8 @@
 handler returns   the message is finished, the next one follows
 handler raises    the queue waits a moment, then the same message comes again
 raised too often  the message goes to the dead-letter topic, the next one follows
+commits itself    a message that is handled stays in hand until a later one commits; a rollback has
+                  all since the last commit come again
 lock is lost      nothing more of the queue is handled until it is granted again
 queue is let go   the handler at work may finish, and what it did counts; then others follow
 """
@@ -18,7 +20,7 @@ from typing import Final
 import msgspec
 
 from rocketpost.client.config import PushConsumerConfig
-from rocketpost.client.handlers import Call, Handlers, holding_text
+from rocketpost.client.handlers import Call, Consumed, Handlers, holding_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.retry import DEAD_LETTER, Retry, SendBack, why_of
@@ -44,14 +46,20 @@ class Suspend(Exception):  # noqa: N818 - raised by handlers to ask for it
         self.seconds = seconds
 
 
+class Rollback(Suspend):
+    """Raised by an orderly handler that commits by itself: all since the last commit come again."""
+
+
 class _Line:
     """The messages of one queue in hand, oldest first."""
 
-    __slots__ = ("call", "outcome", "owned", "pending", "task")
+    __slots__ = ("call", "outcome", "owned", "pending", "task", "uncommitted")
 
     def __init__(self, owned: OwnedQueue) -> None:
         self.owned = owned
         self.pending: deque[ReceivedMessage] = deque()
+        self.uncommitted: list[ReceivedMessage] = []
+        """Those that are handled, by a handler that has not committed yet."""
         self.task: asyncio.Task[None] | None = None
         self.call: Call | None = None
         """The call that is under way or waits for a worker."""
@@ -100,8 +108,11 @@ class Ordering:
     def holding(self, owned: OwnedQueue) -> str:
         """Return what holds the queue's offset back; empty if nothing is in hand."""
         line = self._lines.get(owned)
-        if line is None or not line.pending:
+        if line is None or not (line.pending or line.uncommitted):
             return ""
+        if line.uncommitted:
+            first = line.uncommitted[0]
+            return f"{len(line.uncommitted)} from offset {first.queue_offset} are not committed"
         first = line.pending[0]
         failed = f" after {first.reconsume_times} failures" if first.reconsume_times else ""
         return holding_text(first, line.call) + failed
@@ -164,15 +175,31 @@ class Ordering:
         if not call.skipped:
             self._handlers.count(owned.queue.topic, len(part), call, failed=error is not None)
             if error is None:
-                self._done(line, part)
+                self._done(line, part, commit=listener.auto_commit or _commits(call))
+            elif isinstance(error, Rollback) and not listener.auto_commit:
+                await self._rolled_back(line, part, error)
             else:
                 await self._failed(line, part, error)
         line.call = None
 
-    def _done(self, line: _Line, part: Sequence[ReceivedMessage]) -> None:
+    def _done(self, line: _Line, part: Sequence[ReceivedMessage], *, commit: bool) -> None:
         for _ in part:
             line.pending.popleft()
-        line.owned.finish(part)
+        if not commit:
+            line.uncommitted += part
+            return
+        line.owned.finish([*line.uncommitted, *part])
+        line.uncommitted.clear()
+
+    async def _rolled_back(
+        self, line: _Line, part: Sequence[ReceivedMessage], error: Rollback
+    ) -> None:
+        logger.info("rolled back: id=%s reason=%s", part[0].message_id, error)
+        line.pending.extendleft(reversed(line.uncommitted))
+        line.uncommitted.clear()
+        line.call = None
+        if not self._stopped:
+            await line.owned.wait_until_gone(self._suspend_seconds(error))
 
     async def _failed(self, line: _Line, part: list[ReceivedMessage], error: BaseException) -> None:
         for message in part:
@@ -208,6 +235,10 @@ class Ordering:
         wished = error.seconds if isinstance(error, Suspend) else None
         seconds = self._config.suspend_seconds if wished is None else wished
         return min(max(seconds, SUSPEND_SECONDS_MIN), SUSPEND_SECONDS_MAX)
+
+
+def _commits(call: Call) -> bool:
+    return call.result is Consumed.COMMIT
 
 
 def _again(message: ReceivedMessage) -> ReceivedMessage:

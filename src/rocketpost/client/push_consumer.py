@@ -12,7 +12,12 @@ from rocketpost.client.accord import Accord
 from rocketpost.client.allocation import AllocationStrategy, Average
 from rocketpost.client.assigning import Assigning
 from rocketpost.client.broker_requests import BrokerRequests
-from rocketpost.client.config import MessageModel, ProducerConfig, PushConsumerConfig
+from rocketpost.client.config import (
+    STABLE_INSTANCE,
+    MessageModel,
+    ProducerConfig,
+    PushConsumerConfig,
+)
 from rocketpost.client.consuming import Consuming
 from rocketpost.client.feeding import Feeding
 from rocketpost.client.handlers import (
@@ -48,7 +53,6 @@ from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
 
-STABLE_INSTANCE: Final = "DEFAULT"
 _EXPIRE_SECONDS: Final = 60.0
 
 
@@ -118,6 +122,7 @@ class PushConsumer(Lifecycle):
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
         orderly: bool = False,
+        auto_commit: bool = True,
     ) -> Announcement:
         """Have ``handler`` called with each message of ``topic``.
 
@@ -131,11 +136,16 @@ class PushConsumer(Lifecycle):
             sql: A SQL92 filter instead of tags, such as ``price > 5 AND region = 'eu'``.
             orderly: Whether the messages of a queue are handled one after the other. All handlers
                 of a group must be orderly then, with all members.
+            auto_commit: False for an orderly handler that says itself when it is done: with
+                :attr:`Consumed.COMMIT`, which it returns, this message and all before are; by
+                :class:`Rollback`, which it raises, all since the last commit come again. What is
+                not committed stays in hand and counts against ``cached_count_max``.
 
         Raises:
-            ConfigError: The topic's name is illegal, or orderly and other handlers would meet.
+            ConfigError: The topic's name is illegal, orderly and other handlers would meet, or a
+                handler that is not orderly should commit by itself.
         """
-        listener = listener_for(handler, batches=False, orderly=orderly)
+        listener = listener_for(handler, batches=False, orderly=orderly, auto_commit=auto_commit)
         return self._subscribe(subscription_of(topic, tags, sql), listener)
 
     def subscribe_batches(
@@ -146,6 +156,7 @@ class PushConsumer(Lifecycle):
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
         orderly: bool = False,
+        auto_commit: bool = True,
     ) -> Announcement:
         """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time.
 
@@ -154,7 +165,7 @@ class PushConsumer(Lifecycle):
         Raises:
             ConfigError: The topic's name is illegal, or orderly and other handlers would meet.
         """
-        listener = listener_for(handler, batches=True, orderly=orderly)
+        listener = listener_for(handler, batches=True, orderly=orderly, auto_commit=auto_commit)
         return self._subscribe(subscription_of(topic, tags, sql), listener)
 
     def unsubscribe(self, topic: str) -> Announcement:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from rocketpost.client import (
     ConfigError,
     LitePullConsumer,
     LitePullConsumerConfig,
+    MessageModel,
     MessageQueue,
     StartFrom,
 )
@@ -232,3 +234,30 @@ async def test_a_broker_can_reset_offsets_and_ask_for_them(
     assert other.code == ResponseCode.SYSTEM_ERROR
     assert decode_any(info.body)["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
     assert handled.remark == "the consumer polls its messages, it has no handler"
+
+
+async def test_a_broadcasting_member_gets_every_queue_and_keeps_its_own_offsets(
+    network: FakeNetwork, broker: QueueBroker, tmp_path: Path
+) -> None:
+    broker.members = ["0.0.0.0@other"]
+    for n in range(4):
+        broker.put(b"%d" % n, queue_id=n % 2)
+    options = {"model": MessageModel.BROADCASTING, "offset_directory": str(tmp_path)}
+    reader = consumer(**options)
+    reader.subscribe("T")
+    async with reader:
+        assert len(await poll_all(reader, 4)) == 4
+        assert reader.assignment == [Q0, Q1]  # whoever else is there
+        twin = consumer(**options)
+        twin.subscribe("T")
+        with pytest.raises(ClientError, match="another consumer"):
+            await twin.start()
+        await reader.commit()
+        assert await reader.committed(Q0) == 2
+    assert broker.offsets == {}
+    assert b'"messageModel":"BROADCASTING"' in network.sent(RequestCode.HEART_BEAT)[0].body
+    broker.put(b"new")
+    again = consumer(**options)
+    again.subscribe("T")
+    async with again:
+        assert await poll_all(again, 1) == [b"new"]

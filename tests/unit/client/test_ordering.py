@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,14 @@ from client.brokers import NAMESRV, QueueBroker, network_of, route_of
 from client.network import Answer, FakeNetwork
 from rocketpost.client import (
     ConfigError,
+    Consumed,
     MessageModel,
     MessageQueue,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
     Retry,
+    Rollback,
     StartFrom,
     Suspend,
     queue_locks,
@@ -424,3 +426,55 @@ async def test_a_new_group_starts_where_it_is_told(
         broker.put(b"new")
         await until(lambda: got[-1:] == [b"new"])
     assert got == bodies
+
+
+async def test_a_handler_can_commit_and_roll_back_by_itself(
+    network: FakeNetwork, broker: LockingBroker
+) -> None:
+    seen: list[bytes] = []
+    rolled = False
+
+    async def handler(message: ReceivedMessage) -> Consumed | None:
+        nonlocal rolled
+        seen.append(message.body)
+        if message.body == b"2" and not rolled:
+            rolled = True
+            raise Rollback(0.01)
+        if message.body == b"3":
+            return Consumed.COMMIT
+        return Consumed.HELD if message.body == b"4" else None
+
+    for n in range(6):
+        broker.put(b"%d" % n)
+    reader = consumer()
+    reader.subscribe("T", handler, orderly=True, auto_commit=False)
+    async with reader:
+        await until(lambda: b"5" in seen)
+    assert seen == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert broker.offsets[("T", 0)] == 4  # the last two were never committed
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_plain_functions_commit_by_themselves_too(
+    network: FakeNetwork, broker: LockingBroker, commits: bool
+) -> None:
+    seen: list[int] = []
+
+    def handler(messages: Sequence[ReceivedMessage]) -> Consumed | None:
+        seen.extend(message.queue_offset for message in messages)
+        if seen == [0, 1]:
+            raise ValueError("once")  # these two come again, others before stay handled
+        return Consumed.COMMIT if commits and 3 in seen else None
+
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(batch_max=2)
+    reader.subscribe_batches("T", handler, orderly=True, auto_commit=False)
+    async with reader:
+        await until(lambda: seen == [0, 1, 0, 1, 2, 3])
+    assert broker.offsets.get(("T", 0), 0) == (4 if commits else 0)
+
+
+async def test_only_orderly_handlers_commit_by_themselves() -> None:
+    with pytest.raises(ConfigError, match="only orderly handlers"):
+        consumer().subscribe("T", print, auto_commit=False)

@@ -218,7 +218,7 @@ class ClientHandlers:
                     client_id=each.client.client_id,
                     language=each.client.language,
                     last_update_timestamp=each.last_ms,
-                    remote_ip=each.client.address.rpartition(":")[0],
+                    remote_ip=f"/{each.client.address}",  # so does Java, whatever the name says
                     version=each.client.version,
                 )
                 for each in members.values()

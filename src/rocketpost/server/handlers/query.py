@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.record_filter import WORK_MAX, Judge
@@ -18,6 +20,7 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.faults import InvalidParameter, QueryNotFound, SystemError_
 from rocketpost.codec.headers.admin import QueryQueue
 from rocketpost.codec.headers.message import QueryMessage, QueryResponse, ViewMessage
+from rocketpost.codec.lenient_json import encode
 from rocketpost.codec.record import Record
 from rocketpost.model.group import Subscription
 from rocketpost.model.ids import Position, QueueOffset
@@ -188,6 +191,7 @@ class QueryHandlers:
                 break  # who asked for more asks again behind these
         return json_reply(
             QueueEntries(
+                filter_data=self._filter_data(header, subscription),
                 judged=judge is not None,
                 max_queue_index=queue.end,
                 min_queue_index=queue.first,
@@ -211,6 +215,15 @@ class QueryHandlers:
             sub_version=data.client_version,
         )
 
+    def _filter_data(self, header: QueryQueue, subscription: Subscription | None) -> str | None:
+        """Return what Java's tool shows of a filter; tags have no data, which it prints as null."""
+        if not header.consumer_group:
+            return None
+        if subscription is None:
+            return f"{header.consumer_group}@{header.topic} is not online!"
+        data = self._filters.data(header.topic, header.consumer_group)
+        return msgspec.json.format(encode(data), indent=4).decode()
+
     def _record(self, position: int) -> tuple[str, memoryview | None]:
         record = self._store.record_at(position)
         if record is None:
@@ -219,6 +232,8 @@ class QueryHandlers:
 
 
 def _lets_through(subscription: Subscription | None, tags_code: int) -> bool:
-    if subscription is None or subscription.takes_all or not subscription.is_tag:
+    if subscription is None:
+        return False  # as Apache's brokers say when nobody's filter is asked
+    if subscription.takes_all or not subscription.is_tag:
         return True
     return tags_code in (subscription.code_set or ())

@@ -187,7 +187,7 @@ async def test_producers_are_listed(world: World) -> None:
     assert [each["clientId"] for each in one["connectionSet"]] == ["id-1"]
     everyone = json_of(await world.call(Code.GET_ALL_PRODUCER_INFO))
     assert isinstance(everyone, dict)
-    assert everyone["data"]["P"][0]["remoteIP"] == "10.0.0.3"
+    assert everyone["data"]["P"][0]["remoteIP"] == "/10.0.0.3:1"
 
 
 async def test_a_filter_is_checked_before_anybody_subscribes(world: World) -> None:

@@ -101,13 +101,18 @@ async def test_entries_from_the_end_without_a_group(world: World) -> None:
     body = json_of(await world.call(Code.QUERY_CONSUME_QUEUE, fields))
     assert isinstance(body, dict)
     assert [entry["physicOffset"] for entry in body["queueData"]] == [8000]
-    assert body["queueData"][0]["eval"]
+    assert not body["queueData"][0]["eval"]  # nobody's filter was asked
+    assert "filterData" not in body
+    offline = json_of(await world.call(Code.QUERY_CONSUME_QUEUE, fields | {"consumerGroup": "G"}))
+    assert isinstance(offline, dict)
+    assert offline["filterData"] == "G@T is not online!"
     subscribe(world, parse_tags("T", "*", version=1))
     everything = json_of(
         await world.call(Code.QUERY_CONSUME_QUEUE, fields | {"consumerGroup": "G"})
     )
     assert isinstance(everything, dict)
     assert everything["queueData"][0]["eval"]
+    assert everything["filterData"] == "null"  # what Java prints of a filter by tags
 
 
 @pytest.mark.parametrize(
