@@ -12,6 +12,7 @@ from rocketpost.codec.faults import SystemError_
 
 MESSAGE_TYPE: Final = "message.type"
 MIXED: Final = "MIXED"
+PRIORITY: Final = "PRIORITY"
 DEDUP_SECONDS: Final = "dedup.seconds"
 """Ours: how long a message with a unique key that was stored before counts as a duplicate."""
 DEDUP_SECONDS_MAX: Final = 7 * 86_400
@@ -42,12 +43,14 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(frozenset({"SimpleCQ", "BatchCQ"}), fixed=True),
     "cleanup.policy": Attribute(frozenset({"DELETE", "COMPACTION"}), fixed=True),
     MESSAGE_TYPE: Attribute(
-        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED})
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED, PRIORITY})
     ),
     "reserve.time": Attribute(minimum=-1),
     DEDUP_SECONDS: Attribute(minimum=0, maximum=DEDUP_SECONDS_MAX),
 }
-GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {"priority.factor": Attribute(minimum=0)}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(minimum=0, maximum=100)
+}
 
 
 def parse_changes(text: str | None) -> dict[str, str]:

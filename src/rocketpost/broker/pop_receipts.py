@@ -15,6 +15,7 @@ from rocketpost.broker.pop_flight import Checkpoint, Flight, Key, Put, Stored, h
 from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_targets import Targets
+from rocketpost.broker.priority import has_levels
 from rocketpost.codec.faults import NoMessage
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.codec.record import Record, host_bits
@@ -57,6 +58,10 @@ class Topics(Protocol):
 
     def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
         """Return a retry topic, created if need be."""
+        ...  # pragma: no cover
+
+    def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a retry topic with that many queues at least."""
         ...  # pragma: no cover
 
 
@@ -198,16 +203,27 @@ class ReceiptService:
             logger.info("popped messages dropped: topic=%s group=%s", key.topic, key.group)
             return {}
         topic = self._targets.written_retry_topic(key.topic, key.group)
-        if self._topics.find(topic) is None:
-            self._topics.create_internal(topic, queue_nums=1)
+        queue_id = self._retry_queue(key, topic)
         copies: dict[int, Draft] = {}
         for offset in offsets:
             record = self._record(key, offset)
             if record is None:
                 logger.warning("popped message is gone: key=%s offset=%s", key, offset)
             else:
-                copies[offset] = self._copy(record, topic, key.pop_ms)
+                copies[offset] = self._copy(record, topic, queue_id, key.pop_ms)
         return copies
+
+    def _retry_queue(self, key: Key, topic: str) -> int:
+        """Return the queue of the retry topic that keeps the level of a message."""
+        if key.topic == topic:  # it comes again once more
+            return key.queue_id
+        config = self._topics.find(key.topic)
+        if config is not None and has_levels(config):
+            self._topics.widen_internal(topic, queue_nums=config.write_queue_nums)
+            return key.queue_id
+        if self._topics.find(topic) is None:
+            self._topics.create_internal(topic, queue_nums=1)
+        return 0
 
     def _record(self, key: Key, offset: int) -> Record | None:
         queue = self._store.queue(key.topic, key.queue_id)
@@ -219,7 +235,7 @@ class ReceiptService:
         record = self._store.record_at(entry[0])
         return record if record is not None and record.topic == key.topic else None
 
-    def _copy(self, record: Record, topic: str, pop_ms: int) -> Draft:
+    def _copy(self, record: Record, topic: str, queue_id: int, pop_ms: int) -> Draft:
         properties = record.properties
         encoded = record.properties_bytes
         more = {_FIRST_POP_MS: str(pop_ms)}
@@ -232,7 +248,7 @@ class ReceiptService:
         words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
         return Draft(
             topic,
-            0,
+            queue_id,
             record.flag,
             host_bits(record.sys_flag, record.born_host_bytes, self._store_host),
             record.born_ms,

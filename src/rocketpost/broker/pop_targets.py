@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, Protocol
 
+from rocketpost.broker.priority import FACTOR_MAX, by_level, has_levels
 from rocketpost.broker.record_filter import Judge
 from rocketpost.codec.headers.pop import (
     IN_RETRY_TOPIC,
@@ -41,6 +42,8 @@ class Wish(NamedTuple):
     """Whether a group that is new to a queue starts at its end."""
     in_order: bool = False
     """Whether a queue waits until what was handed out of it is finished."""
+    priority_factor: int = FACTOR_MAX
+    """How many of a hundred pops go by level, if the topic has levels."""
     attempt_id: str = ""
     """Names an attempt at popping in order; the same one again gets the same messages again."""
 
@@ -109,18 +112,28 @@ class Targets:
         self.rules = RetryRules()
 
     def of(self, wish: Wish) -> Iterator[Target]:
-        """Return the queues to look at, those of retry topics sometimes first, else last."""
+        """Return the queues to look at, those of retry topics sometimes first, else last.
+
+        A topic with levels is looked at from the highest down, each with what comes again in it.
+        """
         topic = wish.topic.topic_name
         again = self._retry_targets(topic, wish.group)
         is_first = bool(again) and self._random_below(100) < self.rules.first_percent
+        ids = wish.queue_ids
+        if has_levels(wish.topic) and self._goes_by_level(wish):
+            fresh = [Target(IN_TOPIC, topic, queue_id) for queue_id in ids]
+            yield from by_level([*fresh, *again], again_first=is_first)
+            return
         if is_first:
             yield from again
-        ids = wish.queue_ids
         begin = self._random_below(len(ids)) if len(ids) > 1 else 0
         for queue_id in (*ids[begin:], *ids[:begin]):
             yield Target(IN_TOPIC, topic, queue_id)
         if not is_first:
             yield from again
+
+    def _goes_by_level(self, wish: Wish) -> bool:
+        return not wish.in_order and self._random_below(FACTOR_MAX) < wish.priority_factor
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
         """Return where messages of ``topic`` may come again for ``group``."""

@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
+import msgspec
+
 from rocketpost.broker.kinds import SPECIAL, Kind
+from rocketpost.broker.priority import LOWEST, has_levels, queue_of
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.faults import (
     GroupNotExist,
@@ -44,7 +47,8 @@ _VERSION_MAX_RECONSUME = 121  # 3.4.9: from here on clients say how often they r
 _HOST_V4_BYTES = 8
 _CLIENT_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK)
 
-_NOT_PLAIN = SPECIAL | {
+_LOOKED_AT = SPECIAL | {names.PRIORITY}
+_NOT_PLAIN = _LOOKED_AT | {
     names.MSG_REGION,
     names.TRACE_ON,
     names.CLUSTER,
@@ -187,6 +191,8 @@ class SendService:
         encoded, tags_code, keys, is_special = self._properties(header.properties)
         if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
             self._check_size(len(body), len(encoded))
+        if config.attributes and has_levels(config):
+            queue_id = LOWEST  # unless its properties say otherwise, see below
         draft = Draft(
             topic,
             queue_id,
@@ -202,7 +208,7 @@ class SendService:
             tags_code,
             keys,
         )
-        return self._special(draft) if is_special else draft
+        return self._special(draft, config) if is_special else draft
 
     def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
         """Return the messages of a batch, to be stored together.
@@ -224,6 +230,9 @@ class SendService:
         # Java's newer clients name the batch as well; each message keeps its own name (ADR 0012).
         shared.pop(names.UNIQUE_KEY, None)
         shared.pop(names.WAIT_STORE, None)  # a matter of this request; each message says it too
+        if has_levels(config):  # they stay together, so the first one's level is that of all
+            level = queue_of(shared | decode_properties(items[0].properties), config)
+            queue_id = queue_id if level is None else level
         drafts = []
         for at, item in enumerate(items):
             encoded, tags_code, keys = self._batch_properties(item.properties, shared, at)
@@ -254,7 +263,7 @@ class SendService:
         if shared:
             own = _encoded(shared | decode_properties(own))
         encoded, tags_code, keys, is_special = self._properties(own.decode("utf-8", "replace"))
-        if is_special:
+        if is_special and not SPECIAL.isdisjoint(decode_properties(encoded)):
             raise MessageIllegal(
                 f"message {at} of the batch is delayed or transactional; send such messages alone"
             )
@@ -312,8 +321,12 @@ class SendService:
             )
         return queue_id
 
-    def _special(self, draft: Draft) -> Draft:
+    def _special(self, draft: Draft, config: TopicConfig) -> Draft:
+        """Return what is stored of a message that is more than plain."""
         properties = decode_properties(draft.properties)
+        queue_id = queue_of(properties, config)
+        if queue_id is not None:
+            draft = msgspec.structs.replace(draft, queue_id=queue_id)
         for kind in self._kinds:
             claimed = kind.claim(draft, properties)
             if claimed is not None:
@@ -351,7 +364,7 @@ class SendService:
 
     def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
         properties = decode_properties(text.encode("utf-8", "replace"))
-        is_special = not SPECIAL.isdisjoint(properties)
+        is_special = not _LOOKED_AT.isdisjoint(properties)
         properties.pop(names.POP_CK, None)
         # Who forwards a message with all its properties is not the producer that numbered it.
         properties.pop(names.PRODUCER_SEQUENCE, None)

@@ -217,6 +217,22 @@ class TopicTable:
         self._store(config)
         return config
 
+    def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a retry topic with that many queues at least, made if need be.
+
+        Raises:
+            InvalidParameter: The name is not legal.
+        """
+        config = self.create_internal(topic, queue_nums=queue_nums)
+        if config.write_queue_nums < queue_nums:
+            config = msgspec.structs.replace(
+                config,
+                read_queue_nums=max(config.read_queue_nums, queue_nums),
+                write_queue_nums=queue_nums,
+            )
+            self._store(config)
+        return config
+
     def adopt(self, topic: str, *, queue_nums: int) -> None:
         """Add a topic whose queues are in the store but which the saved table does not know.
 

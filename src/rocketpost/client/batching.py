@@ -1,8 +1,8 @@
 """Batches: which messages may travel together, how many fit one request, what each came to.
 
-Messages of a batch agree in topic, sharding key and ``wait_store``, and none is delayed. A request
-holds at most ``bytes_max`` and ``count_max`` of them: brokers answer with an id for each, and serve
-nobody else while they store them.
+Messages of a batch agree in topic, sharding key, priority and ``wait_store``; none is delayed. A
+request holds at most ``bytes_max`` and ``count_max`` of them: brokers answer with an id for each,
+and serve nobody else while they store them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageRefused("messages of a batch must agree in topic and wait_store")
         if message.sharding_key != first.sharding_key:
             raise MessageRefused("messages of a batch must agree in their sharding key")
+        if message.priority != first.priority:
+            raise MessageRefused("messages of a batch must agree in their priority")
         if message.is_delayed:
             raise MessageRefused("a delayed message cannot be in a batch")
 

@@ -219,6 +219,8 @@ class PushConsumerConfig(ClientConfig):
             60 s (``rocketmq.client.rebalance.lockMaxLiveTime``).
         persist_seconds: Between reports of the offsets to the brokers.
         stop_seconds: How long handlers get to finish when the consumer stops.
+        by_priority: Whether fetched messages that wait for a handler go by their priority. Smaller
+            ``cached_count_max`` make that truer: what is not fetched is not compared.
         enable_trace: Whether a trace of every message is written (``enableTrace``).
         trace_topic: Where traces go (``traceTopic``).
     """
@@ -253,6 +255,7 @@ class PushConsumerConfig(ClientConfig):
     lock_trust_seconds: float = 30.0
     persist_seconds: float = 5.0
     stop_seconds: float = 5.0
+    by_priority: bool = False
     enable_trace: bool = False
     trace_topic: str = TRACE_TOPIC
 

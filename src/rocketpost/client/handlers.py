@@ -116,13 +116,22 @@ class Handlers:
         listeners: Handlers by topic; may grow while we run.
         concurrency: Handlers at work at the same time, of each kind.
         batch_max: Messages in one call of a batch handler.
+        by_priority: Whether what waits for a worker goes by its priority.
     """
 
-    def __init__(self, listeners: dict[str, Listener], *, concurrency: int, batch_max: int) -> None:
+    def __init__(
+        self,
+        listeners: dict[str, Listener],
+        *,
+        concurrency: int,
+        batch_max: int,
+        by_priority: bool = False,
+    ) -> None:
         self._listeners = listeners
         self._batch_max = batch_max
-        self._async: Workers = AsyncWorkers(concurrency)
-        self._threads: Workers = ThreadWorkers(concurrency)
+        self._by_priority = by_priority
+        self._async: Workers = AsyncWorkers(concurrency, ranked=by_priority)
+        self._threads: Workers = ThreadWorkers(concurrency, ranked=by_priority)
         self._tallies: dict[str, tuple[Tally, Tally]] = {}
         self._loop = asyncio.get_running_loop()
         self.concurrency = concurrency
@@ -149,7 +158,8 @@ class Handlers:
         if self.tracer is not None:
             report = self._traced(self.tracer, call, report)
         workers = self._async if call.listener.is_async else self._threads
-        workers.submit(call, report)
+        rank = -(call.messages[0].priority or 0) if self._by_priority else 0
+        workers.submit(call, report, rank)
 
     def _traced(self, tracer: Traces, call: Call, report: Report) -> Report:
         handling = tracer.handling(call.messages)

@@ -42,6 +42,7 @@ class Message:
         delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h; 0 for none.
         delay_seconds: Deliver so much later; needs a broker with timer messages.
         deliver_at_ms: Deliver at this time, milliseconds since the epoch; the same need.
+        priority: Its level, 0 the lowest, in a topic of the type PRIORITY.
 
     Raises:
         MessageRefused: Something breaks a rule; the text says what.
@@ -63,6 +64,7 @@ class Message:
         delay_level: int = 0,
         delay_seconds: float | None = None,
         deliver_at_ms: int | None = None,
+        priority: int | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -74,6 +76,8 @@ class Message:
         self._extra = _checked_properties(properties) if properties else ""
         if delay_level or delay_seconds is not None or deliver_at_ms is not None:
             self._extra += _delay_properties(delay_level, delay_seconds, deliver_at_ms)
+        if priority is not None:
+            self._extra += _priority_property(priority, sharding_key)
         if not -_FLAG_MAX <= flag <= _FLAG_MAX:
             raise MessageRefused(f"the flag {flag} does not fit 32 bits")
         if tags is not None or self.keys or sharding_key is not None:
@@ -87,6 +91,13 @@ class Message:
     def properties(self) -> dict[str, str]:
         """The user's own properties, and those that stand for a delay."""
         return decode_properties(self._extra.encode("utf-8", "replace"))
+
+    @property
+    def priority(self) -> int | None:
+        """Its level, if it has one."""
+        if f"{names.PRIORITY}{NAME_END}" not in self._extra:
+            return None
+        return int(self.properties[names.PRIORITY])
 
     @property
     def is_delayed(self) -> bool:
@@ -202,6 +213,14 @@ def _delay_properties(level: int, seconds: float | None, at_ms: int | None) -> s
     return f"{names.TIMER_DELIVER_MS}\x01{at_ms}\x02"
 
 
+def _priority_property(priority: int, sharding_key: str | None) -> str:
+    if not 0 <= priority <= _FLAG_MAX:
+        raise MessageRefused(f"the priority {priority} is not one of 0 to {_FLAG_MAX}")
+    if sharding_key:
+        raise MessageRefused("give a sharding key or a priority: a level is another queue")
+    return f"{names.PRIORITY}\x01{priority}\x02"
+
+
 class SendStatus(enum.Enum):
     """How safely a message is stored; it is stored in every case."""
 
@@ -313,6 +332,12 @@ class ReceivedMessage:
     def last_failure(self) -> ConsumeFailure | None:
         """Why it could not be handled last time, as far as it carries that."""
         return failure_in(self.properties)
+
+    @property
+    def priority(self) -> int | None:
+        """Its level, if its sender gave it one."""
+        text = self.properties.get(names.PRIORITY, "")
+        return int(text) if text.isascii() and text.isdecimal() else None
 
     @property
     def wants_reply(self) -> bool:

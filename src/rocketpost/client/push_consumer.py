@@ -279,6 +279,7 @@ class PushConsumer(Lifecycle):
             self._subscriptions.listeners,
             concurrency=config.concurrency,
             batch_max=config.batch_max,
+            by_priority=config.by_priority,
         )
         self._tracer: Tracer | None = None
         if config.enable_trace:

@@ -2,6 +2,9 @@
 
 A job is a callable of no arguments; its outcome is reported on the event loop. Threads report in
 bunches: one wake-up of the loop for all that finished meanwhile, which is most of the cost.
+
+Jobs that wait for a worker begin in the order of their arrival; if they are ranked, in the order of
+their ranks, the lowest number first, and by arrival within one rank.
 """
 
 from __future__ import annotations
@@ -21,11 +24,19 @@ Report = Callable[[BaseException | None], None]
 
 _TURN_EVERY = 64
 
+Job = Callable[[], object]
+_Entry = tuple[int, int, Job | None, Report]
+"""Rank, number in order of arrival, job, and whom to tell; no job means: stop."""
+
+
+def _nobody(error: BaseException | None) -> None:
+    """Take the outcome of nothing."""
+
 
 class Workers(Protocol):
     """Runs jobs, some at a time."""
 
-    def submit(self, job: Callable[[], object], report: Report) -> None:
+    def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job`` when a worker is free."""
         ...  # pragma: no cover
 
@@ -37,20 +48,22 @@ class Workers(Protocol):
 class AsyncWorkers:
     """Runs async jobs in a fixed number of tasks. Belongs to the event loop."""
 
-    def __init__(self, count: int) -> None:
-        self._jobs: asyncio.Queue[tuple[Callable[[], object], Report]] = asyncio.Queue()
+    def __init__(self, count: int, *, ranked: bool = False) -> None:
+        self._jobs: asyncio.Queue[_Entry] = asyncio.PriorityQueue() if ranked else asyncio.Queue()
+        self._number = 0
         self._busy = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._count = count
         self._tasks: list[asyncio.Task[None]] = []
 
-    def submit(self, job: Callable[[], object], report: Report) -> None:
+    def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job``, which returns an awaitable, when a worker is free."""
         if len(self._tasks) < self._count:
             task = asyncio.get_running_loop().create_task(self._work(), name="handler")
             self._tasks.append(task)
-        self._jobs.put_nowait((job, report))
+        self._number += 1
+        self._jobs.put_nowait((rank, self._number, job, report))
 
     async def stop(self, seconds: float) -> None:
         """Abandon what has not begun; cancel what does not finish within ``seconds``."""
@@ -69,7 +82,8 @@ class AsyncWorkers:
     async def _work(self) -> None:
         done = 0
         while True:
-            job, report = await self._jobs.get()
+            _, _, job, report = await self._jobs.get()
+            assert job is not None
             self._busy += 1
             self._idle.clear()
             try:
@@ -101,11 +115,12 @@ def _is_cancelled() -> bool:
 class ThreadWorkers:
     """Runs plain jobs in threads, started as they are needed. Belongs to the event loop."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, ranked: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._count = count
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], object], Report] | None]
-        self._jobs = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Entry] | queue.PriorityQueue[_Entry]
+        self._jobs = queue.PriorityQueue() if ranked else queue.SimpleQueue()
+        self._number = 0
         self._done: deque[tuple[Report, BaseException | None]] = deque()
         self._reporting = False
         self._pending = 0
@@ -113,7 +128,7 @@ class ThreadWorkers:
         self._idle.set()
         self._threads: list[threading.Thread] = []
 
-    def submit(self, job: Callable[[], object], report: Report) -> None:
+    def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job`` when a thread is free."""
         if len(self._threads) < self._count:
             name = f"rocketpost-handler-{len(self._threads)}"
@@ -122,7 +137,8 @@ class ThreadWorkers:
             thread.start()
         self._pending += 1
         self._idle.clear()
-        self._jobs.put((job, report))
+        self._number += 1
+        self._jobs.put((rank, self._number, job, report))
 
     async def stop(self, seconds: float) -> None:
         """Abandon what has not begun; leave alone what does not finish within ``seconds``."""
@@ -140,7 +156,8 @@ class ThreadWorkers:
         except TimeoutError:
             logger.warning("handlers left alone: count=%s", self._pending)
         for _ in self._threads:
-            self._jobs.put(None)
+            self._number += 1
+            self._jobs.put((0, self._number, None, _nobody))
         if not self._pending:
             await asyncio.to_thread(self._join_blocking)
 
@@ -150,10 +167,9 @@ class ThreadWorkers:
 
     def _work(self) -> None:
         while True:
-            entry = self._jobs.get()
-            if entry is None:
+            _, _, job, report = self._jobs.get()
+            if job is None:
                 return
-            job, report = entry
             error: BaseException | None = None
             try:
                 job()

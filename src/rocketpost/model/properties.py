@@ -37,6 +37,7 @@ REPLY: Final = "reply"
 """The value of :data:`MESSAGE_TYPE` of a reply."""
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
@@ -99,6 +100,7 @@ RESERVED: Final = frozenset(
         "INNER_MULTI_DISPATCH",
         "INNER_MULTI_QUEUE_OFFSET",
         "__SHARDINGKEY",
+        "_SYS_MSG_PRIORITY_",
         "__transactionId__",
         "__BORNHOST",
         "__CRC32#",

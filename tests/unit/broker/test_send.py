@@ -367,3 +367,39 @@ def test_an_ordered_topic_is_closed_with_its_broker(service: SendService, topics
     with pytest.raises(NoPermission, match="ordered topic Ordered"):
         draft(service, topic="Ordered")
     assert draft(service).topic == "T"
+
+
+LEVELS = {"message.type": "PRIORITY"}
+
+
+def test_a_priority_chooses_the_queue(service: SendService, topics: Topics) -> None:
+    topics.add("Levels", 4, attributes=LEVELS)
+    text = "UNIQ_KEY\x01U\x02_SYS_MSG_PRIORITY_\x01{}\x02"
+    queues = [
+        draft(service, topic="Levels", properties=text.format(level)).queue_id
+        for level in (0, 2, 3, 7)
+    ]
+    assert queues == [0, 2, 3, 3]
+    assert draft(service, topic="Levels").queue_id == 0
+    assert draft(service, topic="Levels").queue_id == 0  # also when its kind is remembered
+    assert draft(service, properties=text.format(2)).queue_id == 2
+    with pytest.raises(MessageIllegal, match="no whole number"):
+        draft(service, topic="Levels", properties=text.format("x"))
+
+
+def test_a_delayed_message_comes_at_its_level(service: SendService, topics: Topics) -> None:
+    topics.add("Levels", 4, attributes=LEVELS)
+    text = "UNIQ_KEY\x01U\x02_SYS_MSG_PRIORITY_\x013\x02DELAY\x012\x02"
+    waiting = draft(service, topic="Levels", properties=text)
+    assert (waiting.topic, waiting.queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
+    assert decode_properties(waiting.properties)["REAL_QID"] == "3"
+
+
+def test_a_batch_has_the_level_of_its_first_message(service: SendService, topics: Topics) -> None:
+    topics.add("Levels", 4, attributes=LEVELS)
+    high = item(_SYS_MSG_PRIORITY_="2")
+    assert {each.queue_id for each in batch(service, [high, high], topic="Levels")} == {2}
+    assert {each.queue_id for each in batch(service, [item()], topic="Levels")} == {0}
+    ordered = item(__SHARDINGKEY="k", _SYS_MSG_PRIORITY_="2")
+    assert {each.queue_id for each in batch(service, [ordered], topic="Levels")} == {1}
+    assert {each.queue_id for each in batch(service, [high])} == {1}

@@ -129,3 +129,16 @@ def test_compressed_bodies_are_decompressed_when_looked_at() -> None:
     assert received(body=zlib.compress(b"big"), sys_flag=flag).body == b"big"
     with pytest.raises(RemoteProtocolError):
         _ = received(body=b"not zlib", sys_flag=flag).body
+
+
+def test_a_priority_travels_and_excludes_a_sharding_key() -> None:
+    message = Message("T", b"x", priority=7)
+    assert message.priority == 7
+    assert "_SYS_MSG_PRIORITY_\x017\x02" in message.property_text("U")
+    assert Message("T", b"x").priority is None
+    with pytest.raises(MessageRefused, match="-1"):
+        Message("T", b"x", priority=-1)
+    with pytest.raises(MessageRefused, match="sharding key or a priority"):
+        Message("T", b"x", priority=1, sharding_key="k")
+    with pytest.raises(MessageRefused, match="used by the system"):
+        Message("T", b"x", properties={"_SYS_MSG_PRIORITY_": "1"})

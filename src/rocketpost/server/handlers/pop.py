@@ -14,6 +14,7 @@ from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.pop import Popped, PopService
 from rocketpost.broker.pop_targets import COUNT_MAX, Targets, Wish
+from rocketpost.broker.priority import FACTOR_MAX, factor_of
 from rocketpost.broker.record_filter import RecordFilter
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -135,6 +136,7 @@ class PopHandlers:
             tags=_tags(header),
             judge=self._judge(header),
             from_end=header.init_mode == _FROM_END,
+            priority_factor=self._priority_factor(header.consumer_group),
         )
         popped = self._pop(wish)
         if popped.parts:
@@ -195,6 +197,10 @@ class PopHandlers:
         if not self._groups.may_read(group_name, topic_name):
             raise NoPermission(f"the group {group_name} is forbidden to read {topic_name}")
         return topic
+
+    def _priority_factor(self, group_name: str) -> int:
+        group = self._groups.find_or_create(group_name)
+        return FACTOR_MAX if group is None else factor_of(group.attributes)
 
     def _judge(self, header: PopMessage) -> RecordFilter | None:
         if header.exp_type in (None, "", TAG):

@@ -1,0 +1,70 @@
+"""Priorities: each queue of a topic is a level, the last one the highest. ADR 0020.
+
+A message says its level in a property; it goes into the queue of that number, or into the last one
+if there are fewer. A topic of the type PRIORITY is popped from its highest level down, and what
+comes again comes again at its level. To the store, and to whoever pulls, it is a topic like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from rocketpost.broker.attributes import MESSAGE_TYPE, PRIORITY
+from rocketpost.codec.faults import MessageIllegal
+from rocketpost.model import properties as names
+from rocketpost.model.topic import TopicConfig
+
+LOWEST: Final = 0
+FACTOR: Final = "priority.factor"
+FACTOR_MAX: Final = 100
+_DIGITS_MAX: Final = 10
+
+
+class Place(Protocol):
+    """A queue to look at."""
+
+    @property
+    def retry(self) -> int:
+        """Not 0 if it is one of the retry topic."""
+        ...  # pragma: no cover
+
+    @property
+    def queue_id(self) -> int:
+        """Its number, hence its level."""
+        ...  # pragma: no cover
+
+
+P = TypeVar("P", bound=Place)
+
+
+def has_levels(config: TopicConfig) -> bool:
+    """Whether the queues of a topic are levels."""
+    return bool(config.attributes) and config.attributes.get(MESSAGE_TYPE) == PRIORITY
+
+
+def queue_of(properties: Mapping[str, str], config: TopicConfig) -> int | None:
+    """Return the queue that a message's properties ask for; None if the sender's choice counts.
+
+    Raises:
+        MessageIllegal: The priority is no number.
+    """
+    text = properties.get(names.PRIORITY)
+    if text is None:
+        return LOWEST if has_levels(config) else None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+        raise MessageIllegal(f"the priority {text[:40]!r} is no whole number from 0")
+    if names.SHARDING_KEY in properties:
+        return None  # an order cannot be kept over several queues: it wins, as with RocketMQ
+    return min(int(text), max(config.write_queue_nums, 1) - 1)
+
+
+def factor_of(attributes: Mapping[str, str]) -> int:
+    """Return how many of a hundred pops of a group go by level; the others go by chance."""
+    text = attributes.get(FACTOR, "")
+    return min(int(text), FACTOR_MAX) if text.isascii() and text.isdecimal() else FACTOR_MAX
+
+
+def by_level(places: Iterable[P], *, again_first: bool) -> list[P]:
+    """Return queues from the highest level down; the retry topic's first or last of each level."""
+    return sorted(places, key=lambda each: (-each.queue_id, bool(each.retry) != again_first))
