@@ -339,7 +339,6 @@ def test_a_delayed_message_shows_up_later(peer: Peer, cluster: Cluster, topic: s
     assert found["body"] == "body-0"
 
 
-@pytest.mark.later("transactions")
 @pytest.mark.parametrize(
     ("decision", "checked", "visible"),
     [

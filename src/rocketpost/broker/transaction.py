@@ -323,6 +323,10 @@ class TransactionService:
             raise SystemError_(
                 f"the half message is of the producer group {group}, not {header.producer_group}"
             )
+        # A power cut may take a half and give its place to another one.
+        given = {header.msg_id, header.transaction_id} - {"", None}
+        if given and properties.get(names.UNIQUE_KEY) not in given:
+            raise SystemError_(f"the half message at position {position} is not {header.msg_id}")
         if record.queue_offset != header.tran_state_table_offset:
             raise SystemError_(
                 f"the half message at position {position} has the queue offset "

@@ -1,0 +1,1 @@
+"""Whole parts of a broker on a simulated disk."""
