@@ -14,13 +14,7 @@ from interop.servers import Cluster
 pytestmark = pytest.mark.interop
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
-FILES = ("test_client_sdk.py", "test_client_filters.py", "test_requests.py", "test_admin_traces.py")
-SCENARIOS = [str(INTEGRATION / name) for name in FILES]
-SETTINGS = {
-    "enablePropertyFilter": "true",  # off by default there
-    "transactionTimeOut": "1000",
-    "transactionCheckInterval": "2000",
-}
+    with Cluster(tmp_path, "apache", settings=SETTINGS) as cluster:
 
 
 def test_the_sdk_works_with_apaches_servers(java: None, tmp_path: Path) -> None:

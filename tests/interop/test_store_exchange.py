@@ -47,11 +47,8 @@ def write(peer: Peer, cluster: Cluster, name: str) -> None:
     peer.run("send", **common, body=f"{name}-long", count=60, size=2000, compressOver=9000, queue=1)
     peer.run("batch", **common, body=f"{name}-batch", count=4, keys=f"{name}-batch")
     peer.run("send", **common, body=f"{name}-packed", size=20_000, queue=3)
-    if cluster.maker == "apache":
-        peer.run("transaction", **common, body=f"{name}-done", decision="COMMIT_MESSAGE")
-        peer.run("transaction", **common, body=f"{name}-undone", decision="ROLLBACK_MESSAGE")
-    else:
-        peer.run("send", **common, body=f"{name}-done", count=1)
+    peer.run("transaction", **common, body=f"{name}-done", decision="COMMIT_MESSAGE")
+    peer.run("transaction", **common, body=f"{name}-undone", decision="ROLLBACK_MESSAGE")
     peer.run("send", namesrv=namesrv, topic="Other", body=name, count=5)
 
 
@@ -137,3 +134,34 @@ def test_a_delayed_message_is_delivered_by_the_next_owner(
             assert time.monotonic() < deadline, "the delayed message never came"
             time.sleep(1)
         assert len(found) == 2
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_a_pending_transaction_is_ended_by_the_next_owner(
+    reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path, ending: str
+) -> None:
+    first, second = makers
+    slow = {"transactionTimeOut": "3600000"}
+    with Cluster(tmp_path, first, settings={**SMALL_STORE, **slow}) as cluster:
+        common: dict[str, object] = {"namesrv": cluster.namesrv, "topic": "Orders", "count": 1}
+        for body, decision in (
+            ("committed", "COMMIT_MESSAGE"),
+            ("gone", "ROLLBACK_MESSAGE"),
+            ("pending", "UNKNOW"),
+        ):
+            reader.run("transaction", **common, body=body, decision=decision)
+        time.sleep(4)  # op messages are gathered for three seconds
+        cluster.stop_broker() if ending == "stopped" else cluster.kill_broker()
+
+        cluster.settings = {
+            **SMALL_STORE, "transactionTimeOut": "1000", "transactionCheckInterval": "2000",
+        }  # fmt: skip
+        cluster.start_broker(second)
+        # The next member of the group is asked about the one that is pending, and nothing else.
+        events = reader.run(
+            "transaction", **common, body="next", decision="COMMIT_MESSAGE",
+            checked="COMMIT_MESSAGE", checks=1, linger=3000,
+        )  # fmt: skip
+        assert [event["body"] for event in named(events, "checked")] == ["pending"]
+        found = named(reader.run("pull", **common), "message")
+        assert sorted(event["body"] for event in found) == ["committed", "next", "pending"]

@@ -30,6 +30,7 @@ from rocketpost.admin import (
     topic,
     topic_view,
     trace,
+    transaction,
 )
 from rocketpost.admin.command import Failure, say
 
@@ -180,6 +181,7 @@ for _noun in (
     filter,
     trace,
     dead_letter,
+    transaction,
     broker,
     namesrv,
 ):

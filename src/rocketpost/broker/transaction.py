@@ -96,10 +96,14 @@ class Store(EvidenceStore, Protocol):
 
 
 class Topics(Protocol):
-    """The topic table, as far as commits need it."""
+    """The topic table, as far as transactions need it."""
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a topic of the system's own, made if need be."""
         ...  # pragma: no cover
 
 
@@ -282,6 +286,11 @@ class TransactionService:
             store_host=self._store_host,
             unique_key=self._new_unique_id(),
         )
+
+    def require_discard_topic(self) -> None:
+        """See to it that operators can read what is discarded."""
+        if self._topics.find(CHECK_MAX_TOPIC) is None:
+            self._topics.create_internal(CHECK_MAX_TOPIC, queue_nums=1)
 
     def resume(self, position: int) -> Draft:
         """Return the half that a discarded one becomes again.

@@ -229,10 +229,11 @@ class CheckService:
         if record is None:
             return
         logger.warning(
-            "transaction discarded, see mqadmin transactions: group=%s key=%s checks=%s",
+            "transaction discarded, see mqadmin transactions -d: group=%s key=%s checks=%s",
             half.group, half.identity.unique_key, half.checks,
         )  # fmt: skip
         half.ending = Fate.DISCARD
+        self._transactions.require_discard_topic()
         batch.add(half, discarded(record, store_host=self._store_host))
 
     def _read(self, half: Half) -> Record | None:

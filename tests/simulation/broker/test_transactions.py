@@ -50,6 +50,9 @@ class Topics:
     def find(self, topic: str) -> TopicConfig | None:
         return TopicConfig(topic_name=topic)
 
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        return TopicConfig(topic_name=topic)
+
 
 @dataclass
 class Local:

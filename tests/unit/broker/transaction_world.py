@@ -46,6 +46,12 @@ class Topics:
     def find(self, topic: str) -> TopicConfig | None:
         return self.table.get(topic)
 
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
+        )
+        return self.table.setdefault(topic, config)
+
 
 class Sent(NamedTuple):
     """Where a half is, as its producer knows it."""

@@ -23,6 +23,7 @@ from rocketpost.client.admin.groups import GroupAdmin
 from rocketpost.client.admin.messages import MessageAdmin
 from rocketpost.client.admin.resending import Outcome, Resent
 from rocketpost.client.admin.topics import TopicAdmin
+from rocketpost.client.admin.transactions import HalfMessage, TransactionAdmin
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.session import Session
@@ -36,11 +37,13 @@ __all__ = [
     "DeadLetterAdmin",
     "FilterAdmin",
     "GroupAdmin",
+    "HalfMessage",
     "MessageAdmin",
     "Outcome",
     "Resent",
     "Selection",
     "TopicAdmin",
+    "TransactionAdmin",
 ]
 
 
@@ -124,3 +127,8 @@ class AdminClient(Lifecycle):
     def dead_letters(self) -> DeadLetterAdmin:
         """Dead letters of groups: read them, send them again."""
         return DeadLetterAdmin(self.session)
+
+    @property
+    def transactions(self) -> TransactionAdmin:
+        """Transactions: pending ones, given up ones, asking again."""
+        return TransactionAdmin(self.session)
