@@ -162,6 +162,6 @@ def test_a_pending_transaction_is_ended_by_the_next_owner(
             "transaction", **common, body="next", decision="COMMIT_MESSAGE",
             checked="COMMIT_MESSAGE", checks=1, linger=3000,
         )  # fmt: skip
-        assert [event["body"] for event in named(events, "checked")] == ["pending"]
+        assert [event["body"] for event in named(events, "checked")] == ["pending-0"]
         found = named(reader.run("pull", **common), "message")
-        assert sorted(event["body"] for event in found) == ["committed", "next", "pending"]
+        assert sorted(event["body"] for event in found) == ["committed-0", "next-0", "pending-0"]
