@@ -14,7 +14,19 @@ from interop.servers import Cluster
 pytestmark = pytest.mark.interop
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
-    with Cluster(tmp_path, "apache", settings=SETTINGS) as cluster:
+FILES = (
+    "test_client_sdk.py",
+    "test_client_filters.py",
+    "test_requests.py",
+    "test_admin_traces.py",
+    "test_transactions.py",
+)
+SCENARIOS = [str(INTEGRATION / name) for name in FILES]
+SETTINGS = {
+    "enablePropertyFilter": "true",  # off by default there
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "2000",
+}
 
 
 def test_the_sdk_works_with_apaches_servers(java: None, tmp_path: Path) -> None:
