@@ -10,7 +10,27 @@ import click
 from rocketpost import VERSION
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands; those of Spark are imported only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted([*super().list_commands(ctx), "pipeline"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command."""
+        if cmd_name != "pipeline":
+            return super().get_command(ctx, cmd_name)
+        try:
+            from rocketpost.spark.pipelines.commands import pipeline
+        except ImportError as error:
+            raise click.ClickException(
+                f"pipelines need Spark ({error}): pip install 'rocketpost[spark]'"
+            ) from None
+        return pipeline
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, "-V", "--version")
 def rocketpost() -> None:
     """RocketMQ in Python: name server, durable broker, client and tools."""

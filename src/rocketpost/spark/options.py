@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rocketpost.errors import ConfigError
-from rocketpost.settings import build, keys_of, option
+from rocketpost.settings import build, format_value, keys_of, option
 from rocketpost.spark.plan import QueueKey, flat
 
 T = TypeVar("T")
@@ -123,6 +123,14 @@ class SourceOptions:
             raise ConfigError(
                 f'assign must look like {{"Topic": {{"broker-a": [0, 1]}}}}, not {self.assign}'
             ) from None
+
+    def given(self) -> dict[str, str]:
+        """Return the options that differ from their defaults, as Spark takes them."""
+        return {
+            key: format_value(getattr(self, field.name))
+            for key, field in keys_of(type(self)).items()
+            if getattr(self, field.name) != field.default
+        }
 
     def matches(self, topic: str) -> bool:
         """Whether the pattern takes a topic."""

@@ -135,7 +135,8 @@ def admitted(start: Mapping[QueueKey, int], available: Offsets, count_max: int |
     """Return how far to read: everything, or ``count_max`` messages shared by backlog.
 
     Queues that only ``available`` has begin at their first message, which ``start`` must say.
-    Every queue with a backlog moves, so the sum may pass the bound by a message a queue.
+    Every queue with a backlog moves, so the sum may pass the bound by a message a queue. A queue
+    that ends before ``start`` was made anew; its new end is returned, and :func:`ranges` tells.
     """
     backlog = {queue: max(end - start.get(queue, end), 0) for queue, end in available.items()}
     total = sum(backlog.values())
@@ -146,8 +147,6 @@ def admitted(start: Mapping[QueueKey, int], available: Offsets, count_max: int |
             ends[queue] = available[queue] - count + min(count, share)
     for queue, offset in start.items():
         ends.setdefault(queue, offset)  # a queue that is gone stays where it was
-        if ends[queue] < offset:
-            ends[queue] = offset
     return ends
 
 
@@ -164,20 +163,20 @@ def ranges(
         until = end[queue]
         bound = bounds.get(queue)
         first = start.get(queue, bound.first if bound is not None else until)
-        if first >= until:
+        if first == until:
             continue
         if bound is None:
             losses.append(Loss(queue, f"{queue} is gone, offsets {first} to {until} with it"))
             continue
-        if bound.end < until:
+        if bound.end < max(first, until):
             losses.append(
                 Loss(
                     queue,
-                    f"{queue} ends at offset {bound.end}, but {until} was there: the topic was "
-                    f"deleted and made anew, or the broker lost messages",
+                    f"{queue} ends at offset {bound.end}, but {max(first, until)} was there: the "
+                    f"topic was deleted and made anew, or the broker lost messages",
                 )
             )
-            first, until = min(first, bound.end), bound.end
+            first, until = (bound.first if first > until else min(first, bound.end)), bound.end
         if first < bound.first:
             losses.append(
                 Loss(

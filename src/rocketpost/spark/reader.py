@@ -48,7 +48,7 @@ class _Tasks:
 
     def _partitions(self, link: Link, start: Offsets, end: Offsets) -> list[Ranges]:
         options = self.options
-        concerned = {queue for queue, until in end.items() if start.get(queue, -1) < until}
+        concerned = {queue for queue, until in end.items() if start.get(queue, -1) != until}
         there = set(link.queues()) if concerned else set()
         bounds = link.bounds(concerned & there)
         pieces, losses = plan.ranges(start, {q: end[q] for q in concerned}, bounds)
@@ -139,7 +139,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             firsts = {queue: bound.first for queue, bound in link.bounds(new).items()}
             count_max = self._count_max(link, {**firsts, **begun}, available, limit)
         end = plan.admitted({**firsts, **begun}, available, count_max)
-        if all(end[queue] <= begun.get(queue, firsts.get(queue, 0)) for queue in end):
+        if all(end[queue] == begun.get(queue, firsts.get(queue, 0)) for queue in end):
             return start
         return plan.end_json(start, end)
 

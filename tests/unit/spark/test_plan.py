@@ -66,13 +66,22 @@ def test_admission_moves_every_backlog_and_nothing_too_far(
     moved = 0
     for queue, end in ends.items():
         begun = start.get(queue, end)
-        assert end >= begun
-        assert end <= max(begun, available.get(queue, begun))
-        if available.get(queue, 0) > begun and queue in start:
-            assert end > begun
+        there = available.get(queue, begun)
+        if there < begun:
+            assert end == there  # made anew
+            continue
+        assert begun <= end <= there
+        assert end > begun or there == begun or queue not in start
         moved += end - begun
     assert moved <= count_max + len(ends)
     assert set(ends) == set(start) | set(available)
+
+
+def test_a_queue_that_was_made_anew_is_told_and_read_from_its_beginning() -> None:
+    ends = plan.admitted({A0: 90}, {A0: 7}, None)
+    found, losses = plan.ranges({A0: 90}, ends, {A0: Bounds(2, 7)})
+    assert found == [Range(A0, 2, 7)]
+    assert "but 90 was there" in losses[0].text
 
 
 def test_without_a_bound_everything_is_admitted() -> None:

