@@ -161,7 +161,9 @@ async def pipeline(
     return Run(share * connections, wall, sum(pipe.failures for pipe in pipes))
 
 
-def pull_frame(topic: str, queue_id: int, offset: int, *, count: int = 32) -> bytes:
+def pull_frame(
+    topic: str, queue_id: int, offset: int, *, count: int = 32, tags: str = "*", sql: str = ""
+) -> bytes:
     """Return a PULL_MESSAGE frame that carries its own subscription."""
     fields = {
         "consumerGroup": "bench",
@@ -172,7 +174,8 @@ def pull_frame(topic: str, queue_id: int, offset: int, *, count: int = 32) -> by
         "sysFlag": "4",
         "commitOffset": "0",
         "suspendTimeoutMillis": "0",
-        "subscription": "*",
+        "subscription": sql or tags,
+        "expressionType": "SQL92" if sql else "TAG",
         "subVersion": "0",
     }
     return encode_command(11, opaque=1, fields=fields)

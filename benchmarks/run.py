@@ -194,6 +194,39 @@ async def pulls(bench: Bench, cluster: Cluster, echo_cost: float) -> None:
     bench.add("pull 1 KB, to echo", spent / echo_cost, "x", most=4)
 
 
+async def filters(bench: Bench, directory: Path) -> None:
+    """What it costs to let messages through, and to pass them over, by tags and by expressions."""
+    ways = {"tags": {"tags": "TagA"}, "SQL": {"sql": "TAGS = 'TagA' AND size IS NULL"}}
+    others = {"tags": {"tags": "TagB"}, "SQL": {"sql": "TAGS = 'TagB' AND size > 5"}}
+    with Cluster(directory, settings=LARGE_FILES) as cluster:
+        await create_topic(cluster, "Bench1", 1)
+        broker, port = cluster.brokers[0].pid, port_of(cluster)
+        stored = bench.count(20_000)
+        await cost(broker, port, frames_for(1), count=stored)
+        scanned = min(800, stored)  # entries that one pull looks at: maxFilterMessageSize
+        costs: dict[str, list[float]] = {}
+        for _ in range(bench.rounds):
+            for way, filter_ in {"nothing": {}, **ways}.items():
+                frame = pull_frame("Bench1", 0, 0, **filter_)
+                spent, _ = await cost(
+                    broker, port, lambda n, frame=frame: frame, count=bench.count(3000), window=8
+                )
+                costs.setdefault(f"pull filtered by {way}", []).append(spent / 32)
+            for way, filter_ in others.items():
+                frame = pull_frame("Bench1", 0, 0, **filter_)
+                before = cpu_of(broker)
+                count = bench.count(1000) if way == "tags" else 200
+                run = await pipeline(port, lambda n, frame=frame: frame, count=count, window=8)
+                assert run.failures == run.messages  # none matches
+                spent = (cpu_of(broker) - before) / run.messages * 1e6
+                costs.setdefault(f"passed over by {way}", []).append(spent / scanned)
+    for name, spents in costs.items():
+        bench.add(name, statistics.median(spents), "us/message")
+    judged = statistics.median(costs["passed over by SQL"])
+    bench.add("SQL filter, to tags", judged / statistics.median(costs["passed over by tags"]), "x")
+    bench.add("SQL filter, two properties", judged, "us/message", most=10)
+
+
 async def group_commit(bench: Bench, directory: Path) -> None:
     """SYNC_FLUSH with 64 senders, each with one message under way."""
     settings = {**LARGE_FILES, "flushDiskType": "SYNC_FLUSH"}
@@ -271,11 +304,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="size of every run")
     parser.add_argument("--rounds", type=int, default=5, help="repetitions of what is compared")
-    parser.add_argument("--only", choices=("sends", "flush", "memory"))
+    parser.add_argument("--only", choices=("sends", "filters", "flush", "memory"))
     parser.add_argument("--output", type=Path, default=HERE / "results" / "latest.json")
     arguments = parser.parse_args()
     bench = Bench(arguments.scale, arguments.rounds)
-    parts = {"sends": sends, "flush": group_commit, "memory": start_and_memory}
+    parts = {"sends": sends, "filters": filters, "flush": group_commit, "memory": start_and_memory}
     for name, part in parts.items():
         if arguments.only in (None, name):
             bench.console.print(f"[bold]{name}")

@@ -8,7 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import Final, Protocol
 
-NAMES: Final = ("wire", "records", "bodies", "settings", "client", "store", "namesrv", "broker")
+NAMES: Final = (
+    *("wire", "records", "bodies", "settings", "filters"),
+    *("client", "store", "namesrv", "broker"),
+)
 
 
 class Target(Protocol):

@@ -21,7 +21,10 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.client.admin import AdminClient
+from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import SubscriptionParseFailed
+from rocketpost.codec.headers.message import PullMessage
+from rocketpost.model import sysflag
 from rocketpost.model.topic import TopicConfig
 from rocketpost.testing import Cluster
 
@@ -160,3 +163,24 @@ async def test_lag_and_fate_know_the_expression(cluster: Cluster) -> None:
         await ok(cluster, "consumerProgress", "-g", "picky", "-t", TOPIC, "-e", "--json")
     )
     assert (waits["matchingTotal"], waits["diffTotal"]) == (2, 3)  # by its last expression
+
+
+async def test_a_pull_with_a_wrong_expression_is_refused(cluster: Cluster) -> None:
+    # Apache's broker returns every message then.
+    await send(cluster, "x", size="7")
+    pull = PullMessage(
+        consumer_group="picky",
+        topic=TOPIC,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=sysflag.PULL_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="size >",
+        sub_version=0,
+        expression_type="SQL92",
+    )
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        with pytest.raises(SubscriptionParseFailed, match="at character 7"):
+            await admin.session.call(cluster.broker_addresses[0], RequestCode.PULL_MESSAGE, pull)

@@ -26,11 +26,11 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.client import ClientConfigCheck
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import SubscriptionParseFailed
-from rocketpost.codec.headers.message import PullMessage
-from rocketpost.model import sysflag
-from rocketpost.model.group import SQL92
+from rocketpost.codec.lenient_json import encode
+from rocketpost.model.group import SQL92, Subscription
 from rocketpost.model.topic import TopicConfig
 from rocketpost.testing.cluster import Cluster
 
@@ -197,18 +197,7 @@ async def test_a_wrong_filter_is_found_here_and_refused_there(
         [queue, *_] = await consumer.queues(topic)
         with pytest.raises(FilterError, match="at character 7"):
             await consumer.pull(queue, 0, sql="size >")
-    pull = PullMessage(
-        consumer_group=fresh_group(),
-        topic=topic,
-        queue_id=0,
-        queue_offset=0,
-        max_msg_nums=32,
-        sys_flag=sysflag.PULL_SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="size >",
-        sub_version=0,
-        expression_type=SQL92,
-    )
+    wrong = Subscription(topic=topic, sub_string="size >", expression_type=SQL92)
+    check = ClientConfigCheck(client_id="id", group=fresh_group(), subscription_data=wrong)
     with pytest.raises(SubscriptionParseFailed):
-        await admin.session.call(address, RequestCode.PULL_MESSAGE, pull)
+        await admin.session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=encode(check))

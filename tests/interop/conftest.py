@@ -21,8 +21,8 @@ _TOPIC_NUMBERS = itertools.count(1)
 
 # Transactions are asked about soon.
 QUICK_ANSWERS = {"transactionCheckInterval": "2000", "transactionTimeOut": "1000"}
-# What the original has and this version refuses to be configured for.
-ORIGINAL_ONLY = {"enablePropertyFilter": "true"}
+# Off by default in the original.
+FILTERS = {"enablePropertyFilter": "true"}
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     """One name server and one broker of the target, shared by the session."""
     directory = tmp_path_factory.mktemp("cluster")
-    settings = {**SMALL_STORE, **QUICK_ANSWERS, **(ORIGINAL_ONLY if target == "apache" else {})}
+    settings = {**SMALL_STORE, **QUICK_ANSWERS, **FILTERS}
     with Cluster(directory, target, settings=settings) as running:
         yield running
 

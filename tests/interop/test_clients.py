@@ -219,15 +219,37 @@ def test_push_filters_by_tag_and_commits(peer: Peer, cluster: Cluster, topic: st
     assert sorted(message["body"] for message in again) == ["more-0", "more-1", "more-2"]
 
 
-@pytest.mark.later("SQL92 filters")
+SQL: Final = "size > 10 AND kind = 'b'"
+
+
+def send_sized(peer: Peer, cluster: Cluster, topic: str, round_: str) -> list[str]:
+    """Send two messages that SQL lets through and four that it does not."""
+    common = {"namesrv": cluster.namesrv, "topic": topic}
+    peer.run("send", **common, count=2, properties="size:3,kind:b", body=f"small-{round_}")
+    peer.run("send", **common, count=2, properties="size:30,kind:b", body=f"large-{round_}")
+    peer.run("send", **common, count=2, body=f"bare-{round_}")
+    return [f"large-{round_}-0", f"large-{round_}-1"]
+
+
 def test_push_by_sql_expression(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
-    peer.run("send", **common, count=2, properties="size:3,kind:a", body="small")
-    peer.run("send", **common, count=2, properties="size:30,kind:b", body="large")
-    events = peer.run(
-        "push", **common, group=f"sql-{topic}", sql="size > 10 AND kind = 'b'", count=2
-    )
-    assert sorted(m["body"] for m in named(events, "message")) == ["large-0", "large-1"]
+    for round_ in ("first", "second"):  # the second goes on where the first committed
+        wanted = send_sized(peer, cluster, topic, round_)
+        events = peer.run("push", **common, group=f"sql-{topic}", sql=SQL, count=2)
+        assert sorted(m["body"] for m in named(events, "message")) == wanted
+
+
+def test_lite_pull_by_sql_expression(peer: Peer, cluster: Cluster, topic: str) -> None:
+    wanted = send_sized(peer, cluster, topic, "only")
+    common = {"namesrv": cluster.namesrv, "topic": topic, "group": f"sql-lite-{topic}"}
+    found = named(peer.run("litepull", **common, sql=SQL, count=2), "message")
+    assert sorted(message["body"] for message in found) == wanted
+
+
+def test_a_wrong_sql_expression_stops_the_start(peer: Peer, cluster: Cluster, topic: str) -> None:
+    common = {"namesrv": cluster.namesrv, "topic": topic}
+    with pytest.raises(PeerError, match=r"CODE: *23"):
+        peer.run("push", **common, group=f"wrong-{topic}", sql="size >", count=1)
 
 
 def test_orderly_push_keeps_the_order_of_each_queue(

@@ -60,10 +60,10 @@ class RecordFilter:
             return False, _BASE
         padded = PROPERTY_PREFIX + record[properties_at:]
         values: list[Value] = [find_property(padded, mark) for mark in expression.marks]
-        work = _BASE + expression.term_count
+        work = _BASE + expression.operand_count
         if len(padded) > _PROPERTIES_USUAL:
             # Whatever reads or searches a text may read all of it.
-            work += (len(values) + expression.term_count) * len(padded) // _BYTES_READ
+            work += (len(values) + expression.operand_count) * len(padded) // _BYTES_READ
         if expression.reads_body:
             body, cost = self._body(record[body_at:body_end], sys_flag)
             values += expression.body_values(body)

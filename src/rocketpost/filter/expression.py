@@ -9,8 +9,8 @@ import msgspec
 
 from rocketpost.errors import FilterError
 from rocketpost.filter.compiling import Compiler, Slots
-from rocketpost.filter.nodes import Chain, Named, Node, Truth
-from rocketpost.filter.parser import TERMS_MAX, parse
+from rocketpost.filter.nodes import Named, Node, Truth
+from rocketpost.filter.parser import OPERANDS_MAX, parse
 from rocketpost.filter.values import Value
 
 Resolve = Callable[[str], str]
@@ -29,18 +29,18 @@ class Expression:
         paths: The parts of the body that it reads.
         marks: How each property starts in the property string behind ``PROPERTY_PREFIX``.
         named: The kept filters that it names.
-        term_count: Comparisons that one message costs at most.
+        operand_count: Properties and values that one message is compared with at most.
     """
 
-    __slots__ = ("_verdict", "marks", "named", "names", "paths", "term_count", "text")
+    __slots__ = ("_verdict", "marks", "named", "names", "operand_count", "paths", "text")
 
     def __init__(self, text: str, tree: Truth, named: Callable[[Named], Truth]) -> None:
         slots = Slots()
         self.text = text
         self.named = frozenset(each.name for each in _named_in(tree))
-        self.term_count = _terms(tree, named)
-        if self.term_count > TERMS_MAX:
-            raise FilterError(f"with the filters that it names there are over {TERMS_MAX} terms")
+        self.operand_count = _operands(tree, named)
+        if self.operand_count > OPERANDS_MAX:
+            raise FilterError(f"with kept filters, over {OPERANDS_MAX} properties and values")
         # Properties come first in the list of values, whatever the order in the text.
         body: dict[tuple[str | int, ...], None] = {}
         names: dict[str, None] = {}
@@ -143,24 +143,27 @@ def check_filter(text: str) -> None:
     parse(text, named=True)
 
 
+def _parts(node: Node) -> Iterator[Node]:
+    for name in ("operand", "left", "right"):
+        part = getattr(node, name, None)
+        if part is not None:
+            yield part
+    yield from getattr(node, "operands", ())
+
+
 def _named_in(node: Node) -> Iterator[Named]:
     """Return every place where a kept filter is named."""
     if isinstance(node, Named):
         yield node
-    parts = [getattr(node, name, None) for name in ("operand", "left", "right")]
-    for part in (*parts, *getattr(node, "operands", ())):
-        if isinstance(part, Node):
-            yield from _named_in(part)
+    for part in _parts(node):
+        yield from _named_in(part)
 
 
-def _terms(node: Node, named: Callable[[Named], Truth]) -> int:
-    """Return how many comparisons there are."""
+def _operands(node: Node, named: Callable[[Named], Truth]) -> int:
+    """Return how many properties and values there are, those of kept filters too."""
     if isinstance(node, Named):
-        return _terms(named(node), named)
-    if isinstance(node, Chain):
-        return sum(_terms(each, named) for each in node.operands)
-    inner = (getattr(node, name, None) for name in ("operand", "left", "right"))
-    return 1 + sum(_terms(part, named) - 1 for part in inner if isinstance(part, Truth))
+        return _operands(named(node), named)
+    return sum(_operands(part, named) for part in _parts(node)) or 1
 
 
 def _value_at(value: Any, path: tuple[str | int, ...]) -> Value:

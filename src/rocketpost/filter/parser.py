@@ -26,8 +26,8 @@ from rocketpost.filter.nodes import BodyPath, Constant, Known, Named, Node, Prop
 from rocketpost.filter.tokens import Kind, Token, tokenize
 from rocketpost.filter.values import LONG_MAX
 
-TERMS_MAX: Final = 256
-"""Comparisons in one expression: what each message may cost."""
+OPERANDS_MAX: Final = 512
+"""Properties and values in one expression: what each message may cost. IN lists do not count."""
 LIST_MAX: Final = 1024
 """Texts in one IN list."""
 PATH_MAX: Final = 16
@@ -59,7 +59,7 @@ class _Parser:
         self._at = 0
         self._paths = paths
         self._named = named
-        self._terms = 0
+        self._operands = 0
         self._level = 0
 
     def parse(self) -> Truth:
@@ -91,14 +91,14 @@ class _Parser:
         left = self._compare()
         while True:
             if self._take("="):
-                left = self._term(nodes.equality(left, self._compare()))
+                left = nodes.equality(left, self._compare())
             elif self._take("<>"):
-                equal = self._term(nodes.equality(left, self._compare()))
+                equal = nodes.equality(left, self._compare())
                 left = nodes.negation(equal, left.position)
             elif self._take("IS"):
                 negated = self._take("NOT")
                 self._expect("NULL")
-                null = self._term(nodes.is_null(left))
+                null = nodes.is_null(left)
                 left = nodes.negation(null, left.position) if negated else null
             else:
                 return left
@@ -110,7 +110,7 @@ class _Parser:
             if word.kind is Kind.OPERATOR and word.text in (">", ">=", "<", "<="):
                 self._at += 1
                 relation = cast(nodes.Relation, word.text)
-                left = self._term(nodes.ordering(relation, left, self._unary()))
+                left = nodes.ordering(relation, left, self._unary())
                 continue
             negated = self._is("NOT") and self._is("CONTAINS STARTSWITH ENDSWITH BETWEEN IN", 1)
             if negated:
@@ -123,13 +123,12 @@ class _Parser:
             elif self._take("BETWEEN"):
                 low = self._unary()
                 self._expect("AND")
-                self._term(left)
+                self._count(left.position)  # it is compared twice
                 left = nodes.between(left, low, self._unary(), negated=negated)
             elif self._take("IN"):
                 left = nodes.among(left, self._texts(), negated=negated)
             else:
                 return left
-            self._term(left)
 
     def _unary(self) -> Node:
         # Gathered first, since a row of them must not fill the stack.
@@ -151,6 +150,9 @@ class _Parser:
         word = self._next
         self._at += 1
         position = word.position
+        if word.kind is Kind.OPERATOR and word.text == "(":
+            return self._group(position)
+        self._count(position)
         match word.kind:
             case Kind.TEXT:
                 return Constant(position=position, value=word.text)
@@ -163,8 +165,6 @@ class _Parser:
         if word.text in ("TRUE", "FALSE", "NULL"):
             value = None if word.text == "NULL" else word.text == "TRUE"
             return Known(position=position, value=value)
-        if word.text == "(":
-            return self._group(position)
         before = f" after {self._tokens[self._at - 2]}" if self._at > 1 else ""
         raise FilterError(
             f"a property, a value or ( is wanted{before}, not {word}{_hint(word)}", position
@@ -191,7 +191,7 @@ class _Parser:
             self._at += 1
             name = self._text()
             self._expect(")")
-            return self._term(Named(position=word.position, name=name))
+            return Named(position=word.position, name=name)
         return Property(position=word.position, name=word.text)
 
     def _path(self, position: int) -> Node:
@@ -270,11 +270,10 @@ class _Parser:
         self._at += 1
         return found.text
 
-    def _term(self, node: Node) -> Node:
-        self._terms += 1
-        if self._terms > TERMS_MAX:
-            raise FilterError(f"there are more than {TERMS_MAX} comparisons", node.position)
-        return node
+    def _count(self, position: int) -> None:
+        self._operands += 1
+        if self._operands > OPERANDS_MAX:
+            raise FilterError(f"there are more than {OPERANDS_MAX} properties and values", position)
 
 
 def _integer(word: Token) -> int:

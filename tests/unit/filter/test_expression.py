@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketpost.errors import FilterError
 from rocketpost.filter import Expression, check_filter, compile_filter
-from rocketpost.filter.parser import TERMS_MAX
+from rocketpost.filter.parser import OPERANDS_MAX
 
 from . import reference
 
@@ -178,6 +178,8 @@ def test_a_wrong_expression_is_refused_with_place_and_reason(
         "a = " * 4_000 + "a",
         "a IS NULL " * 1_600,
         "a=1 OR " * 2_300 + "a=1",
+        "a OR " * 3_200 + "a",
+        "NOT TRUE OR " * 1_300 + "a",
         "a IN (" + "'x'," * 4_000 + "'x')",
         "0" * 16_000,
         "'a''" * 4_000,
@@ -206,8 +208,9 @@ def test_an_expression_knows_what_it_reads() -> None:
     expression = compile_filter("b > 1 AND a = 'x' OR b CONTAINS 'y'")
     assert expression.names == ("b", "a")
     assert expression.marks == (b"\x02b\x01", b"\x02a\x01")
-    assert expression.term_count == 3
-    assert compile_filter("NOT (a = 1 AND b = 2) OR (c = 3) = TRUE").term_count == 3
+    assert expression.operand_count == 5
+    assert compile_filter("NOT (a = 1 AND b = 2) OR (c = 3) = TRUE").operand_count == 7
+    assert compile_filter("a BETWEEN 1 AND 5").operand_count == 4
     assert not expression.reads_body
     assert repr(expression) == "Expression(\"b > 1 AND a = 'x' OR b CONTAINS 'y'\")"
 
@@ -294,8 +297,8 @@ def test_a_named_filter_names_no_other() -> None:
 
 
 def test_named_filters_do_not_get_round_the_bound() -> None:
-    big = " OR ".join(["a = 1"] * (TERMS_MAX - 1))
-    with pytest.raises(FilterError, match="terms"):
+    big = " OR ".join(["a"] * (OPERANDS_MAX - 1))
+    with pytest.raises(FilterError, match="properties and values"):
         compile_filter("MATCHES('x') OR MATCHES('x')", resolve=lambda name: big)
 
 

@@ -89,7 +89,11 @@ final class Consuming {
         consumer.setNamesrvAddr(args.text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
-        consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        if (args.has("sql")) {
+            consumer.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
+        } else {
+            consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        }
         consumer.start();
         try {
             int count = 0;
