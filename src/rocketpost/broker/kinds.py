@@ -19,13 +19,13 @@ from rocketpost.codec.faults import MessageIllegal, NoPermission, SystemBusy
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.errors import LocalProtocolError
 from rocketpost.model import properties as names
-from rocketpost.model.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
+from rocketpost.model.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpost.store.draft import Draft
 
-_TIMER: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
-SPECIAL: Final = frozenset({names.TRANSACTION_PREPARED, names.DELAY_LEVEL, *_TIMER})
+TIMER: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+SPECIAL: Final = frozenset({names.TRANSACTION_PREPARED, names.DELAY_LEVEL, *TIMER})
 """The properties that make a message more than plain; none may be in a batch."""
-WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC})
+WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
 """Where messages wait; their senders know nothing of these topics' queues."""
 
 
@@ -61,7 +61,7 @@ class HalfMessages:
             raise NoPermission("this broker takes no transactions: rejectTransactionMessage=true")
         if not properties.get(names.PRODUCER_GROUP):
             raise MessageIllegal("a transactional message needs its producer group in PGROUP")
-        if delay_level(properties) > 0 or any(name in properties for name in _TIMER):
+        if delay_level(properties) > 0 or any(name in properties for name in TIMER):
             raise MessageIllegal("a transactional message cannot be delayed")
         if self.pending_count() >= PENDING_MAX:
             raise SystemBusy(f"[OVERLOAD]{PENDING_MAX} transactions are pending already")
@@ -98,16 +98,6 @@ class DelayLevels:
             return postponed(draft, level, level_max=self._level_max)
         except LocalProtocolError as error:
             raise MessageIllegal(str(error)) from None
-
-
-class RefusedTimers:
-    """Timed messages, which nothing here could ever deliver."""
-
-    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Refuse a timed message."""
-        if any(name in properties for name in _TIMER):
-            raise MessageIllegal("timed messages are not supported by this broker")
-        return None
 
 
 def delay_level(properties: dict[str, str]) -> int:

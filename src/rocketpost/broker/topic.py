@@ -367,7 +367,7 @@ def _builtin_topics(cluster: str, broker: str, rules: TopicRules) -> list[TopicC
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
         topic(names.HALF_TOPIC, 1),
         topic(names.OP_HALF_TOPIC, 1),
-        topic("rmq_sys_wheel_timer", 1),
+        topic(names.TIMER_TOPIC, 1),
     ]
     if rules.auto_create:
         topics.append(topic(names.AUTO_CREATE_TOPIC, rules.default_queue_count, _INHERITED))

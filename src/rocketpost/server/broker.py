@@ -32,6 +32,7 @@ from rocketpost.server.live_config import (
     decode_overrides,
 )
 from rocketpost.server.once_recovery import recover_blocking
+from rocketpost.server.parts.timer import open_timers_blocking
 from rocketpost.server.registration import Announcement, Registration, parse_name_servers
 from rocketpost.server.services import Identity, Services, load_tables_blocking
 from rocketpost.store.config import StoreConfig
@@ -40,6 +41,7 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
+from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener
 
@@ -197,6 +199,7 @@ class BrokerServer:
             on_broken=self._broken_from_thread,
             on_arrivals=self._arrived,
         )
+        timers: TimerStore | None = None
         try:
             identity = Identity(
                 cluster=self._broker.cluster_name,
@@ -218,10 +221,14 @@ class BrokerServer:
                 config=self._broker,
                 clock=self._clock,
             )
+            timers = await asyncio.to_thread(
+                open_timers_blocking, store, clock=self._clock, topics=list(tables.topics.configs)
+            )
             services = Services(
                 store=store,
                 tables=tables,
                 known=known,
+                timers=timers,
                 identity=identity,
                 clock=self._clock,
                 live=live,
@@ -233,6 +240,8 @@ class BrokerServer:
             )
             services.register(self._dispatcher)
         except BaseException:
+            if timers is not None:
+                timers.close()
             await asyncio.to_thread(store.close_blocking)
             raise
         return services

@@ -111,6 +111,8 @@ class BrokerConfig:
     idempotent_producers_max: int = option("idempotentProducersMax", 20_000, mutable=True)
     idempotent_idle_seconds: int = option("idempotentProducerIdleSeconds", 7 * 86_400, mutable=True)
     idempotent_save_ms: int = option("flushProducerStateInterval", 10_000)
+    recall_enabled: bool = option("recallMessageEnable", False, mutable=True)
+    recall_when_not_writable: bool = option("allowRecallWhenBrokerNotWriteable", True, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
     held_pops_max: int = option("maxPopPollingSize", 100_000, mutable=True)
     held_pops_in_place_max: int = option("popPollingSize", 1024, mutable=True)

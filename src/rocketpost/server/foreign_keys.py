@@ -175,16 +175,20 @@ _STORE: Final = {
 
 _ABSENT: Final = {
     **_family(
-        "timed messages are not in this version; sending one is refused",
+        "one task delivers timed messages, in order, and tries again until they are stored",
         """
-        timerWheelEnable timerPrecisionMs timerRollWindowSlot timerMaxDelaySec
-        timerFlushIntervalMs mappedFileSizeTimerLog timerGetMessageThreadNum
-        timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics
-        timerInterceptDelayLevel timerStopEnqueue timerCheckMetricsWhen timerSkipUnknownError
-        timerWarmEnable timerStopDequeue timerEnableRetryUntilSuccess timerCongestNumEachSlot
-        timerMetricSmallThreshold timerProgressLogIntervalMs disappearTimeAfterStart maxDelayTime
-        recallMessageEnable allowRecallWhenBrokerNotWriteable
+        timerGetMessageThreadNum timerPutMessageThreadNum timerEnableDisruptor
+        timerSkipUnknownError timerEnableRetryUntilSuccess timerWarmEnable
+        timerProgressLogIntervalMs
         """,
+    ),
+    **_family(
+        "what waits is counted exactly, so there is nothing to check",
+        "timerEnableCheckMetrics timerCheckMetricsWhen timerMetricSmallThreshold",
+    ),
+    **_family(
+        "nothing reads it in RocketMQ either: delay levels have queues of their own",
+        "timerInterceptDelayLevel disappearTimeAfterStart maxDelayTime",
     ),
     **_family(
         "pending transactions are counted when asked for, not kept in a file",

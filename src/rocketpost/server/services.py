@@ -14,7 +14,7 @@ from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.filter_table import FilterTable
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
-from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, RefusedTimers
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.named_filters import NamedFilters
 from rocketpost.broker.offset import OffsetTable
@@ -27,6 +27,7 @@ from rocketpost.broker.reset import ResetService
 from rocketpost.broker.send import SendService
 from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.timer import Timers
 from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
 from rocketpost.client.message_id import unique_id
@@ -59,6 +60,7 @@ from rocketpost.server.parts.once import OncePart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.parts.reply import ReplyPart
 from rocketpost.server.parts.standstill import StandstillPart
+from rocketpost.server.parts.timer import TimerPart, timer_rules
 from rocketpost.server.parts.transaction import TransactionPart, transaction_rules
 from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
@@ -67,6 +69,7 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
+from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -170,6 +173,7 @@ class Services:
         store: MessageStore,
         tables: Tables,
         known: Known,
+        timers: TimerStore | None,
         identity: Identity,
         clock: Clock,
         live: LiveConfig,
@@ -227,7 +231,13 @@ class Services:
                 halves,
                 DeadLetters(),
                 DelayLevels(level_max=len(delays_ms)),
-                RefusedTimers(),
+                Timers(
+                    clock=clock,
+                    precision_ms=store_config.timer_precision_ms,
+                    rules=lambda: self._timer_rules,
+                    count_in=lambda slot_ms: timers.wheel.get(slot_ms).waiting if timers else 0,
+                    random_below=random.randrange,
+                ),
             ),
         )
         self._pull_service = PullService(records=store, limits=pull_limits(self._broker))
@@ -239,6 +249,7 @@ class Services:
             stats=self.stats,
             store_host=store_host,
             region=self._broker.region,
+            broker_name=identity.name,
             announcing=self.announcing,
             sync_flush=store_config.flush_mode is FlushMode.SYNC_FLUSH,
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
@@ -350,6 +361,20 @@ class Services:
                 limits=lambda: self._pull_service.limits,
             ),
         )
+        if timers is not None:
+            self.parts += (
+                TimerPart(
+                    store=store,
+                    timers=timers,
+                    topics=self.topics,
+                    groups=self.groups,
+                    clock=clock,
+                    rules=lambda: self._timer_rules,
+                    broker_name=identity.name,
+                    store_host=store_host,
+                    put=self.sends.put,
+                ),
+            )
         self.configure(self._broker, store_config)
 
     @property
@@ -450,6 +475,7 @@ class Services:
             held_max=broker.held_pulls_max,
         )
         self.store.configure(store)
+        self._timer_rules = timer_rules(store)
         self.sends.trace_on = broker.trace_on
         self._send_service.configure(
             # Else it could be stored, but no answer to a pull could ever hold it.

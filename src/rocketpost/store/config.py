@@ -14,6 +14,9 @@ RECORD_SLACK_BYTES: Final = 64 * 1024
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ENTRY_BYTES: Final = 20
+_TIMER_PRECISION_MS_MAX: Final = 60_000
+_TIMER_ROLL_SLOTS_MAX: Final = 2 * 604_800 - 60
+_TIMER_LOG_FILE_BYTES_MIN: Final = 4096
 _INT_MAX: Final = 2**31 - 1
 """As in Java; a timer that is told to wait longer fails, and a thread of the store with it."""
 
@@ -59,6 +62,25 @@ class StoreConfig:
         "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
 
+    timer_enabled: bool = option("timerWheelEnable", True)
+    timer_precision_ms: int = option("timerPrecisionMs", 1000)
+    timer_roll_slots: int = option("timerRollWindowSlot", 172_800)
+    timer_delay_sec_max: int = option("timerMaxDelaySec", 366 * 86_400, mutable=True)
+    timer_flush_interval_ms: int = option("timerFlushIntervalMs", 1000, mutable=True)
+    timer_log_file_bytes: int = option("mappedFileSizeTimerLog", 100 * 1024**2)
+    timer_slot_count_max: int = option("timerCongestNumEachSlot", _INT_MAX, mutable=True)
+    timer_stop_enqueue: bool = option("timerStopEnqueue", False, mutable=True)
+    timer_stop_dequeue: bool = option("timerStopDequeue", False, mutable=True)
+
+    @property
+    def timer_roll_window_ms(self) -> int:
+        """How far ahead a timed message waits at once; what is due later is put off again.
+
+        A message is stored anew before the one that waits could expire with its segment.
+        """
+        kept_ms = self.reserved_hours * 3_600_000 * 2 // 3
+        return min(self.timer_roll_slots * self.timer_precision_ms, kept_ms)
+
     def __post_init__(self) -> None:
         """Check what can be checked and round the queue files up to whole entries."""
         if "," in self.commit_log_path:
@@ -74,6 +96,10 @@ class StoreConfig:
             ("fileReservedTime", self.reserved_hours),
             ("cleanResourceInterval", self.clean_interval_ms),
             ("deleteFileBatchMax", self.clean_batch_count_max),
+            ("timerMaxDelaySec", self.timer_delay_sec_max),
+            ("timerFlushIntervalMs", self.timer_flush_interval_ms),
+            ("timerCongestNumEachSlot", self.timer_slot_count_max),
+            ("mappedFileSizeTimerLog", self.timer_log_file_bytes),
         ):
             if not 0 < value <= _INT_MAX:
                 raise ConfigError(f"{key}={value} must be between 1 and {_INT_MAX}")
@@ -86,10 +112,30 @@ class StoreConfig:
         ):
             if not 1 <= ratio <= 100:
                 raise ConfigError(f"{key}={ratio} must be a percentage")
+        self._check_timer()
         parse_delete_hours(self.delete_when)
         parse_delay_levels(self.delay_levels)
         rounded = -(-self.queue_file_bytes // _ENTRY_BYTES) * _ENTRY_BYTES
         object.__setattr__(self, "queue_file_bytes", rounded)
+
+    def _check_timer(self) -> None:
+        if not 1 <= self.timer_precision_ms <= _TIMER_PRECISION_MS_MAX:
+            raise ConfigError(
+                f"timerPrecisionMs={self.timer_precision_ms} must be between 1 and "
+                f"{_TIMER_PRECISION_MS_MAX}"
+            )
+        if not 2 <= self.timer_roll_slots <= _TIMER_ROLL_SLOTS_MAX:  # as RocketMQ does
+            object.__setattr__(self, "timer_roll_slots", _TIMER_ROLL_SLOTS_MAX)
+        if self.timer_roll_slots * self.timer_precision_ms > _INT_MAX:
+            raise ConfigError(
+                f"timerRollWindowSlot={self.timer_roll_slots} of {self.timer_precision_ms} ms "
+                f"each are more than the {_INT_MAX} ms that a unit of the timer log can say"
+            )
+        if self.timer_log_file_bytes < _TIMER_LOG_FILE_BYTES_MIN:
+            raise ConfigError(
+                f"mappedFileSizeTimerLog={self.timer_log_file_bytes} must be at least "
+                f"{_TIMER_LOG_FILE_BYTES_MIN}"
+            )
 
 
 def parse_delete_hours(text: str) -> frozenset[int]:

@@ -6,10 +6,13 @@
     dropped/{serial}-{position}-{topic}/  queues of a deleted topic until they are unlinked
     index/yyyyMMddHHmmssSSS               key index
     config/*.json                         tables
+    timerwheel  timerlog/0000...          when messages of the timer topic are due
+    timerwheel.journal0 and 1             what the last saves changed in the wheel
+    config/timercheck                     how far the timer has come
     checkpoint  abort  lock
 
-``allocating``, ``dropped``, ``config/droppedTopics.json`` and ``config/producerState.json`` are
-ours; the rest is RocketMQ's.
+``allocating``, ``dropped``, ``config/droppedTopics.json``, ``config/producerState.json`` and the
+journals are ours; the rest is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ class Layout:
         self.checkpoint = posixpath.join(root, "checkpoint")
         self.abort = posixpath.join(root, "abort")
         self.lock = posixpath.join(root, "lock")
+        self.timer_wheel = posixpath.join(root, "timerwheel")
+        self.timer_log = posixpath.join(root, "timerlog")
+        self.timer_checkpoint = posixpath.join(self.config, "timercheck")
 
     def segment(self, start: int) -> str:
         """Return the path of the commit-log segment that starts at ``start``."""
@@ -45,6 +51,10 @@ class Layout:
     def unfinished_segment(self, start: int) -> str:
         """Return where a segment is prepared before it is moved to its place."""
         return posixpath.join(self.allocating, file_name(start))
+
+    def timer_journal(self, parity: int) -> str:
+        """Return one of the two journals of the timer's wheel."""
+        return f"{self.timer_wheel}.journal{parity}"
 
     def topic_queues(self, topic: str) -> str:
         """Return the directory of a topic's queues."""

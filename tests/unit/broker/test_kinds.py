@@ -8,7 +8,6 @@ from rocketpost.broker.kinds import (
     DeadLetters,
     DelayLevels,
     HalfMessages,
-    RefusedTimers,
     real_queue_id,
     with_properties,
 )
@@ -95,13 +94,6 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
 def test_a_level_that_is_no_number_is_refused() -> None:
     with pytest.raises(MessageIllegal, match="no number"):
         DelayLevels(level_max=4).claim(draft(DELAY="x"), {"DELAY": "x"})
-
-
-@pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
-def test_a_timed_message_is_refused(name: str) -> None:
-    with pytest.raises(Fault, match="timed"):
-        RefusedTimers().claim(draft(), {name: "1"})
-    assert RefusedTimers().claim(draft(), {"a": "1"}) is None
 
 
 def test_properties_that_cannot_be_written_are_refused() -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages, RefusedTimers
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.send import SendService
 from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.faults import (
-    Fault,
     GroupNotExist,
     InvalidParameter,
     MessageIllegal,
@@ -97,7 +96,6 @@ def service(topics: Topics, clock: FakeClock, locked: set[str]) -> SendService:
             HalfMessages(),
             DeadLetters(),
             DelayLevels(level_max=18),
-            RefusedTimers(),
         ),
     )
     service.configure(message_bytes_max=100, trace_on=True, accept_from_ms=0)
@@ -211,15 +209,7 @@ def test_sizes(service: SendService, body: bytes, properties: str, named: str) -
         draft(service, body, properties=properties)
 
 
-@pytest.mark.parametrize(
-    ("properties", "fault"),
-    [("TIMER_DELAY_MS\x013\x02", MessageIllegal)],
-)
-def test_kinds_that_would_be_delivered_wrongly_are_refused(
-    service: SendService, properties: str, fault: type[Fault]
-) -> None:
-    with pytest.raises(fault, match="not supported"):
-        draft(service, properties=properties)
+def test_what_only_looks_special_is_plain(service: SendService) -> None:
     assert draft(service, properties="TRAN_MSG\x01false\x02DELAY\x010\x02").topic == "T"
 
 

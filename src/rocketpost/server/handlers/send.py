@@ -19,6 +19,7 @@ from rocketpost.broker.kinds import WAITING_TOPICS, real_queue_id
 from rocketpost.broker.once import OnceService
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.timer import recall_handle
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, ONEWAY, Command
 from rocketpost.codec.faults import ServiceNotAvailable
@@ -27,6 +28,7 @@ from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
+from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.server.announcing import Announcing
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
@@ -62,6 +64,7 @@ class SendHandler:
         stats: BrokerStats,
         store_host: bytes,
         region: str,
+        broker_name: str,
         announcing: Announcing,
         sync_flush: bool,
         flush_timeout_ms: int,
@@ -78,10 +81,12 @@ class SendHandler:
         self._pending: list[Ticket] = []
         self._duplicates: list[Ticket] = []
         self._impatient: set[int] = set()
+        self._handles: dict[int, str | None] = {}
         self._own: list[tuple[Stored, list[Appended]]] = []
         self._own_unsafe: deque[tuple[Stored, list[Appended]]] = deque()
         self._scheduled = False
         self._region = region
+        self._broker_name = broker_name
         self.trace_on = True
         self.gate = DurabilityGate[Ticket](
             on_durable=self._acknowledge,
@@ -222,6 +227,8 @@ class SendHandler:
                 appended = store.append(draft)
                 if draft.topic in WAITING_TOPICS:  # the sender knows nothing of that queue
                     appended = appended._replace(queue_id=real_queue_id(draft))
+                    if draft.topic == TIMER_TOPIC and not command.flag & ONEWAY:
+                        self._handles[id(command)] = recall_handle(draft, self._broker_name)
                 stored = [appended]
         except StoreError as error:
             self._stats.put_failed()
@@ -253,6 +260,8 @@ class SendHandler:
             raise ServiceNotAvailable(str(error)) from error
         if not header.batch and new and new[0].topic in WAITING_TOPICS:
             appended = [appended[0]._replace(queue_id=real_queue_id(new[0]))]
+            if new[0].topic == TIMER_TOPIC and not command.flag & ONEWAY:
+                self._handles[id(command)] = recall_handle(new[0], self._broker_name)
         stored = self._once.take(admitted, appended)
         marks = b""
         if header.sequence is not None or len(new) < len(drafts):
@@ -330,8 +339,13 @@ class SendHandler:
                 continue
             first = stored[0]
             unique_key = first.keys[0]
-            if len(stored) > 1 or command.encoding != JSON or not unique_key.isalnum():
-                answer(connection, command, self._reply(stored, ResponseCode.SUCCESS, marks))
+            if (
+                len(stored) > 1
+                or command.encoding != JSON
+                or not unique_key.isalnum()
+                or (self._handles and id(command) in self._handles)
+            ):
+                answer(connection, command, self._reply(command, stored, ResponseCode.SUCCESS, marks))
                 continue
             header = template % (
                 first.position,
@@ -351,9 +365,12 @@ class SendHandler:
 
     def _answer_timed_out(self, tickets: list[Ticket]) -> None:
         for connection, command, stored, marks in tickets:
-            answer(connection, command, self._reply(stored, ResponseCode.FLUSH_DISK_TIMEOUT, marks))
+            reply = self._reply(command, stored, ResponseCode.FLUSH_DISK_TIMEOUT, marks)
+            answer(connection, command, reply)
 
-    def _reply(self, stored: list[Appended], code: int, marks: bytes) -> Reply:
+    def _reply(
+        self, command: Command, stored: list[Appended], code: int, marks: bytes
+    ) -> Reply:
         prefix = self._id_prefix.decode()
         fields = {
             "msgId": ",".join(f"{prefix}{each.position:016X}" for each in stored),
@@ -366,9 +383,13 @@ class SendHandler:
         if marks:
             fields["duplicate"] = marks.decode()
             fields["queueOffsets"] = ",".join(str(each.queue_offset) for each in stored)
+        handle = self._handles.pop(id(command), None) if self._handles else None
+        if handle is not None:
+            fields["recallHandle"] = handle
         return Reply(code, fields=fields)
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
+        self._handles.pop(id(ticket[1]), None)
         reply = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=reason)
         answer(ticket[0], ticket[1], reply)
 

@@ -119,6 +119,7 @@ def handler(store: Store, *, sync: bool, service: object = None) -> Any:
         stats=Stats(),  # type: ignore[arg-type]
         store_host=bytes(8),
         region="R",
+        broker_name="b",
         announcing=Announcing(told=no_news),
         sync_flush=sync,
         flush_timeout_ms=1000,

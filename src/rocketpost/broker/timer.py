@@ -1,0 +1,230 @@
+"""Timed messages: which are taken, what is stored of them, what is delivered when they are due.
+
+A message with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS waits in ``rmq_sys_wheel_timer``
+and names its destination in REAL_TOPIC and REAL_QID. TIMER_OUT_MS is the slot of the wheel that it
+waits in; TIMER_DELIVER_MS, added where the sender gave a delay, is when it is due, exactly.
+
+What is delivered is a copy in the destination with these properties, and two that say when it came
+into the wheel and out of it. The prepared position of a copy, which means something in transactions
+only, is the position of the message it was made from: so a broker knows after a crash what it had
+delivered (ADR 0019).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpost.broker.kinds import TIMER, with_properties
+from rocketpost.codec.faults import MessageIllegal, SystemError_
+from rocketpost.codec.properties import (
+    PROPERTIES_BYTES_MAX,
+    decode_properties,
+    encode_properties,
+)
+from rocketpost.codec.recall_handle import RecallHandle
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.errors import LocalProtocolError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import RETRY_PREFIX, TIMER_TOPIC
+from rocketpost.store.draft import Draft
+
+CONGESTION_OFF: Final = 2**31 - 1
+_ADDED_LATER_BYTES: Final = 160
+"""Room in the properties for what rolling and delivery add: times and a counter."""
+_DIGITS_MAX: Final = 18
+_PRECISION_MS_MAX: Final = 60_000
+
+
+class TimerRules(NamedTuple):
+    """Settings of the timer that may change while the broker runs."""
+
+    enabled: bool = True
+    delay_ms_max: int = 366 * 86_400_000
+    roll_window_ms: int = 172_800_000
+    slot_count_max: int = CONGESTION_OFF
+    stop_enqueue: bool = False
+    stop_dequeue: bool = False
+
+
+class Timers:
+    """The kind of message that is due at a time of its own.
+
+    Args:
+        rules: Returns the settings in force.
+        count_in: Returns how many messages wait in a slot.
+        random_below: Decides who is refused while a slot is crowded.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        precision_ms: int,
+        rules: Callable[[], TimerRules],
+        count_in: Callable[[int], int],
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._clock = clock
+        self._precision_ms = precision_ms
+        self._rules = rules
+        self._count_in = count_in
+        self._random_below = random_below
+
+    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+        """Claim what is due later; what is due already is a plain message.
+
+        Raises:
+            MessageIllegal: The time is none, or too far away, or there is no room for more
+                properties.
+            SystemError_: There is no timer, or too much is due at that time.
+        """
+        if names.TIMER_OUT_MS in properties or not any(name in properties for name in TIMER):
+            return None
+        rules = self._rules()
+        if not rules.enabled:
+            raise SystemError_("this broker takes no timed messages: timerWheelEnable is false")
+        now_ms = self._clock.now_ms()
+        due_ms = due_time(properties, now_ms)
+        if due_ms <= now_ms:
+            if names.TIMER_RECALLS in properties:
+                raise MessageIllegal("a message cannot be recalled when it is due")
+            return None
+        if due_ms - now_ms > rules.delay_ms_max:
+            raise MessageIllegal(
+                f"the message is due in {(due_ms - now_ms) // 1000} s; "
+                f"at most {rules.delay_ms_max // 1000} s (timerMaxDelaySec) are allowed"
+            )
+        slot_ms = (due_ms - 1) // self._precision_ms * self._precision_ms
+        if rules.slot_count_max < CONGESTION_OFF:
+            self._check_crowd(self._count_in(slot_ms), rules.slot_count_max)
+        properties[names.TIMER_DELIVER_MS] = str(due_ms)
+        properties[names.TIMER_OUT_MS] = str(slot_ms)
+        properties[names.REAL_TOPIC] = draft.topic
+        properties[names.REAL_QUEUE_ID] = str(draft.queue_id)
+        waiting = with_properties(draft, properties)
+        if len(waiting.properties) > PROPERTIES_BYTES_MAX - _ADDED_LATER_BYTES:
+            raise MessageIllegal(
+                f"the message properties take {len(waiting.properties)} bytes; a timed message "
+                f"may have {PROPERTIES_BYTES_MAX - _ADDED_LATER_BYTES}"
+            )
+        waiting.topic, waiting.queue_id = TIMER_TOPIC, 0
+        return waiting
+
+    def _check_crowd(self, count: int, most: int) -> None:
+        """Refuse ever more as a slot fills up to twice what it should hold."""
+        if count > most and self._random_below(most) < count - most:
+            raise SystemError_(
+                f"{count} messages are due at that time already; "
+                f"more than {most} (timerCongestNumEachSlot) are slowed down: try again later"
+            )
+
+
+def due_time(properties: dict[str, str], now_ms: int) -> int:
+    """Return when a message is due.
+
+    Raises:
+        MessageIllegal: What it says is no time.
+    """
+    for name, scale in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
+        if name in properties:
+            return now_ms + _number(name, properties[name]) * scale
+    return _number(names.TIMER_DELIVER_MS, properties[names.TIMER_DELIVER_MS])
+
+
+def _number(name: str, text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
+        raise MessageIllegal(f"{name} is {text[:32]!r}, which is no whole number of that size")
+    return int(text)
+
+
+def recall_handle(draft: Draft, broker_name: str) -> str | None:
+    """Return the handle by which a waiting message can be recalled; retries cannot be."""
+    properties = decode_properties(draft.properties)
+    topic = properties[names.REAL_TOPIC]
+    if topic.startswith(RETRY_PREFIX):
+        return None
+    due_ms = int(properties[names.TIMER_DELIVER_MS])
+    return RecallHandle(topic, broker_name, due_ms, properties[names.UNIQUE_KEY]).encode()
+
+
+def recall_key(topic: str, message_id: str) -> str:
+    """Return how TIMER_DEL_UNIQKEY names the message that is recalled."""
+    return f"{topic}+{message_id}"
+
+
+class Waiting(NamedTuple):
+    """A message of the timer topic, as far as the wheel is concerned."""
+
+    topic: str
+    slot_ms: int
+    due_ms: int
+    recalls: str | None
+
+
+def waiting_of(properties: dict[str, str], precision_ms: int) -> Waiting | None:
+    """Return when and where to a message of the timer topic goes; None if it does not say."""
+    topic = properties.get(names.REAL_TOPIC)
+    out = properties.get(names.TIMER_OUT_MS, "")
+    if not topic or not _is_time(out):
+        return None
+    slot_ms = int(out) // precision_ms * precision_ms
+    exact = properties.get(names.TIMER_DELIVER_MS, "")
+    due_ms = int(exact) if _is_time(exact) else 0
+    if slot_ms < due_ms <= int(out) + _PRECISION_MS_MAX:
+        slot_ms = (due_ms - 1) // precision_ms * precision_ms
+    else:
+        # Written by a broker that keeps the slot alone; the end of it is not too early.
+        due_ms = slot_ms + precision_ms
+    return Waiting(topic, slot_ms, due_ms, properties.get(names.TIMER_RECALLS))
+
+
+def _is_time(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+
+
+def copy_draft(
+    record: Record,
+    properties: dict[str, str],
+    *,
+    topic: str,
+    queue_id: int,
+    enqueued_ms: int,
+    now_ms: int,
+    store_host: bytes,
+) -> Draft:
+    """Return what is stored of a message that comes out of the wheel."""
+    times = {names.TIMER_ENQUEUE_MS: str(enqueued_ms), names.TIMER_DEQUEUE_MS: str(now_ms)}
+    if topic == TIMER_TOPIC:
+        rolled = properties.get(names.TIMER_ROLL_TIMES, "0")
+        times[names.TIMER_ROLL_TIMES] = str(int(rolled) + 1 if _is_time(rolled) else 1)
+    encoded = record.properties_bytes
+    with contextlib.suppress(LocalProtocolError):
+        # Without room it goes as it is, for it must not hold up the others for ever.
+        if names.TIMER_DEQUEUE_MS in properties:  # it was in the wheel before
+            encoded = encode_properties({**properties, **times})
+        else:
+            end = b"" if encoded.endswith(b"\x02") else b"\x02"
+            added = encoded + end + encode_properties(times)
+            encoded = added if len(added) <= PROPERTIES_BYTES_MAX else encoded
+    unique_key = properties.get(names.UNIQUE_KEY)
+    words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+    return Draft(
+        topic,
+        queue_id,
+        record.flag,
+        host_bits(record.sys_flag, record.born_host_bytes, store_host),
+        record.born_ms,
+        record.born_host_bytes,
+        store_host,
+        record.reconsume_times,
+        record.position,
+        bytes(record.body),
+        encoded,
+        string_hash(properties.get(names.TAGS, "")),
+        tuple(word for word in (unique_key, *words) if word),
+    )

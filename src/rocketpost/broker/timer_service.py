@@ -1,0 +1,526 @@
+"""Decides what the timer does next: take new messages into the wheel, or deliver what is due.
+
+New messages come first. Whatever is in the timer topic gets its unit, due or not, so that nothing
+is delivered of which the files do not know, and so that a message that recalls another is known
+before that one is due. Then the slot of the present time is read and delivered in the order of due
+times. A slot is emptied when it is done with.
+
+After a crash the files are as they were last saved, so some of what is due may have been delivered
+already. That is looked up: a copy names the message it was made from. Only what was due when the
+last message before the crash was stored needs that, for nothing is delivered early.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpost.broker.delay import Groups, Topics, Wait
+from rocketpost.broker.timer import (
+    TimerRules,
+    Waiting,
+    copy_draft,
+    recall_key,
+    waiting_of,
+)
+from rocketpost.broker.timer_copies import Copies, Store
+from rocketpost.broker.timer_slot import OpenSlot, Place
+from rocketpost.broker.timer_target import MISSING_RETRY_MS, Targets
+from rocketpost.codec.record import Record
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.draft import Draft
+from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from rocketpost.store.timer_log import DEFAULT, RECALL, ROLL, Unit
+from rocketpost.store.timer_store import Cursor, Item, TimerStore
+from rocketpost.store.timer_wheel import NOWHERE
+
+logger = logging.getLogger(__name__)
+
+TAKE_COUNT_MAX: Final = 256
+LOAD_COUNT_MAX: Final = 2000
+BATCH_COUNT_MAX: Final = 256
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+SCAN_COUNT: Final = 2048
+_HOLD_MS: Final = 10
+
+
+class Due(NamedTuple):
+    """Messages to store now; :meth:`TimerService.done` is told how many were."""
+
+    drafts: list[Draft]
+
+
+class Again(NamedTuple):
+    """Something was done; ask again at once."""
+
+
+AGAIN: Final = Again()
+
+
+class _Fate(enum.Enum):
+    SENT = enum.auto()
+    DROPPED = enum.auto()
+    LATER = enum.auto()
+    HELD = enum.auto()
+
+
+class _Judged(NamedTuple):
+    place: Place
+    fate: _Fate
+    topic: str
+    unit: Unit
+    draft: Draft | None = None
+
+
+class _Next(NamedTuple):
+    """What a look ahead found: the next used slot, if any before ``until_ms``."""
+
+    slot_ms: int | None
+    until_ms: int
+
+
+class TimerService:
+    """Moves messages into the wheel and out of it. Owned by the event loop; waits for nothing.
+
+    Args:
+        crash_end: Where the commit log ended when the broker started.
+        crash_ms: When the last message before that was stored.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        timers: TimerStore,
+        topics: Topics,
+        groups: Groups,
+        clock: Clock,
+        rules: Callable[[], TimerRules],
+        store_host: bytes,
+        crash_end: int,
+        crash_ms: int,
+    ) -> None:
+        self._store = store
+        self._timers = timers
+        self._targets = Targets(topics=topics, groups=groups)
+        self._clock = clock
+        self._rules = rules
+        self._store_host = store_host
+        self._crash_ms = crash_ms if timers.is_suspect else -1
+        self.copies = Copies(store=store, crash_end=crash_end, crash_ms=self._crash_ms)
+        self._slot: OpenSlot | None = None
+        self._next: _Next | None = None
+        self._batch: list[_Judged] = []
+        self.recalling: set[str] = set()
+        """Recalls that are not stored yet; their messages are held until they are."""
+        self.recalled: set[str] = set()
+        """Recalls that are stored and not in the wheel yet."""
+        self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
+        self.is_changed = False
+        """Whether there is something to save."""
+
+    # -- what the server asks
+
+    def next(self) -> Due | Wait | Again:
+        """Return what to do now: store messages, wait, or ask again.
+
+        Raises:
+            OSError: The timer log could not be written; ask again later.
+        """
+        assert not self._batch
+        rules, now_ms = self._rules(), self._clock.now_ms()
+        if self._timers.slot_of(now_ms) < self._timers.read_ms:
+            self._follow_back(now_ms)
+        if not rules.stop_enqueue and self._take(rules, now_ms):
+            return AGAIN
+        if rules.stop_dequeue:
+            return Wait(None)
+        return self._serve(now_ms)
+
+    def done(self, count: int) -> None:
+        """Note that the first ``count`` of the messages to store are stored.
+
+        Raises:
+            OSError: The timer log could not be written; what is not noted is looked up again.
+        """
+        slot = self._slot
+        assert slot is not None
+        batch, self._batch = self._batch, []
+        trouble: OSError | None = None
+        for at, judged in enumerate(batch):
+            if judged.fate is _Fate.SENT and count == 0:
+                slot.put_back([each.place for each in batch[at:]])
+                break
+            count -= judged.fate is _Fate.SENT
+            try:
+                self._settle(judged)
+            except OSError as error:
+                trouble = error
+                slot.put_back([judged.place])
+                continue
+            if trouble is None:  # else a crash must not take what was put back for delivered
+                self._timers.cursor = Cursor(*judged.place)
+        if trouble is not None:
+            raise trouble
+
+    def failed(self) -> None:
+        """Note that nothing of the last batch was stored."""
+        assert self._slot is not None
+        self._slot.put_back([each.place for each in self._batch])
+        self._batch = []
+
+    def leave(self) -> None:
+        """Put what is left of the slot in memory back into the wheel, for a stop in order.
+
+        Raises:
+            OSError: The timer log could not be written; nothing was changed.
+        """
+        if self._slot is not None or self._timers.cursor.position != NOWHERE:
+            self._leave(self._timers.read_ms, self._clock.now_ms())
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether messages may wait that were delivered before a crash."""
+        return self._crash_ms >= self._timers.read_ms
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages wait."""
+        return sum(self._timers.waiting.values())
+
+    def behind_ms(self, now_ms: int) -> int:
+        """Return how long the first message that waits has been due."""
+        first = self._slot.first() if self._slot is not None else None
+        return max(0, now_ms - first.due_ms) if first is not None else 0
+
+    def offset_behind(self) -> int:
+        """Return how many messages have not come into the wheel yet."""
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        return max(0, int(queue.end) - self._timers.queue_offset) if queue is not None else 0
+
+    # -- into the wheel
+
+    def _take(self, rules: TimerRules, now_ms: int) -> bool:
+        """Take some messages from the timer topic; False if there are none to take."""
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        if queue is None:
+            return False
+        offset = self._start(queue)
+        count = min(TAKE_COUNT_MAX, int(queue.end) - offset)
+        data = queue.read(offset, count) if count > 0 else b""
+        items: list[Item] = []
+        taken: list[tuple[Waiting, bool]] = []
+        for position, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
+            found = self._item(position, size, rules, now_ms)
+            if found is not None:
+                waiting, item = found
+                items.append(item)
+                taken.append((waiting, bool(item.magic & RECALL)))
+            offset += 1
+        if offset == self._timers.queue_offset:
+            return False
+        places = self._timers.add(items, now_ms=now_ms) if items else []
+        self._timers.queue_offset = offset
+        self.is_changed = True
+        self.enqueued += len(items)
+        for item, (waiting, is_recall), at in zip(items, taken, places, strict=True):
+            self._entered(item, waiting, is_recall=is_recall, at=at)
+        return True
+
+    def _start(self, queue: ConsumeQueue) -> int:
+        offset = self._timers.queue_offset
+        corrected = min(max(offset, int(queue.first)), int(queue.end))
+        if corrected != offset:
+            logger.warning("timer topic: progress corrected: saved=%s now=%s", offset, corrected)
+            self._timers.queue_offset = corrected
+        return corrected
+
+    def _item(
+        self, position: int, size: int, rules: TimerRules, now_ms: int
+    ) -> tuple[Waiting, Item] | None:
+        """Return how a message is to wait; None if it does not."""
+        if size == FILLER_SIZE or position in self._timers.known:
+            return None
+        timers = self._timers
+        record = self._record(position, size)
+        properties = record.properties if record is not None else {}
+        waiting = waiting_of(properties, timers.precision_ms)
+        if record is None or waiting is None:
+            logger.error("message of the timer topic says no time: position=%s", position)
+            return None
+        if self.copies.exists(record, properties, waiting.topic):
+            return None
+        slot_ms, due_ms = waiting.slot_ms, waiting.due_ms
+        magic = DEFAULT | (RECALL if waiting.recalls else 0)
+        window_ms = rules.roll_window_ms
+        if slot_ms - now_ms >= window_ms:
+            far_ms = slot_ms - now_ms - window_ms
+            step_ms = window_ms // 2 if far_ms < window_ms // 3 else window_ms
+            slot_ms = due_ms = timers.slot_of(now_ms + step_ms)
+            magic |= ROLL
+        if slot_ms > timers.slot_ms_max:
+            # After a long stop the wheel is still at that time; this one comes round again.
+            slot_ms = due_ms = timers.slot_ms_max
+            magic |= ROLL
+        slot_ms = max(slot_ms, timers.read_ms)
+        due_ms = max(due_ms, slot_ms)
+        if slot_ms == timers.read_ms:
+            due_ms = max(due_ms, timers.cursor.due_ms)
+        item = Item(slot_ms, due_ms, magic, position, size, string_hash(waiting.topic))
+        return waiting, item
+
+    def _entered(self, item: Item, waiting: Waiting, *, is_recall: bool, at: int) -> None:
+        slot, ahead = self._slot, self._next
+        if ahead is not None and item.slot_ms < (ahead.slot_ms or ahead.until_ms):
+            self._next = _Next(item.slot_ms, ahead.until_ms)
+        is_open = slot is not None and slot.slot_ms == item.slot_ms
+        if is_recall and not item.magic & ROLL:
+            assert waiting.recalls is not None
+            self.recalled.discard(waiting.recalls)
+            if is_open and slot is not None:
+                slot.recalled.add(waiting.recalls)
+            return
+        if not is_recall:
+            self._timers.waiting[waiting.topic] += 1
+        if is_open and slot is not None:
+            slot.add_late(Place(item.due_ms, at))
+
+    # -- out of the wheel
+
+    def _serve(self, now_ms: int) -> Due | Wait | Again:
+        if self._slot is None:
+            waits = self._open_next(now_ms)
+            if waits is not None:
+                return waits
+        slot = self._slot
+        assert slot is not None
+        if slot.chain is not None:
+            self._load(slot)
+            return AGAIN
+        first = slot.first()
+        if first is None:
+            return self._close_or_wait(slot, now_ms)
+        if first.due_ms > now_ms:
+            return Wait(first.due_ms - now_ms)
+        return self._judge_due(slot, now_ms)
+
+    def _open_next(self, now_ms: int) -> Wait | Again | None:
+        """Begin with the next slot that is used, if its time has come."""
+        timers = self._timers
+        if self._next is None:
+            until_ms = timers.read_ms + SCAN_COUNT * timers.precision_ms
+            self._next = _Next(timers.wheel.next_used(timers.read_ms, count=SCAN_COUNT), until_ms)
+        found, until_ms = self._next
+        here = timers.slot_of(now_ms)
+        if found is None and until_ms <= here:
+            self._move(until_ms)
+            self._next = None
+            return AGAIN
+        if found is None or found > here:
+            self._move(here)
+            return Wait((found if found is not None else until_ms) + 1 - now_ms)
+        self._next = None
+        self._move(found)
+        self._open(found)
+        return None
+
+    def _open(self, slot_ms: int) -> None:
+        timers = self._timers
+        chain = timers.units_from(timers.wheel.get(slot_ms).last)
+        self._slot = OpenSlot(slot_ms, chain, base=timers.log.first)
+
+    def _move(self, slot_ms: int) -> None:
+        if slot_ms != self._timers.read_ms:
+            self._timers.read_ms = slot_ms
+            self._timers.cursor = Cursor()
+
+    def _load(self, slot: OpenSlot) -> None:
+        """Read some units of a slot's chain."""
+        assert slot.chain is not None
+        for _ in range(LOAD_COUNT_MAX):
+            found = next(slot.chain, None)
+            if found is None:
+                slot.loaded(self._timers.cursor)
+                return
+            at, unit = found
+            if unit.magic & RECALL and not unit.magic & ROLL:
+                record = self._record(unit.position, unit.size)
+                if record is not None:
+                    slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
+            else:
+                slot.add(Place(unit.due_ms or self._due_of(unit), at))
+
+    def _due_of(self, unit: Unit) -> int:
+        """Return when a unit of RocketMQ is due, which does not say so itself."""
+        record = self._record(unit.position, unit.size)
+        waiting = (
+            waiting_of(record.properties, self._timers.precision_ms) if record is not None else None
+        )
+        if waiting is None or unit.magic & ROLL:
+            return unit.slot_ms
+        return waiting.due_ms
+
+    def _close_or_wait(self, slot: OpenSlot, now_ms: int) -> Wait | Again:
+        end_ms = slot.slot_ms + self._timers.precision_ms
+        if now_ms <= end_ms:
+            return Wait(end_ms + 1 - now_ms)
+        self._timers.wheel.clear(slot.slot_ms)
+        self._slot = None
+        self._move(end_ms)
+        self.is_changed = True
+        return AGAIN
+
+    def _judge_due(self, slot: OpenSlot, now_ms: int) -> Due | Wait | Again:
+        """Take what is due from the slot, as much as is stored at once."""
+        size_sum = 0
+        while len(self._batch) < BATCH_COUNT_MAX and size_sum < BATCH_BYTES_MAX:
+            first = slot.first()
+            if first is None or first.due_ms > now_ms:
+                break
+            judged = self._judge(slot, first, now_ms)
+            if judged.fate is _Fate.HELD:
+                break
+            slot.pop()
+            self._batch.append(judged)
+            size_sum += judged.unit.size
+        drafts = [judged.draft for judged in self._batch if judged.draft is not None]
+        if drafts:
+            return Due(drafts)
+        is_held = not self._batch
+        self.done(0)
+        return Wait(_HOLD_MS) if is_held else AGAIN
+
+    def _judge(self, slot: OpenSlot, place: Place, now_ms: int) -> _Judged:
+        unit = self._timers.log.unit(place.position)
+        record = self._record(unit.position, unit.size) if unit is not None else None
+        if unit is None or record is None:
+            self.lost += 1
+            logger.error("timed message is gone: unit=%s", place.position)
+            return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
+        properties = record.properties
+        topic = properties.get(names.REAL_TOPIC, "")
+        is_rolled = bool(unit.magic & ROLL)
+        counted = "" if unit.magic & RECALL else topic
+        if not is_rolled:
+            key = recall_key(topic, properties.get(names.UNIQUE_KEY, ""))
+            if key in self.recalling:
+                return _Judged(place, _Fate.HELD, counted, unit)
+            if key in slot.recalled or key in self.recalled:
+                self.recalled_count += 1
+                return _Judged(place, _Fate.DROPPED, counted, unit)
+        if self.copies.is_needed(place.due_ms) and self.copies.exists(record, properties, topic):
+            return _Judged(place, _Fate.DROPPED, counted, unit)
+        if is_rolled:
+            target: tuple[str, int] | None = (TIMER_TOPIC, 0)
+        else:
+            target = self._targets.find(topic, properties)
+            if target is not None and self._targets.is_missing(topic, now_ms):
+                fate = _Fate.DROPPED if self._targets.gave_up(topic, now_ms) else _Fate.LATER
+                return _Judged(place, fate, counted, unit)
+        if target is None:
+            logger.error("timed message without destination: position=%s", record.position)
+            return _Judged(place, _Fate.DROPPED, counted, unit)
+        draft = copy_draft(
+            record,
+            properties,
+            topic=target[0],
+            queue_id=target[1],
+            enqueued_ms=unit.written_ms,
+            now_ms=now_ms,
+            store_host=self._store_host,
+        )
+        return _Judged(place, _Fate.SENT, counted, unit, draft)
+
+    def _settle(self, judged: _Judged) -> None:
+        timers, slot = self._timers, self._slot
+        assert slot is not None
+        if judged.fate is _Fate.LATER:
+            now_ms = self._clock.now_ms()
+            due_ms = max(now_ms, judged.place.due_ms) + MISSING_RETRY_MS
+            slot_ms = max(timers.slot_of(due_ms), timers.read_ms)
+            unit = judged.unit
+            item = Item(slot_ms, due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
+            (at,) = timers.add([item], now_ms=now_ms)
+            if slot_ms == slot.slot_ms:
+                slot.add_late(Place(due_ms, at))
+        elif judged.topic:
+            timers.waiting[judged.topic] -= 1
+        if judged.fate is _Fate.SENT:
+            if judged.unit.magic & ROLL:
+                self.rolled += 1
+            else:
+                self.delivered += 1
+        self.is_changed = True
+
+    # -- clocks and crashes
+
+    def _follow_back(self, now_ms: int) -> None:
+        """Begin again at an earlier slot, since the clock was set back."""
+        logger.warning("the clock was set back: by_ms=%s", self._timers.read_ms - now_ms)
+        self._leave(self._timers.slot_of(now_ms), now_ms)
+        self._next = None
+
+    def _leave(self, read_ms: int, now_ms: int) -> None:
+        """Put what is left of the first slot back into the wheel, and go on from ``read_ms``.
+
+        What came too late for its own slot waits in the first one; it may go back now.
+        """
+        timers = self._timers
+        before = (timers.read_ms, timers.cursor)
+        if self._slot is None:
+            self._open(timers.read_ms)
+        slot = self._slot
+        assert slot is not None
+        while slot.chain is not None:
+            self._load(slot)
+        units = self._recalls_of(slot)
+        places = []
+        while slot.first() is not None:
+            places.append(slot.pop())
+            unit = timers.log.unit(places[-1].position)
+            if unit is not None:
+                units.append(unit)
+        timers.read_ms, timers.cursor = read_ms, Cursor()
+        items = [self._again(unit) for unit in units]
+        try:
+            timers.add(items, now_ms=now_ms, anew=slot.slot_ms)
+        except OSError:
+            slot.put_back(places)
+            timers.read_ms, timers.cursor = before
+            raise
+        self._slot = None
+        self.is_changed = True
+
+    def _again(self, unit: Unit) -> Item:
+        """Return how the message of a unit waits from now on."""
+        timers = self._timers
+        slot_ms, due_ms = unit.slot_ms, unit.due_ms
+        record = self._record(unit.position, unit.size)
+        if record is not None and not unit.magic & ROLL:
+            waiting = waiting_of(record.properties, timers.precision_ms)
+            if waiting is not None:
+                slot_ms, due_ms = waiting.slot_ms, waiting.due_ms
+        slot_ms = max(slot_ms, timers.read_ms)
+        due_ms = max(due_ms, slot_ms)
+        return Item(slot_ms, due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
+
+    def _recalls_of(self, slot: OpenSlot) -> list[Unit]:
+        timers = self._timers
+        chain = timers.units_from(timers.wheel.get(slot.slot_ms).last)
+        units = [unit for _, unit in chain if unit.magic & RECALL and not unit.magic & ROLL]
+        return units[::-1]
+
+    def _record(self, position: int, size: int) -> Record | None:
+        record = self._store.record_at(position)
+        if record is None or record.size != size or record.topic != TIMER_TOPIC:
+            return None  # expired, or the log was cut and another message lies there
+        return record
+
+
+_NO_UNIT: Final = Unit(-1, DEFAULT, 0, 0, 0, 0, 0, 0)

@@ -1,0 +1,373 @@
+"""Timed messages: delivered when due, saved as they move, recalled on request.
+
+``broker.timer_service`` decides; one task here asks it, stores what it wants delivered, and sleeps
+until the next message is due, or one arrives. It looks at the clock every few seconds in between,
+since that may be set. Another task saves what has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rocketpost.broker.delay import Wait
+from rocketpost.broker.group import GroupTable
+from rocketpost.broker.timer import TimerRules
+from rocketpost.broker.timer_recall import RecallService
+from rocketpost.broker.timer_service import Due, TimerService
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import NoPermission, ServiceNotAvailable, TopicNotExist
+from rocketpost.codec.headers.timer import RecallHeader
+from rocketpost.errors import RocketpostError, StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.model.topic import PERM_WRITE
+from rocketpost.server.config import BrokerConfig
+from rocketpost.server.delivery import CLOCK_LOOK_SECONDS, Put
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.part import Part
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.files import FileSystem, RealFiles
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.timer_checkpoint import CLEAN
+from rocketpost.store.timer_store import Save, TimerStore
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CHANGED_SLOTS_MAX: Final = 20_000
+"""How many slots may change before they are saved out of turn; bounds memory."""
+TOPICS_SHOWN_MAX: Final = 100
+_EXPIRY_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 1.0
+_RETRY_SECONDS_MAX: Final = 10.0
+
+
+def open_timers_blocking(
+    store: MessageStore,
+    *,
+    clock: Clock,
+    topics: Iterable[str] = (),
+    files: FileSystem | None = None,
+) -> TimerStore | None:
+    """Open the timer's files of a store; None if it has no timer.
+
+    Raises:
+        StoreError: They cannot be read with these settings.
+    """
+    config = store.config
+    if not config.timer_enabled:
+        return None
+
+    def position_of(offset: int) -> int:
+        queue = store.queue(TIMER_TOPIC, 0)
+        entry = queue.entry(max(offset, int(queue.first))) if queue is not None else None
+        return entry[0] if entry is not None else int(store.end_position)
+
+    return TimerStore.open_blocking(
+        store.layout,
+        files if files is not None else RealFiles(),
+        precision_ms=config.timer_precision_ms,
+        log_file_bytes=config.timer_log_file_bytes,
+        commit_log_end=int(store.end_position),
+        now_ms=clock.now_ms(),
+        position_of=position_of,
+        topics=topics,
+    )
+
+
+def timer_rules(config: StoreConfig) -> TimerRules:
+    """Return what the settings say about timed messages."""
+    return TimerRules(
+        enabled=config.timer_enabled,
+        delay_ms_max=config.timer_delay_sec_max * 1000,
+        roll_window_ms=config.timer_roll_window_ms,
+        slot_count_max=config.timer_slot_count_max,
+        stop_enqueue=config.timer_stop_enqueue,
+        stop_dequeue=config.timer_stop_dequeue,
+    )
+
+
+class TimerPart(Part):
+    """Everything about timed messages. Owned by the loop.
+
+    Args:
+        timers: The timer's files; this part closes them.
+        put: Stores messages as safely as sends are stored.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        timers: TimerStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clock: Clock,
+        rules: Callable[[], TimerRules],
+        broker_name: str,
+        store_host: bytes,
+        put: Put,
+    ) -> None:
+        self._store = store
+        self._timers = timers
+        self._service = TimerService(
+            store=store,
+            timers=timers,
+            topics=topics,
+            groups=groups,
+            clock=clock,
+            rules=rules,
+            store_host=store_host,
+            crash_end=int(store.end_position),
+            crash_ms=store.store_ms,
+        )
+        self._recalls = RecallService(
+            store=store,
+            clock=clock,
+            rules=rules,
+            broker_name=broker_name,
+            store_host=store_host,
+            precision_ms=timers.precision_ms,
+            is_indexed=store.index is not None,
+        )
+        self._find_topic = topics.find
+        self._clock = clock
+        self._put = put
+        self._arrived = asyncio.Event()
+        self._much_changed = asyncio.Event()
+        self._under_way: asyncio.Future[list[Appended]] | None = None
+        self._interval_s = 1.0
+        self._rates = _Rates()
+        self._saving = asyncio.Lock()
+        # A thread of its own: a save that was under way when we were cancelled stays the first.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve recalls."""
+        dispatcher.on_async(RequestCode.RECALL_MESSAGE, self._recall)
+
+    async def run(self) -> None:
+        """Deliver and save until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve(), name="timer")
+            group.create_task(self._save_regularly(), name="timer saves")
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Wake up for new messages of the timer topic."""
+        if not self._arrived.is_set():
+            for message in messages:
+                if message.topic == TIMER_TOPIC:
+                    self._arrived.set()
+                    return
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take settings that may change while the broker runs."""
+        self._may_recall = broker.recall_enabled
+        is_writable = bool(broker.permission & PERM_WRITE)
+        self._is_open = is_writable or broker.recall_when_not_writable
+        self._interval_s = store.timer_flush_interval_ms / 1000
+        self._arrived.set()
+
+    def states(self) -> dict[str, str]:
+        """Return how far the timer is behind, and what waits."""
+        service, timers = self._service, self._timers
+        waiting = (+timers.waiting).most_common(TOPICS_SHOWN_MAX)
+        return {
+            "timerReadBehind": str(service.behind_ms(self._clock.now_ms()) // 1000),
+            "timerOffsetBehind": str(service.offset_behind()),
+            "timerCongestNum": str(service.waiting_count),
+            "timerEnqueueTps": f"{self._rates.enqueued:.1f}",
+            "timerDequeueTps": f"{self._rates.delivered:.1f}",
+            "timerDelivered": str(service.delivered),
+            "timerRolled": str(service.rolled),
+            "timerRecalled": str(service.recalled_count),
+            "timerLost": str(service.lost),
+            "timerNotSavedReason": timers.failure or "",
+            **{f"timingMessages_{topic}": str(count) for topic, count in waiting},
+        }
+
+    async def save(self) -> None:
+        """Save where everything stands, and close the files."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, _nothing)
+            is_sure = self._end_delivery()
+            with contextlib.suppress(OSError):  # then the slot in memory is read again
+                self._service.leave()
+            is_sure = is_sure and not self._service.is_suspect
+            await self._save(flags=CLEAN if is_sure else 0)
+        except OSError as error:
+            raise StoreError(f"what waits could not be saved: {error}") from error
+        finally:
+            await asyncio.to_thread(self._thread.shutdown)
+            self._timers.close()
+
+    # -- delivering
+
+    async def _serve(self) -> None:
+        retry_seconds = _RETRY_SECONDS
+        while True:
+            self._arrived.clear()
+            try:
+                await self._step()
+            except (RocketpostError, OSError) as error:
+                logger.warning("timed messages stay, will be tried again: reason=%s", error)
+            except Exception:
+                # This must not take the broker down, now and after every restart.
+                logger.exception("timed messages stay, will be tried again")
+            else:
+                retry_seconds = _RETRY_SECONDS
+                continue
+            await asyncio.sleep(retry_seconds)
+            retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
+
+    async def _step(self) -> None:
+        step = self._service.next()
+        if isinstance(step, Due):
+            await self._deliver(step)
+        elif isinstance(step, Wait):
+            await self._wait(step)
+        else:
+            await asyncio.sleep(0)
+        if self._timers.wheel.changed_count > CHANGED_SLOTS_MAX:
+            self._much_changed.set()
+
+    async def _deliver(self, due: Due) -> None:
+        try:
+            self._under_way = self._put(due.drafts)
+            # If we are cancelled here, the messages are stored all the same: see the last save.
+            stored = await asyncio.shield(self._under_way)
+        except Exception:
+            self._under_way = None
+            self._service.failed()
+            raise
+        self._under_way = None
+        self._service.done(len(stored))
+
+    def _end_delivery(self) -> bool:
+        """Settle what was under way when the broker was stopped; False if that is not known."""
+        future, self._under_way = self._under_way, None
+        if future is None:
+            return True
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self._service.done(len(future.result()))
+            return True
+        self._service.failed()
+        return False
+
+    async def _wait(self, wait: Wait) -> None:
+        seconds = CLOCK_LOOK_SECONDS
+        if wait.ms is not None:
+            seconds = min(max(wait.ms, 1) / 1000, seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+
+    # -- saving
+
+    async def _save_regularly(self) -> None:
+        loop = asyncio.get_running_loop()
+        expiry_at = loop.time() + _EXPIRY_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._much_changed.wait()
+            self._much_changed.clear()
+            self._rates.sample(loop.time(), self._service)
+            try:
+                if self._service.is_changed:
+                    await self._save()
+                if loop.time() >= expiry_at:
+                    expiry_at = loop.time() + _EXPIRY_SECONDS
+                    await self._expire()
+            except (RocketpostError, OSError) as error:
+                logger.error("what waits is not saved: reason=%s", error)
+                await asyncio.sleep(_RETRY_SECONDS_MAX)
+
+    async def _save(self, *, flags: int = 0) -> None:
+        async with self._saving:
+            self._service.is_changed = False
+            save = self._timers.prepare_save(
+                commit_log_end=int(self._store.confirmed_position),
+                now_ms=self._clock.now_ms(),
+                flags=flags,
+            )
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._thread, self._save_blocking, save)
+            except OSError:
+                self._service.is_changed = True
+                raise
+            self._timers.saved()
+
+    def _save_blocking(self, save: Save) -> None:
+        # What the files say is delivered must not be taken back by a power cut.
+        self._store.flush_blocking()
+        self._timers.save_blocking(save)
+
+    async def _expire(self) -> None:
+        """Unlink files of the timer log that nobody needs."""
+        paths = self._timers.log.expire(int(self._store.first_position))
+        if paths:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)
+
+    # -- recalling
+
+    async def _recall(self, connection: Connection, command: Command) -> Reply:
+        """Serve RECALL_MESSAGE: answer once the message will surely not be delivered."""
+        header = command.read(RecallHeader)
+        if not self._may_recall:
+            raise NoPermission("recalls are off here: set recallMessageEnable=true")
+        if not self._is_open or not self._store.writable:
+            raise ServiceNotAvailable(
+                self._store.why_not_writable or "this broker takes no messages now"
+            )
+        if self._find_topic(header.topic) is None:
+            raise TopicNotExist(f"the topic {header.topic} does not exist")
+        recall = self._recalls.recall(
+            header.topic, header.recall_handle, born_host=connection.peer_host
+        )
+        service = self._service
+        service.recalling.add(recall.key)
+        try:
+            (stored,) = await asyncio.shield(self._put([recall.draft]))
+        except StoreError as error:
+            raise ServiceNotAvailable(str(error)) from error
+        else:
+            if stored.queue_offset >= self._timers.queue_offset:  # it is not in the wheel yet
+                service.recalled.add(recall.key)
+        finally:
+            service.recalling.discard(recall.key)
+            self._arrived.set()
+        return Reply(fields={"msgId": recall.message_id})
+
+
+class _Rates:
+    """How many messages went into the wheel and out of it, a second."""
+
+    def __init__(self) -> None:
+        self.enqueued = self.delivered = 0.0
+        self._at = 0.0
+        self._before = (0, 0)
+
+    def sample(self, now: float, service: TimerService) -> None:
+        """Look at the counters."""
+        counts = (service.enqueued, service.delivered)
+        passed = now - self._at
+        if self._at and passed > 0:
+            self.enqueued = (counts[0] - self._before[0]) / passed
+            self.delivered = (counts[1] - self._before[1]) / passed
+        self._at, self._before = now, counts
+
+
+def _nothing() -> None:
+    """Wait until what was begun before is done."""

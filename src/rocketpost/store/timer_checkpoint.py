@@ -1,0 +1,157 @@
+"""What ties the timer's files together: ``config/timercheck``, and the journals of the wheel.
+
+``timercheck`` has 4096 bytes, big-endian:
+
+    0    int64 x 7   RocketMQ's: slots before this time are delivered; end of the timer log;
+                     offset of the next message to take from the timer topic, here and at the
+                     master; data version (state, time, counter)
+    64   8 bytes     b"RPTIMER1", ours from here on
+    72   int64 x 7   the seven fields above as they were when this was written
+    128  int64       number of this save; its journal has the same
+    136  int64       length of a slot, ms
+    144  int64 x 2   in the first slot, messages up to this due time and log position are delivered
+    160  int64       how many messages wait
+    168  int64       the commit log ended here
+    176  int64       1: stopped in order, 2: the log up to its end is to be chained anew
+    184  uint32      CRC-32 of the bytes 64 to 184
+
+Our part counts only while the seven fields are those that it was written with: after a visit of a
+Java broker it does not.
+
+A journal (``timerwheel.journal0`` and ``1``, by the number of the save) has the slots that a save
+changes, and what waits by topic. It is on disk before the checkpoint of its number is, and that
+before the wheel is touched; so the wheel of a checkpoint is the file with that journal applied.
+
+    0    8 bytes     b"RPTWHEEL"
+    8    int64       number of the save
+    16   int32 x 2   number of slots, bytes of the counts
+    24   uint32      CRC-32 of what follows
+    28   n x 36      int32 index of a slot, 32 bytes of contents
+    ...  JSON        topic to count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.timer_wheel import SLOT_BYTES
+
+FILE_BYTES: Final = 4096
+CLEAN: Final = 1
+REBUILD: Final = 2
+_JAVA: Final = Struct(">7q")
+_OURS_AT: Final = 64
+_OURS: Final = Struct(">8s7qqqqqqqq")
+_MAGIC: Final = b"RPTIMER1"
+_CRC: Final = Struct(">I")
+_JOURNAL: Final = Struct(">8sqiiI")
+_JOURNAL_MAGIC: Final = b"RPTWHEEL"
+_ENTRY: Final = Struct(f">i{SLOT_BYTES}s")
+
+
+class Java(NamedTuple):
+    """RocketMQ's seven fields."""
+
+    read_ms: int = 0
+    log_end: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    version_ms: int = 0
+    counter: int = 0
+
+
+class Exact(NamedTuple):
+    """Our part: what is true of the files, exactly."""
+
+    number: int
+    precision_ms: int
+    cursor_due_ms: int
+    cursor_position: int
+    waiting_count: int
+    commit_log_end: int
+    flags: int
+
+
+class TimerCheckpoint(NamedTuple):
+    """What the file says; ``exact`` is None if a Java broker was the last to write it."""
+
+    java: Java
+    exact: Exact | None
+
+
+def encode_checkpoint(java: Java, exact: Exact) -> bytes:
+    """Return the file's contents."""
+    ours = _OURS.pack(_MAGIC, *java, *exact)
+    data = _JAVA.pack(*java).ljust(_OURS_AT, b"\0") + ours + _CRC.pack(crc32(ours))
+    return data.ljust(FILE_BYTES, b"\0")
+
+
+def decode_checkpoint(data: bytes) -> TimerCheckpoint:
+    """Read the file's contents; a short file counts as zeros."""
+    data = data.ljust(FILE_BYTES, b"\0")
+    java = Java(*_JAVA.unpack_from(data))
+    end = _OURS_AT + _OURS.size
+    magic, *numbers = _OURS.unpack_from(data, _OURS_AT)
+    true = magic == _MAGIC and _CRC.unpack_from(data, end)[0] == crc32(data[_OURS_AT:end])
+    if not true or tuple(numbers[:7]) != java:
+        return TimerCheckpoint(java, None)
+    return TimerCheckpoint(java, Exact(*numbers[7:]))
+
+
+class Journal(NamedTuple):
+    """What a save changes in the wheel, and what waits by topic after it."""
+
+    slots: Mapping[int, bytes]
+    counts: Mapping[str, int]
+
+
+def encode_journal(number: int, journal: Journal) -> bytes:
+    """Return a journal file's contents."""
+    slots = b"".join(_ENTRY.pack(at, data) for at, data in journal.slots.items())
+    counts = msgspec.json.encode(journal.counts)
+    rest = slots + counts
+    head = (_JOURNAL_MAGIC, number, len(journal.slots), len(counts), crc32(rest))
+    return _JOURNAL.pack(*head) + rest
+
+
+def decode_journal(data: bytes, number: int) -> Journal | None:
+    """Read a journal; None if it is not whole, or that of another save."""
+    if len(data) < _JOURNAL.size:
+        return None
+    magic, found, slot_count, counts_bytes, crc = _JOURNAL.unpack_from(data)
+    counts_at = _JOURNAL.size + slot_count * _ENTRY.size
+    rest = data[_JOURNAL.size : counts_at + counts_bytes]
+    if magic != _JOURNAL_MAGIC or found != number or crc != crc32(rest):
+        return None
+    slots = dict(_ENTRY.iter_unpack(data[_JOURNAL.size : counts_at]))
+    counts = msgspec.json.decode(rest[slot_count * _ENTRY.size :], type=dict[str, int])
+    return Journal(slots, counts)
+
+
+def read_whole_blocking(files: FileSystem, path: str) -> bytes:
+    """Return a file's contents; nothing if there is none."""
+    found = files.stat(path)
+    if found is None or not found.size:
+        return b""
+    fd = files.open(path)
+    try:
+        return files.pread(fd, found.size, 0)
+    finally:
+        files.close(fd)
+
+
+def write_whole_blocking(files: FileSystem, path: str, data: bytes) -> None:
+    """Write a file's contents and make them durable; what was behind them stays."""
+    fd = files.open(path, create=True)
+    try:
+        write_all(files, fd, data, 0)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)

@@ -1,0 +1,286 @@
+"""The timer log: one unit of 52 bytes for each message that waits, chained by slot.
+
+    size        int32   52
+    previous    int64   position of the unit before this one in the same slot; -1: none
+    magic       int32   1, with 2: to be put off again when due, with 4: recalls another message
+    written     int64   when, down to the precision
+    delay       int32   from there to the slot, ms
+    position    int64   of the message in the commit log
+    bytes       int32   size of its record
+    topic hash  int32   Java's hash of its topic
+    due         int64   when exactly; RocketMQ writes 0 here and reads nothing
+
+Big-endian, in files of one size, named by the position of their first byte. What does not fit the
+end of a file is filled: int32 bytes left, int64 0, uint32 0xCBD43194. Files are sparse and written
+by position; what lies behind the end is zero, so that it is never taken for units.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from rocketpost.errors import StoreError
+from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.layout import file_name, parse_file_name
+
+log = logging.getLogger(__name__)
+
+_UNIT: Final = Struct(">iqiqiqiiq")
+UNIT_BYTES: Final = _UNIT.size
+_BLANK: Final = Struct(">iqI")
+_BLANK_MAGIC: Final = 0xCBD43194
+DEFAULT: Final = 1
+ROLL: Final = 2
+RECALL: Final = 4
+_MAGIC_MAX: Final = 15
+_SCAN_UNITS: Final = 4096
+_INT_MASK: Final = 0xFFFF_FFFF
+
+
+class Unit(NamedTuple):
+    """One message that waits, or one that recalls another."""
+
+    previous: int
+    magic: int
+    written_ms: int
+    delay_ms: int
+    position: int
+    size: int
+    topic_hash: int
+    due_ms: int
+
+    @property
+    def slot_ms(self) -> int:
+        """Where its slot begins."""
+        return self.written_ms + self.delay_ms
+
+    def encode(self) -> bytes:
+        """Return its bytes."""
+        return _UNIT.pack(
+            UNIT_BYTES,
+            self.previous,
+            self.magic,
+            self.written_ms,
+            self.delay_ms,
+            self.position,
+            self.size,
+            (self.topic_hash + 2**31 & _INT_MASK) - 2**31,
+            self.due_ms,
+        )
+
+
+class Unsynced(NamedTuple):
+    """What the next sync has to do."""
+
+    descriptors: list[int]
+    has_new_file: bool
+
+
+def decode_unit(data: bytes, offset: int = 0) -> Unit | None:
+    """Read the unit at a place; None if there is none."""
+    if len(data) < offset + UNIT_BYTES:
+        return None
+    size, *fields = _UNIT.unpack_from(data, offset)
+    unit = Unit._make(fields)
+    if size != UNIT_BYTES or not 0 < unit.magic <= _MAGIC_MAX or unit.size <= 0:
+        return None
+    return unit
+
+
+class TimerLog:
+    """The files of the timer log. Owned by the loop thread, but for ``*_blocking``.
+
+    Args:
+        file_bytes: How long each file is; a multiple of nothing in particular.
+    """
+
+    def __init__(self, files: FileSystem, directory: str, *, file_bytes: int) -> None:
+        assert file_bytes >= UNIT_BYTES + _BLANK.size
+        self._files = files
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._fds: dict[int, int] = {}
+        self._starts: list[int] = []
+        self._unsynced: set[int] = set()
+        self._is_new = False
+        self.end = 0
+        """Where the next unit goes."""
+
+    @property
+    def first(self) -> int:
+        """Position of the oldest byte that is kept."""
+        return self._starts[0] if self._starts else self.end
+
+    def load_blocking(self) -> None:
+        """Find the files; the end is not known by that.
+
+        Raises:
+            StoreError: A file has another size than the settings say.
+        """
+        for name in self._files.listdir(self._directory):
+            start = parse_file_name(name)
+            if start is None:
+                continue
+            path = self._path(start)
+            found = self._files.stat(path)
+            size = found.size if found is not None else 0
+            if start % self._file_bytes or size > self._file_bytes:
+                raise StoreError(
+                    f"{path} has {size} bytes; mappedFileSizeTimerLog says {self._file_bytes}"
+                )
+            self._starts.append(start)
+            if size < self._file_bytes:  # a crash came while it was made
+                self._files.ftruncate(self._descriptor(start), self._file_bytes)
+        self.end = self._starts[-1] + self._file_bytes if self._starts else 0
+
+    def scan_blocking(self, begin: int, end: int) -> Iterator[tuple[int, Unit]]:
+        """Return the units in a part of the log, up to the first place that holds none."""
+        position = max(begin, self.first)
+        while position < end:
+            start = position - position % self._file_bytes
+            if start not in self._starts:
+                return
+            length = min(_SCAN_UNITS * UNIT_BYTES, start + self._file_bytes - position)
+            data = self._files.pread(self._descriptor(start), length, position - start)
+            at = 0
+            while at + UNIT_BYTES <= len(data) and position < end:
+                unit = decode_unit(data, at)
+                if unit is None:
+                    break
+                yield position, unit
+                at += UNIT_BYTES
+                position += UNIT_BYTES
+            if at + UNIT_BYTES <= len(data) or not at:
+                if not self._is_blank(position, start):
+                    return
+                position = start + self._file_bytes
+
+    def truncate_blocking(self, end: int) -> None:
+        """Make ``end`` the end of the log; what lies behind it becomes zeros."""
+        for start in reversed(self._starts.copy()):
+            if start >= end:
+                self._forget(start)
+                self._files.unlink(self._path(start))
+            elif start + self._file_bytes > end:
+                fd = self._descriptor(start)
+                self._files.ftruncate(fd, end - start)
+                self._files.ftruncate(fd, self._file_bytes)
+                self._files.fdatasync(fd)
+        self.end = end
+
+    def append(self, units: Sequence[Unit]) -> None:
+        """Write units at the end; :meth:`place` said where each goes.
+
+        Raises:
+            OSError: They could not be written; the log has not grown.
+        """
+        begin = self.end
+        run: list[bytes] = []
+        position = begin
+        for unit in units:
+            at = self.place(position)
+            if at != position:
+                self._write(position - sum(map(len, run)), run)
+                self._fill(position)
+                run, position = [], at
+            run.append(unit.encode())
+            position += UNIT_BYTES
+        self._write(position - sum(map(len, run)), run)
+        self.end = position
+
+    def place(self, position: int) -> int:
+        """Return where a unit goes that comes at ``position``: there, or in the next file."""
+        left = self._file_bytes - position % self._file_bytes
+        return position if left >= UNIT_BYTES + _BLANK.size else position + left
+
+    def unit(self, position: int) -> Unit | None:
+        """Return the unit at a position; None if there is none."""
+        start = position - position % self._file_bytes
+        if position < 0 or position >= self.end or start not in self._starts:
+            return None
+        return decode_unit(self._files.pread(self._descriptor(start), UNIT_BYTES, position - start))
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was written since the last time, for :meth:`sync_blocking`."""
+        taken = Unsynced([self._descriptor(start) for start in self._unsynced], self._is_new)
+        self._unsynced.clear()
+        self._is_new = False
+        return taken
+
+    def sync_blocking(self, unsynced: Unsynced) -> None:
+        """Make what was written durable. Any one thread, while no file expires."""
+        for fd in unsynced.descriptors:
+            self._files.fdatasync(fd)
+        if unsynced.has_new_file:
+            self._files.fsync_dir(self._directory)
+            self._files.fsync_dir(posixpath.dirname(self._directory))
+
+    def expire(self, position_min: int) -> list[str]:
+        """Forget files whose messages all lie before ``position_min`` in the commit log.
+
+        Returns what to unlink. Never the last file; never while a save is under way.
+        """
+        paths = []
+        for start in self._starts[:-1]:
+            last = self._last_unit(start)
+            if last is None or last.position >= position_min:
+                break
+            self._forget(start)
+            paths.append(self._path(start))
+        return paths
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for fd in self._fds.values():
+            self._files.close(fd)
+        self._fds.clear()
+
+    def _last_unit(self, start: int) -> Unit | None:
+        count = (self._file_bytes - _BLANK.size) // UNIT_BYTES
+        return self.unit(start + (count - 1) * UNIT_BYTES)
+
+    def _is_blank(self, position: int, start: int) -> bool:
+        data = self._files.pread(self._descriptor(start), _BLANK.size, position - start)
+        return len(data) == _BLANK.size and _BLANK.unpack(data)[2] == _BLANK_MAGIC
+
+    def _fill(self, position: int) -> None:
+        left = self._file_bytes - position % self._file_bytes
+        if left >= _BLANK.size:
+            self._write(position, [_BLANK.pack(left, 0, _BLANK_MAGIC)])
+
+    def _write(self, position: int, run: list[bytes]) -> None:
+        if not run:
+            return
+        start = position - position % self._file_bytes
+        if start not in self._starts:
+            self._create(start)
+        write_all(self._files, self._descriptor(start), b"".join(run), position - start)
+        self._unsynced.add(start)
+
+    def _create(self, start: int) -> None:
+        self._files.mkdir(self._directory)
+        fd = self._files.open(self._path(start), create=True)
+        self._fds[start] = fd
+        self._files.ftruncate(fd, self._file_bytes)
+        self._starts.append(start)
+        self._is_new = True
+
+    def _forget(self, start: int) -> None:
+        self._starts.remove(start)
+        self._unsynced.discard(start)
+        fd = self._fds.pop(start, None)
+        if fd is not None:
+            self._files.close(fd)
+
+    def _descriptor(self, start: int) -> int:
+        fd = self._fds.get(start)
+        if fd is None:
+            fd = self._fds[start] = self._files.open(self._path(start), write=True)
+        return fd
+
+    def _path(self, start: int) -> str:
+        return f"{self._directory}/{file_name(start)}"

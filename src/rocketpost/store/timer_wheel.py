@@ -1,0 +1,204 @@
+"""The ``timerwheel`` file: for each slot of time, where its chain of units in the timer log ends.
+
+    time      int64   start of the slot in steps of the precision; 0: nothing waits here
+    first     int64   timer log position of the oldest unit
+    last      int64   timer log position of the newest unit; each unit names the one before it
+    count     int32   units, less those that recall another
+    reserved  int32
+
+Big-endian; ``SLOT_COUNT`` slots, found by time modulo their number. A slot that holds another time
+than the one asked for is empty.
+
+The file is never mapped nor held in memory. Slots that changed since the last save are, and reach
+the file by way of a journal (``store.timer_journal``), so that the file as a whole is always as
+some save left it. A slot is emptied when everything in it is delivered, so what the file shows is
+what waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+from rocketpost.errors import StoreError
+from rocketpost.store.files import FileSystem, write_all
+
+SLOT_COUNT: Final = 2 * 604_800
+_SLOT: Final = Struct(">qqqii")
+SLOT_BYTES: Final = _SLOT.size
+NOWHERE: Final = -1
+_EMPTY: Final = bytes(SLOT_BYTES)
+_SCAN_COUNT: Final = 2048
+
+
+class Slot(NamedTuple):
+    """What waits in one slot."""
+
+    first: int = NOWHERE
+    last: int = NOWHERE
+    waiting: int = 0
+
+
+EMPTY: Final = Slot()
+
+
+class TimerWheel:
+    """The slots of one store. Owned by the loop thread, but for ``*_blocking``.
+
+    Args:
+        precision_ms: How long a slot is.
+        slot_count: How many there are; RocketMQ's number, but for tests.
+    """
+
+    def __init__(
+        self, files: FileSystem, path: str, *, precision_ms: int, slot_count: int = SLOT_COUNT
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._precision_ms = precision_ms
+        self.slot_count = slot_count
+        self._file_bytes = slot_count * SLOT_BYTES
+        self._fd: int | None = None
+        self._changed: dict[int, bytes] = {}
+        self._saving: dict[int, bytes] = {}
+
+    def open_blocking(self) -> bool:
+        """Open the file; False if there is none.
+
+        Raises:
+            StoreError: It has another size.
+        """
+        found = self._files.stat(self._path)
+        if found is None or not found.size:
+            return False
+        if found.size != self._file_bytes:
+            raise StoreError(f"{self._path} has {found.size} bytes instead of {self._file_bytes}")
+        self._fd = self._files.open(self._path, write=True)
+        return True
+
+    def create_blocking(self) -> None:
+        """Begin an empty file."""
+        self.close()
+        self._changed.clear()
+        self._saving = {}
+        self._fd = self._files.open(self._path, create=True)
+        self._files.ftruncate(self._fd, 0)
+        self._files.ftruncate(self._fd, self._file_bytes)
+        self._files.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            self._files.close(self._fd)
+            self._fd = None
+
+    @property
+    def changed_count(self) -> int:
+        """How many slots the next save has to write."""
+        return len(self._changed)
+
+    def get(self, slot_ms: int) -> Slot:
+        """Return what waits in the slot that begins at ``slot_ms``."""
+        at = self._index(slot_ms)
+        data = self._changed.get(at) or self._saving.get(at)
+        if data is None:
+            if self._fd is None:
+                return EMPTY
+            data = self._files.pread(self._fd, SLOT_BYTES, at * SLOT_BYTES)
+        time, first, last, count, _ = _SLOT.unpack(data)
+        return Slot(first, last, count) if time == slot_ms // self._precision_ms else EMPTY
+
+    def put(self, slot_ms: int, slot: Slot) -> None:
+        """Say what waits in a slot."""
+        time = slot_ms // self._precision_ms
+        self._changed[self._index(slot_ms)] = _SLOT.pack(time, *slot, 0)
+
+    def clear(self, slot_ms: int) -> None:
+        """Say that nothing waits in a slot."""
+        self._changed[self._index(slot_ms)] = _EMPTY
+
+    def next_used(self, begin_ms: int, *, count: int = _SCAN_COUNT) -> int | None:
+        """Return the first of ``count`` slots from ``begin_ms`` on in which something waits."""
+        begin = begin_ms // self._precision_ms
+        done = 0
+        while done < count:
+            at = (begin + done) % self.slot_count
+            length = min(count - done, self.slot_count - at, _SCAN_COUNT)
+            for time in self._times(at, length, begin + done):
+                return time * self._precision_ms
+            done += length
+        return None
+
+    def used(self) -> Iterator[tuple[int, Slot]]:
+        """Return every slot in which something waits, in the order of the file."""
+        for at in range(0, self.slot_count, _SCAN_COUNT):
+            for time, first, last, count, _ in _SLOT.iter_unpack(self._read(at, _SCAN_COUNT)):
+                if time > 0 and first >= 0:
+                    yield time * self._precision_ms, Slot(first, last, count)
+
+    def _times(self, at: int, length: int, begin: int) -> Iterator[int]:
+        """Return the times of used slots among some that lie together."""
+        data = self._read(at, length)
+        if data.count(0) == len(data):
+            return
+        for time, slot in enumerate(_SLOT.iter_unpack(data), begin):
+            if slot[0] == time and slot[2] >= 0:
+                yield time
+
+    def _read(self, at: int, length: int) -> bytes:
+        length = min(length, self.slot_count - at)
+        if self._fd is None:
+            data = bytearray(length * SLOT_BYTES)
+        else:
+            data = bytearray(self._files.pread(self._fd, length * SLOT_BYTES, at * SLOT_BYTES))
+        for changes in (self._saving, self._changed):
+            indexes = changes if len(changes) < length else range(at, at + length)
+            for index in indexes:
+                slot = changes.get(index) if at <= index < at + length else None
+                if slot is not None:
+                    start = (index - at) * SLOT_BYTES
+                    data[start : start + SLOT_BYTES] = slot
+        return bytes(data)
+
+    def _index(self, slot_ms: int) -> int:
+        return slot_ms // self._precision_ms % self.slot_count
+
+    # -- saving
+
+    def take_changes(self) -> Mapping[int, bytes]:
+        """Return what changed since the last time, to be journalled and then written.
+
+        After a save that failed, what it had is returned again with the rest.
+        """
+        self._saving = {**self._saving, **self._changed}
+        self._changed = {}
+        return self._saving
+
+    def write_blocking(self, changes: Mapping[int, bytes]) -> None:
+        """Write slots into the file and make them durable. Any one thread at a time."""
+        assert self._fd is not None
+        for index, run in _runs(changes):
+            write_all(self._files, self._fd, run, index * SLOT_BYTES)
+        if changes:
+            self._files.fdatasync(self._fd)
+
+    def saved(self) -> None:
+        """Note that what was taken last is in the file."""
+        self._saving = {}
+
+
+def _runs(changes: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    """Return neighbouring slots together: one write for many."""
+    run: list[bytes] = []
+    start = before = -2
+    for index in sorted(changes):
+        if index != before + 1 and run:
+            yield start, b"".join(run)
+            run = []
+        if not run:
+            start = index
+        run.append(changes[index])
+        before = index
+    if run:
+        yield start, b"".join(run)
