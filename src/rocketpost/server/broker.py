@@ -21,6 +21,7 @@ from rocketpost.client.message_id import local_ip
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
+from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.clock import SystemClock
 from rocketpost.server.config import BrokerConfig, broker_settings
 from rocketpost.server.dispatch import Dispatcher
@@ -34,7 +35,7 @@ from rocketpost.server.live_config import (
 from rocketpost.server.once_recovery import recover_blocking
 from rocketpost.server.parts.timer import open_timers_blocking
 from rocketpost.server.registration import Announcement, Registration, parse_name_servers
-from rocketpost.server.services import Identity, Services, load_tables_blocking
+from rocketpost.server.services import Services
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles

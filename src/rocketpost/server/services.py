@@ -8,27 +8,19 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeVar
 
-from rocketpost.broker.delay_progress import DelayProgress
-from rocketpost.broker.filter_table import FilterTable
 from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.membership import Membership
-from rocketpost.broker.named_filters import NamedFilters
-from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.once import OnceService
 from rocketpost.broker.pull import PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.queue_lock import QueueLocks
-from rocketpost.broker.request_mode import RequestModes
 from rocketpost.broker.reset import ResetService
 from rocketpost.broker.send import SendService
 from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer import Timers
-from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
 from rocketpost.client.message_id import unique_id
 from rocketpost.codec.frames import FRAME_BYTES_MAX
@@ -38,6 +30,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.announcing import Announcing
+from rocketpost.server.broker_tables import Identity, Tables
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.handlers.admin import AdminHandlers
@@ -65,10 +58,7 @@ from rocketpost.server.parts.transaction import TransactionPart, transaction_rul
 from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.draft import Arrival
-from rocketpost.store.files import RealFiles
-from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.tables import TableFile
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
 
@@ -76,85 +66,6 @@ logger = logging.getLogger(__name__)
 
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 256 * 1024
 """The largest body whose record, with properties and topic, fits into an answer."""
-
-
-class Identity(NamedTuple):
-    """Who a broker is, and where clients reach it."""
-
-    cluster: str
-    name: str
-    ip: str
-    port: int
-
-    @property
-    def address(self) -> str:
-        """Where clients reach it."""
-        return f"{self.ip}:{self.port}"
-
-
-class Tables(NamedTuple):
-    """The tables under ``config/`` and their files."""
-
-    topics: TopicTable
-    topics_file: TableFile[TopicTable]
-    groups: GroupTable
-    groups_file: TableFile[GroupTable]
-    offsets: OffsetTable
-    offsets_file: TableFile[OffsetTable]
-    delays: DelayProgress
-    delays_file: TableFile[DelayProgress]
-    modes: RequestModes
-    modes_file: TableFile[RequestModes]
-    filters: FilterTable
-    filters_file: TableFile[FilterTable]
-    named: NamedFilters
-    named_file: TableFile[NamedFilters]
-
-
-def load_tables_blocking(
-    layout: Layout, *, identity: Identity, config: BrokerConfig, clock: Clock
-) -> Tables:
-    """Load topics, groups and offsets.
-
-    Raises:
-        StoreError: A table and its backup are damaged.
-    """
-    topics_file = _table_file(
-        layout,
-        "topics.json",
-        lambda: TopicTable(
-            clock=clock,
-            cluster_name=identity.cluster,
-            broker_name=identity.name,
-            rules=topic_rules(config),
-        ),
-    )
-    groups_file = _table_file(
-        layout,
-        "subscriptionGroup.json",
-        lambda: GroupTable(clock=clock, auto_create=config.auto_create_group),
-    )
-    offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
-    delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))
-    modes_file = _table_file(layout, "messageRequestMode.json", RequestModes)
-    filters_file = _table_file(layout, "consumerFilter.json", lambda: FilterTable(clock=clock))
-    named_file = _table_file(layout, "namedFilters.json", lambda: NamedFilters(clock=clock))
-    return Tables(
-        topics_file.load_blocking(),
-        topics_file,
-        groups_file.load_blocking(),
-        groups_file,
-        offsets_file.load_blocking(),
-        offsets_file,
-        delays_file.load_blocking(),
-        delays_file,
-        modes_file.load_blocking(),
-        modes_file,
-        filters_file.load_blocking(),
-        filters_file,
-        named_file.load_blocking(),
-        named_file,
-    )
 
 
 class Services:
@@ -573,24 +484,6 @@ class Services:
         for part in self.parts:
             values |= part.states()
         return values
-
-
-class _Loadable(Protocol):
-    def load(self, data: bytes) -> None:
-        """Take over what a file says."""
-        ...  # pragma: no cover
-
-
-L = TypeVar("L", bound=_Loadable)
-
-
-def _table_file(layout: Layout, name: str, make: Callable[[], L]) -> TableFile[L]:
-    def decode(data: bytes) -> L:
-        table = make()
-        table.load(data)
-        return table
-
-    return TableFile(f"{layout.config}/{name}", files=RealFiles(), decode=decode, empty=make)
 
 
 def _local_day(ms: int) -> int:

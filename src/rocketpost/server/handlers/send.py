@@ -345,7 +345,9 @@ class SendHandler:
                 or not unique_key.isalnum()
                 or (self._handles and id(command) in self._handles)
             ):
-                answer(connection, command, self._reply(command, stored, ResponseCode.SUCCESS, marks))
+                answer(
+                    connection, command, self._reply(command, stored, ResponseCode.SUCCESS, marks)
+                )
                 continue
             header = template % (
                 first.position,
@@ -368,9 +370,7 @@ class SendHandler:
             reply = self._reply(command, stored, ResponseCode.FLUSH_DISK_TIMEOUT, marks)
             answer(connection, command, reply)
 
-    def _reply(
-        self, command: Command, stored: list[Appended], code: int, marks: bytes
-    ) -> Reply:
+    def _reply(self, command: Command, stored: list[Appended], code: int, marks: bytes) -> Reply:
         prefix = self._id_prefix.decode()
         fields = {
             "msgId": ",".join(f"{prefix}{each.position:016X}" for each in stored),
