@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from rocketpost.admin.body import FORMS
 from rocketpost.admin.render import Table, json_text, parse_time
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
@@ -195,14 +196,14 @@ def json_option(function: F) -> F:
     )
 
 
-def charset_value(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> str | None:
-    """Check the name of a charset, as a callback of an option.
+def body_form(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Check how bodies are shown, as a callback of an option: a charset, or json, hex, base64.
 
     Raises:
-        BadParameter: There is no such charset for text.
+        BadParameter: There is no such form, and no such charset for text.
     """
+    if value is not None and value.lower() in FORMS:
+        return value
     try:
         b"x".decode(value or "utf-8", "replace")  # looks it up only if there is something to decode
     except LookupError as error:

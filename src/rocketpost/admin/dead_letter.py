@@ -14,10 +14,11 @@ from typing import IO, Any, Final, TypeVar
 
 import click
 
+from rocketpost.admin.body import body_text
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    charset_value,
+    body_form,
     json_option,
     say,
     say_json,
@@ -146,7 +147,7 @@ def cause_rows(letters: Iterable[DeadLetter]) -> list[tuple[object, ...]]:
 @_group
 @click.option("-i", "--msgId", "ids", required=True, help="Ids of any kind, parted by commas.")
 @click.option(
-    "-f", "--bodyFormat", "charset", default="utf-8", callback=charset_value, show_default=True
+    "-f", "--bodyFormat", "charset", default="utf-8", callback=body_form, show_default=True
 )
 @json_option
 async def dlq_show(
@@ -184,7 +185,7 @@ def letter_text(letter: DeadLetter, *, charset: str) -> str:
         ("Queue Offset", str(message.queue_offset)),
         ("Re-sent With ID", letter.resent_id),
         ("Properties", map_text(message.properties)),
-        ("Message Body", message.body.decode(charset, "replace")),
+        ("Message Body", body_text(message.body, charset)),
     ]
     return "\n".join(f"{name + ':':<20} {value}" for name, value in lines)
 

@@ -11,15 +11,17 @@ from typing import Any, Final
 
 import click
 
+from rocketpost.admin.body import body_text
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    charset_value,
+    body_form,
     cluster_hint,
     json_option,
     say,
     say_json,
     show_rows,
+    time_value,
     topic_option,
 )
 from rocketpost.admin.render import Column, Table, flag_text, map_text, time_text_ms
@@ -34,9 +36,14 @@ from rocketpost.model import properties as names
 from rocketpost.model.route import MessageQueue
 
 _UNIQUE_MAX: Final = 32
+_ANY_TIME: Final = 2**63 - 1
 
 _body_format = click.option(
-    "-f", "--bodyFormat", "charset", callback=charset_value, help="Print the body in this charset."
+    "-f",
+    "--bodyFormat",
+    "charset",
+    callback=body_form,
+    help="Body as charset, json, hex, base64.",
 )
 _group = click.option("-g", "--consumerGroup", "group", help="With -d: let a consumer handle it.")
 _client = click.option("-d", "--clientId", "client", help="With -g: the consumer's client id.")
@@ -80,6 +87,7 @@ async def query_msg_by_id(
 @_group
 @_client
 @click.option("-a", "--showAll", "everything", is_flag=True, help=f"Up to {_UNIQUE_MAX} of them.")
+@_body_format
 @cluster_hint
 @json_option
 async def query_msg_by_unique_key(
@@ -90,6 +98,7 @@ async def query_msg_by_unique_key(
     group: str | None,
     client: str | None,
     everything: bool,
+    charset: str | None,
     as_json: bool,
 ) -> None:
     """Show the message with an id that its sender made."""
@@ -99,7 +108,8 @@ async def query_msg_by_unique_key(
     if group or client:
         await _consume_directly(admin, found[0], group, client)
         return
-    await _show(admin, found if everything else found[:1], charset=None, as_json=as_json)
+    shown = found if everything else found[:1]
+    await _show(admin, shown, charset=charset, as_json=as_json)
 
 
 @admin_command("queryMsgByOffset")
@@ -146,9 +156,10 @@ _KEYS: Final = Table(
 @admin_command("queryMsgByKey")
 @topic_option
 @click.option("-k", "--msgKey", "key", required=True, help="The key.")
-@click.option("-b", "--beginTimestamp", "begin_ms", type=int, default=0, help="Stored since (ms).")
-@click.option("-e", "--endTimestamp", "end_ms", type=int, default=2**63 - 1, help="Until (ms).")
-@click.option("-m", "--maxNum", "count", type=click.IntRange(1, 64), default=64, show_default=True)
+@click.option("-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since.")
+@click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help="Stored until.")
+@click.option("-m", "--maxNum", "count", type=click.IntRange(1, 100_000), default=64,
+              show_default=True, help="The newest so many, page by page.")  # fmt: skip
 @cluster_hint
 @json_option
 async def query_msg_by_key(
@@ -156,14 +167,18 @@ async def query_msg_by_key(
     *,
     topic: str,
     key: str,
-    begin_ms: int,
-    end_ms: int,
+    begin_ms: int | None,
+    end_ms: int | None,
     count: int,
     as_json: bool,
 ) -> None:
     """List the messages that carry a key."""
     found = await admin.messages.by_key(
-        topic, key, count_max=count, begin_ms=begin_ms, end_ms=end_ms
+        topic,
+        key,
+        count_max=count,
+        begin_ms=begin_ms or 0,
+        end_ms=_ANY_TIME if end_ms is None else end_ms,
     )
     if not found:
         raise NoMessage(f"no message of the topic {topic} carries the key {key}")
@@ -212,7 +227,7 @@ def message_text(message: ReceivedMessage, *, path: str, charset: str | None) ->
         ("Message Body Path", path),
     ]
     if charset is not None:
-        lines.append(("Message Body", message.body.decode(charset, "replace")))
+        lines.append(("Message Body", body_text(message.body, charset)))
     return "\n".join(f"{name + ':':<20} {value}" for name, value in lines)
 
 

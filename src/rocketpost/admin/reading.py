@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
+from rocketpost.admin.body import body_text
 from rocketpost.admin.command import (
     Failure,
     admin_command,
     asking,
-    charset_value,
+    body_form,
     json_option,
     say,
     say_json,
@@ -38,7 +39,7 @@ _LINE: Final = "-" * 56
 _DOUBLE_LINE: Final = "=" * 38
 
 _charset = click.option(
-    "-c", "--charsetName", "charset", default="UTF-8", callback=charset_value, show_default=True
+    "-c", "--charsetName", "charset", default="UTF-8", callback=body_form, show_default=True
 )
 _expression = click.option("-s", "--subExpression", "tags", default="*", help="TagA || TagB")
 _begin = click.option(
@@ -87,7 +88,7 @@ async def _read(
 
 def message_line(message: ReceivedMessage, *, charset: str, with_body: bool) -> str:
     """Return a message on one line as RocketMQ's tools print it."""
-    body = message.body.decode(charset, "replace") if with_body else "NOT PRINT BODY"
+    body = body_text(message.body, charset) if with_body else "NOT PRINT BODY"
     return f"MSGID: {message.message_id} {stored_text(message)} BODY: {body}"
 
 

@@ -527,6 +527,11 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         self._wish(lambda inner: inner.unsubscribe(topic))
 
     @property
+    def client_id(self) -> str:
+        """The id by which brokers know this client; it has one once started."""
+        return self._now(lambda inner: inner.client_id)
+
+    @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now."""
         return self._now(lambda inner: inner.queues)

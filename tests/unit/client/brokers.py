@@ -79,6 +79,7 @@ def record(
     position: int = 0,
     sys_flag: int = 0,
     reconsume_times: int = 0,
+    store_ms: int = 2,
 ) -> bytes:
     value = Record(
         size=0,
@@ -91,7 +92,7 @@ def record(
         sys_flag=sys_flag,
         born_ms=1,
         born_host_bytes=HOST,
-        store_ms=2,
+        store_ms=store_ms,
         store_host_bytes=HOST,
         reconsume_times=reconsume_times,
         prepared_position=0,

@@ -228,3 +228,28 @@ async def test_an_offset_id_leads_to_the_broker_in_it(use_network: Use) -> None:
 async def test_an_admin_client_that_is_not_running_says_so() -> None:
     with pytest.raises(ClientError, match="not running"):
         _ = admin().cluster
+
+
+@pytest.mark.parametrize(
+    ("a_second", "count_max", "found"),
+    [(10, 64, 64), (10, 150, 150), (10, 999, 200), (70, 999, 124)],
+)
+async def test_messages_are_queried_by_key_page_by_page(
+    use_network: Use, a_second: int, count_max: int, found: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = [
+        record(properties=b"KEYS\x01k\x02", position=number, store_ms=number // a_second * 1000)
+        for number in range(200)
+    ]
+
+    def query(command: Command) -> Answer:
+        end, count = int(command.fields["endTimestamp"]), int(command.fields["maxNum"])
+        assert count <= 64
+        hits = [each for n, each in enumerate(stored) if n // a_second * 1000 <= end]
+        return Answer(body=b"".join(hits[-1 : -1 - count : -1]))
+
+    use_network(network({"QUERY_MESSAGE": query}, {"QUERY_MESSAGE": lambda _: Answer(22)}))
+    async with admin() as client:
+        messages = await client.messages.by_key("T", "k", count_max=count_max)
+    assert [message.position for message in messages] == list(range(200 - found, 200))
+    assert ("some are left out" in caplog.text) == (a_second > 64)

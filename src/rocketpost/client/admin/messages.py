@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from rocketpost.client.fetch import Fetcher, PullStatus, PullWish
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 QUERY_SECONDS: Final = 18.0
+PAGE_MAX: Final = 64
+"""Messages that a broker gives at a time, unless it is told otherwise."""
 _RELAY_SECONDS: Final = 15.0
 _THREE_DAYS_MS: Final = 3 * 24 * 3600 * 1000
 _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
@@ -51,7 +55,14 @@ class MessageAdmin:
         begin_ms: int = 0,
         end_ms: int = _ANY_TIME,
     ) -> list[ReceivedMessage]:
-        """Return the messages of ``topic`` that carry ``key``, newest last.
+        """Return the newest messages of ``topic`` that carry ``key``, newest last.
+
+        Args:
+            topic: Where to look.
+            key: One of their keys.
+            count_max: How many; brokers are asked page by page.
+            begin_ms: Stored then or later.
+            end_ms: Stored then or earlier.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -66,7 +77,7 @@ class MessageAdmin:
         )
         # Indexes keep hashes only; two keys may share one.
         found = await self._query(header, lambda message: key in message.keys)
-        return found[:count_max]
+        return found[-count_max:]
 
     async def by_unique_id(self, topic: str, message_id: str) -> list[ReceivedMessage]:
         """Return the messages with this id, which their sender made; retries keep it.
@@ -174,7 +185,7 @@ class MessageAdmin:
         route = await self._session.routes.fetch(header.topic)
         brokers = [broker for broker in route.broker_datas if broker.broker_addrs]
         answers = await asyncio.gather(
-            *(self._query_at(broker, header) for broker in brokers), return_exceptions=True
+            *(self._pages_at(broker, header) for broker in brokers), return_exceptions=True
         )
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
         if failures and len(failures) == len(answers):
@@ -188,7 +199,27 @@ class MessageAdmin:
             for record in answer
         ]
         hits = [m for m in found if m.record.topic == header.topic and matches(m)]
-        return sorted(hits, key=lambda message: message.store_ms)
+        return sorted(hits, key=lambda message: (message.store_ms, message.position))
+
+    async def _pages_at(self, broker: BrokerData, header: QueryMessage) -> list[Record]:
+        """Return up to ``max_num`` records; brokers give no more than a page at a time."""
+        found: dict[int, Record] = {}
+        end_ms = header.end_timestamp
+        while True:
+            count = min(PAGE_MAX, header.max_num)
+            page = await self._query_at(
+                broker, msgspec.structs.replace(header, max_num=count, end_timestamp=end_ms)
+            )
+            before = len(found)
+            found |= {record.position: record for record in page}
+            if len(found) >= header.max_num or header.max_num <= PAGE_MAX:
+                break
+            if len(found) == before:
+                if len(page) >= PAGE_MAX:  # times in an index are whole seconds
+                    logger.warning("more messages than a page in one second: some are left out")
+                break
+            end_ms = min(record.store_ms for record in page)
+        return list(found.values())
 
     async def _query_at(self, broker: BrokerData, header: QueryMessage) -> list[Record]:
         address = broker.master or next(iter(broker.broker_addrs.values()))
