@@ -22,6 +22,7 @@ from rocketpost.codec.bodies.filter import (
     encode_filters,
 )
 from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.filter.tokens import LENGTH_MAX
 from rocketpost.model.clock import Clock
 from rocketpost.model.group import Subscription
 
@@ -130,11 +131,11 @@ class FilterTable:
     def _take(self, group: str, subscription: Subscription) -> None:
         known = self.find(subscription.topic, group)
         version = subscription.sub_version
+        # One that is too long is refused whatever stands at its end.
+        text = subscription.sub_string[: LENGTH_MAX + 1]
         if known is not None:
-            same = (known.expression, known.expression_type) == (
-                subscription.sub_string,
-                subscription.expression_type,
-            )
+            kind = subscription.expression_type
+            same = (known.expression, known.expression_type) == (text, kind)
             if same:
                 self._confirm(known, version)
                 return
@@ -142,7 +143,7 @@ class FilterTable:
             if version <= known.client_version and not known.dead_time:
                 logger.warning("older filter ignored: group=%s topic=%s", group, subscription.topic)
                 return
-        if not self._make_room(len(subscription.sub_string)):
+        if not self._make_room(len(text)):
             logger.error("no room for a filter: group=%s topic=%s", group, subscription.topic)
             return
         self._put(
@@ -150,7 +151,7 @@ class FilterTable:
                 born_time=self._clock.now_ms(),
                 client_version=version,
                 consumer_group=group,
-                expression=subscription.sub_string,
+                expression=text,
                 expression_type=subscription.expression_type or "",
                 topic=subscription.topic,
             )

@@ -21,6 +21,7 @@ from rocketpost.codec.faults import (
 )
 from rocketpost.errors import FilterError
 from rocketpost.filter import compile_filter
+from rocketpost.filter.tokens import LENGTH_MAX
 from rocketpost.model.group import SQL92
 from rocketpost.model.names import RETRY_PREFIX
 
@@ -133,6 +134,8 @@ class Filters:
             )
 
     def _find(self, text: str) -> RecordFilter | FilterError:
+        if len(text) > LENGTH_MAX:  # refused, and nothing to remember
+            return FilterError(f"the expression has {len(text)} characters, over {LENGTH_MAX}")
         found = self._compiled.get(text)
         if found is not None:
             self._compiled.move_to_end(text)

@@ -29,6 +29,7 @@ BODY_BYTES_MAX: Final = 1024 * 1024
 _BASE: Final = 16
 _PROPERTIES_USUAL: Final = 1024
 _BYTES_READ: Final = 32
+_CHARACTERS_PER_TAG: Final = 8
 
 Unpack = Callable[[bytes, int, int], bytes]
 """Returns a body as it was before it was compressed; takes it, its sysFlag and a bound."""
@@ -36,6 +37,11 @@ Unpack = Callable[[bytes, int, int], bytes]
 
 class Judge(Protocol):
     """Something that lets records through or not."""
+
+    @property
+    def weight(self) -> int:
+        """How much memory it takes, in tags that a subscription might have instead."""
+        ...  # pragma: no cover
 
     def judge(self, record: memoryview) -> tuple[bool, int]:
         """Return whether a record is let through, and what it cost to find out."""
@@ -50,6 +56,11 @@ class RecordFilter:
     def __init__(self, expression: Expression, *, unpack: Unpack) -> None:
         self.expression = expression
         self._unpack = unpack
+
+    @property
+    def weight(self) -> int:
+        """How much memory it takes, in tags that a subscription might have instead."""
+        return _BASE + len(self.expression.text) // _CHARACTERS_PER_TAG
 
     def judge(self, record: memoryview) -> tuple[bool, int]:
         """Return whether a record matches, and what it cost to find out."""
@@ -97,6 +108,11 @@ class RetryFilter:
     def __init__(self, group: str, find: Callable[[str, str], RecordFilter | None]) -> None:
         self._group = group
         self._find = find
+
+    @property
+    def weight(self) -> int:
+        """How much memory it takes, in tags that a subscription might have instead."""
+        return _BASE
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RetryFilter) and other._group == self._group

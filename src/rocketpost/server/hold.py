@@ -11,15 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rocketpost.broker.record_filter import WORK_MAX, Judge
 
 C = TypeVar("C")
 P = TypeVar("P")
-
-_JUDGE_WEIGHT: Final = 16
-"""What an expression counts among the tags."""
 
 
 class Held(Generic[C, P]):
@@ -42,11 +39,6 @@ class Held(Generic[C, P]):
         self.judge = judge
         self.payload = payload
         self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def weight(self) -> int:
-        """What it counts among the tags that wait."""
-        return len(self.tags) + (_JUDGE_WEIGHT if self.judge is not None else 0)
 
 
 class _Queue(Generic[C, P]):
@@ -130,9 +122,10 @@ class Holds(Generic[C, P]):
         self._loop = asyncio.get_running_loop()
         self._by_queue: dict[tuple[str, int], _Queue[C, P]] = {}
         self._by_connection: dict[C, set[Held[C, P]]] = {}
+        self._judges: dict[Judge, int] = {}
         self._count = 0
         self.tag_count = 0
-        """Tags that the waiting pulls want, which is most of what they may weigh."""
+        """Tags, and expressions in their measure, that are waited for: most of the memory."""
 
     def __len__(self) -> int:
         return self._count
@@ -158,7 +151,11 @@ class Holds(Generic[C, P]):
         self._by_queue.setdefault(key, _Queue()).add(held)
         self._by_connection.setdefault(connection, set()).add(held)
         self._count += 1
-        self.tag_count += held.weight
+        self.tag_count += len(tags)
+        if judge is not None:
+            uses = self._judges.get(judge, 0)
+            self._judges[judge] = uses + 1
+            self.tag_count += 1 if uses else judge.weight
 
     def arrived(
         self,
@@ -218,7 +215,12 @@ class Holds(Generic[C, P]):
 
     def _forget(self, held: Held[C, P]) -> None:
         self._count -= 1
-        self.tag_count -= held.weight
+        self.tag_count -= len(held.tags)
+        if held.judge is not None:
+            uses = self._judges.pop(held.judge) - 1
+            self.tag_count -= 1 if uses else held.judge.weight
+            if uses:
+                self._judges[held.judge] = uses
         assert held.timer is not None
         held.timer.cancel()
 

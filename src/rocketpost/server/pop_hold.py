@@ -26,13 +26,16 @@ class Place(NamedTuple):
 class Waiting(Generic[P]):
     """One waiting pop."""
 
-    __slots__ = ("connection", "is_modest", "payload", "place", "timer")
+    __slots__ = ("connection", "is_modest", "payload", "place", "timer", "weight")
 
-    def __init__(self, connection: Any, place: Place, payload: P, *, is_modest: bool) -> None:
+    def __init__(
+        self, connection: Any, place: Place, payload: P, *, is_modest: bool, weight: int = 0
+    ) -> None:
         self.connection = connection
         self.place = place
         self.payload = payload
         self.is_modest = is_modest
+        self.weight = weight
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -60,6 +63,8 @@ class PopHolds(Generic[P]):
         self._counts: dict[Place, int] = {}
         self._fresh: dict[tuple[str, str], None] = {}
         self._total = 0
+        self.weight = 0
+        """Tags and expressions of those that wait, which is most of the memory they take."""
 
     def __len__(self) -> int:
         return self._total
@@ -89,6 +94,7 @@ class PopHolds(Generic[P]):
         self._by_connection.setdefault(waiting.connection, set()).add(waiting)
         self._counts[place] = self._counts.get(place, 0) + 1
         self._total += 1
+        self.weight += waiting.weight
 
     def arrived(self, messages: Iterable[Appended]) -> None:
         """Offer messages to those that wait, soon: the store may be at work right now."""
@@ -150,6 +156,7 @@ class PopHolds(Generic[P]):
         if not self._counts[place]:
             del self._counts[place]
         self._total -= 1
+        self.weight -= waiting.weight
 
     def _unwatch(self, topic: str, key: tuple[str, str]) -> None:
         watching = self._watched[topic]

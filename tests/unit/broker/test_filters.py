@@ -75,3 +75,18 @@ def test_retries_are_judged_only_if_wanted(filters: Filters) -> None:
     assert found == filters.of_retries("%RETRY%G")
     assert hash(found) == hash(filters.of_retries("%RETRY%G"))
     assert found != filters.of_retries("%RETRY%H")
+
+
+def test_what_is_too_long_is_not_remembered(filters: Filters) -> None:
+    filters.forget()
+    for _ in range(2):
+        with pytest.raises(SubscriptionParseFailed, match="characters"):
+            filters.check(SQL92, "a = '" + "x" * 20_000 + "'")
+    assert not filters._compiled
+    long = Subscription(topic="L", sub_string="a" * 100_000, expression_type=SQL92, sub_version=1)
+    filters.table.joined("L", [long])
+    data = filters.table.find("L", "L")
+    assert data is not None
+    assert len(data.expression) < 20_000
+    with pytest.raises(SubscriptionParseFailed, match="characters"):
+        filters.of_group("L", "L", 1)

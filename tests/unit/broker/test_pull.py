@@ -141,6 +141,7 @@ class Digits:
     def __init__(self, last: int, work: int = 1) -> None:
         self.last = last
         self.work = work
+        self.weight = 16
 
     def judge(self, record: memoryview) -> tuple[bool, int]:
         return record[0] // SIZE % 10 == self.last, self.work

@@ -109,6 +109,7 @@ class Prefix:
         self.start = start
         self.work = work
         self.asked = 0
+        self.weight = 16
 
     def judge(self, record: memoryview) -> tuple[bool, int]:
         self.asked += 1
@@ -122,6 +123,7 @@ async def test_only_those_whose_expression_matches_are_woken(
     for n in range(50):
         holds.park("c", A, tags=frozenset(), judge=ours, payload=f"a{n}", seconds=60)
     holds.park("c", A, tags=frozenset(), judge=theirs, payload="b", seconds=60)
+    assert holds.tag_count == 16 + 49 + 16  # what is shared weighs once
     holds.arrived(A, [1], lambda: [memoryview(b"x")])
     assert woken == []
     assert (ours.asked, theirs.asked) == (1, 1)  # however many wait with it

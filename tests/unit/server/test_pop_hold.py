@@ -107,3 +107,16 @@ async def test_every_pop_ends_in_time() -> None:
     world.holds.close()
     assert world.expired == ["a", "b"]
     assert world.holds.count(place) == len(world.holds) == 0
+
+
+async def test_what_waits_is_weighed() -> None:
+    holds = PopHolds[str](retry=lambda waiting: True, time_over=lambda waiting: None)
+    place = Place("T", "G", 0)
+    for name, weight in (("a", 3), ("b", 5)):
+        held = Waiting(name, place, name, is_modest=True, weight=weight)
+        holds.park(held, retry_topics=(), seconds=60)
+    assert holds.weight == 8
+    holds.drop("a")
+    assert holds.weight == 5
+    holds.close()
+    assert holds.weight == 0

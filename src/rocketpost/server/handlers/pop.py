@@ -43,6 +43,8 @@ from rocketpost.server.pop_hold import Place, PopHolds, Waiting
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
 
+HELD_WEIGHT_MAX: Final = 1_000_000
+"""Tags, and expressions in their measure, of all pops that wait."""
 _POLL_MS_MAX: Final = 120_000
 _EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 _FROM_END: Final = 1
@@ -218,7 +220,9 @@ class PopHandlers:
     def _hold(self, connection: Connection, asked: _Asked, poll_ms: int) -> None:
         wish = asked.wish
         place = Place(wish.topic.topic_name, wish.group, wish.queue_id)
+        weight = len(wish.tags) + (0 if wish.judge is None else wish.judge.weight)
         is_full = len(self._holds) >= self.rules.held_max
+        is_full = is_full or self._holds.weight + weight > HELD_WEIGHT_MAX
         if is_full or self._holds.count(place) >= self.rules.held_in_place_max:
             full = Reply(ResponseCode.POLLING_FULL) if asked.is_pop else _notified(full=True)
             _answer(connection.answer, asked.command, full)
@@ -229,7 +233,7 @@ class PopHandlers:
         connection.no_answer()
         is_modest = wish.queue_id >= 0 or wish.is_picky or not asked.is_pop
         self._holds.park(
-            Waiting(connection, place, asked, is_modest=is_modest),
+            Waiting(connection, place, asked, is_modest=is_modest, weight=weight),
             retry_topics=self._targets.retry_topics(place.topic, place.group),
             seconds=min(poll_ms, _POLL_MS_MAX) / 1000,
         )

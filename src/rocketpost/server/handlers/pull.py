@@ -273,6 +273,8 @@ class PullHandler:
         rules: PullRules,
     ) -> None:
         tag_count = self._holds.tag_count + len(wanted.tags)
+        if wanted.judge is not None:
+            tag_count += wanted.judge.weight
         if len(self._holds) >= rules.held_max or tag_count > _HELD_TAGS_MAX:
             raise SystemBusy(f"[OVERLOAD]{len(self._holds)} pulls wait already; try again later")
         header = waiting.header
