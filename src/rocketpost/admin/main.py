@@ -24,6 +24,7 @@ from rocketpost.admin import (
     monitoring,
     namesrv,
     offset,
+    producers,
     reading,
     sending,
     stats,
@@ -183,6 +184,7 @@ for _noun in (
     dead_letter,
     transaction,
     broker,
+    producers,
     namesrv,
 ):
     for _command in _noun.COMMANDS:

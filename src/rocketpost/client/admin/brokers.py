@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.bodies.offset import BrokerConsumeState, decode_broker_consume_state
+from rocketpost.codec.bodies.producers import ProducerStates, decode_producer_states
 from rocketpost.codec.bodies.stats import (
     QueueEntries,
     ReplicationState,
@@ -15,6 +16,7 @@ from rocketpost.codec.bodies.stats import (
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.headers.admin import QueryQueue, StatsRequest
+from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.codec.headers.offset import BrokerConsumeStats
 from rocketpost.settings import format_properties, parse_properties
 
@@ -62,6 +64,14 @@ class BrokerAdmin:
         """Return how the replicas of a broker are doing."""
         response = await self._session.call(address, RequestCode.GET_BROKER_HA_STATUS)
         return decode_body(response.body, ReplicationState)
+
+    async def producer_states(
+        self, address: str, *, producer_id: str | None = None, count_max: int = 100
+    ) -> ProducerStates:
+        """Return what a broker knows of idempotent producers, those first that stored last."""
+        header = GetProducerStates(producer_id=producer_id, count_max=count_max)
+        response = await self._session.call(address, RequestCode.GET_PRODUCER_STATES, header)
+        return decode_producer_states(response.body)
 
     async def queue_entries(
         self, address: str, topic: str, queue_id: int, *, index: int, count: int, group: str = ""
