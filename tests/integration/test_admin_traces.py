@@ -23,6 +23,8 @@ from rocketpost.client import (
     ReceivedMessage,
     Retry,
     StartFrom,
+    TransactionProducer,
+    TransactionState,
 )
 from rocketpost.testing.cluster import Cluster
 
@@ -114,3 +116,20 @@ def test_a_message_without_traces_is_a_clear_failure(name_servers: str) -> None:
     result = run(name_servers, "queryMsgTraceById", "-i", "00", "-t", f"Traced-{_run}")
     assert result.exit_code == 1
     assert "has no trace of 00" in result.stderr
+
+
+async def test_a_transaction_and_its_end_are_told(name_servers: str) -> None:
+    async def book(message: Message, transaction_id: str) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def look_up(message: ReceivedMessage) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    config = ProducerConfig(name_servers=name_servers, enable_trace=True)
+    producer = TransactionProducer(f"booking-{_run}", checker=look_up, config=config)
+    async with producer:
+        result = await producer.send_in_transaction(Message(f"Traced-{_run}", b"x", keys="k"), book)
+    pub, end = await steps(name_servers, "-i", result.sent.message_id, count=2)
+    assert (pub["what"], pub["outcome"]) == ("Pub", "success")
+    assert "transaction half" in pub["detail"]
+    assert (end["what"], end["outcome"]) == ("EndTransaction", "COMMIT_MESSAGE")

@@ -14,12 +14,13 @@ from interop.servers import Cluster
 from rocketpost.admin.main import mqadmin
 from rocketpost.client import (
     Message,
-    Producer,
     ProducerConfig,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
     StartFrom,
+    TransactionProducer,
+    TransactionState,
 )
 
 pytestmark = pytest.mark.interop
@@ -57,9 +58,13 @@ async def test_apaches_tool_reads_our_traces(peer: Peer, cluster: Cluster, topic
     async def handle(message: ReceivedMessage) -> None:
         done.set()
 
+    async def commit(message: object, transaction_id: str = "") -> TransactionState:
+        return TransactionState.COMMIT
+
     producing = ProducerConfig(name_servers=cluster.namesrv, enable_trace=True)
-    async with Producer(f"sdk-tracing-{topic}", config=producing) as producer:
-        sent = await producer.send(Message(topic, b"hello"))
+    producer = TransactionProducer(f"sdk-tracing-{topic}", checker=commit, config=producing)
+    async with producer:
+        sent = (await producer.send_in_transaction(Message(topic, b"hello"), commit)).sent
     consuming = PushConsumerConfig(
         name_servers=cluster.namesrv, start_from=StartFrom.FIRST, enable_trace=True
     )
@@ -67,7 +72,7 @@ async def test_apaches_tool_reads_our_traces(peer: Peer, cluster: Cluster, topic
     consumer.subscribe(topic, handle)
     async with consumer, asyncio.timeout(30):
         await done.wait()
-    await steps(cluster, sent.message_id, 2)
+    await steps(cluster, sent.message_id, 3)
     printed = await asyncio.to_thread(
         peer.mqadmin, cluster.namesrv, f"queryMsgTraceById -i {sent.message_id}"
     )

@@ -54,8 +54,8 @@ def queue_of(properties: Mapping[str, str], config: TopicConfig) -> int | None:
         return LOWEST if has_levels(config) else None
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         raise MessageIllegal(f"the priority {text[:40]!r} is no whole number from 0")
-    if names.SHARDING_KEY in properties:
-        return None  # an order cannot be kept over several queues: it wins, as with RocketMQ
+    if names.SHARDING_KEY in properties:  # an order cannot be kept over several levels: it wins
+        return LOWEST if has_levels(config) else None
     return min(int(text), max(config.write_queue_nums, 1) - 1)
 
 

@@ -520,7 +520,7 @@ class Producer(Lifecycle):
         queue, fixed = target
         traced = None
         if self._tracer is not None:
-            traced = self._tracer.watch(messages, out.message_id.split(","), queue)
+            traced = self._tracer.watch(messages, out, queue)
         seconds = self._seconds(timeout)
         if stamp is not None and self._idempotent is not None:
             future = await self._idempotent.send(

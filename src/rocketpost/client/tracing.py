@@ -25,6 +25,7 @@ from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.trace import (
+    EndTransaction,
     MessageKind,
     Outcome,
     Pub,
@@ -52,6 +53,7 @@ LINGER_SECONDS: Final = 0.5
 FLUSH_SECONDS: Final = 5.0
 _SEND_SECONDS: Final = 5.0
 _REGION: Final = "DefaultRegion"
+_HALF: Final = f"{names.TRANSACTION_PREPARED}\x01true\x02"
 _GROUP: Final = "_INNER_TRACE_PRODUCER-{group}"
 
 
@@ -104,7 +106,7 @@ class Tracer:
             self._full.set()
 
     def watch(
-        self, messages: Sequence[Message], ids: Sequence[str], queue: MessageQueue
+        self, messages: Sequence[Message], out: Outgoing, queue: MessageQueue
     ) -> Callable[[asyncio.Future[SendResult]], None]:
         """Return what to call with the result of a send that begins now."""
         began_ms, began = _now_ms(), time.monotonic()
@@ -115,14 +117,14 @@ class Tracer:
             result = None if future.exception() is not None else future.result()
             cost_ms = round((time.monotonic() - began) * 1000)
             went = queue if result is None else result.queue
-            self._sent(messages, ids, went, result, began_ms=began_ms, cost_ms=cost_ms)
+            self._sent(messages, out, went, result, began_ms=began_ms, cost_ms=cost_ms)
 
         return done
 
     def _sent(
         self,
         messages: Sequence[Message],
-        ids: Sequence[str],
+        out: Outgoing,
         queue: MessageQueue,
         result: SendResult | None,
         *,
@@ -134,6 +136,7 @@ class Tracer:
         offset_ids = result.offset_id.split(",") if result is not None else []
         if len(offset_ids) != len(messages):
             offset_ids = [result.offset_id if result is not None else ""] * len(messages)
+        ids, is_half = out.message_id.split(","), _HALF in out.fields["i"]
         store_host = self._address_of(queue.broker_name)
         for message, message_id, offset_id in zip(messages, ids, offset_ids, strict=True):
             self.add(
@@ -148,11 +151,39 @@ class Tracer:
                     store_host=store_host,
                     body_bytes=len(message.body),
                     cost_ms=cost_ms // len(messages),
-                    kind=_kind(message),
+                    kind=MessageKind.TRANSACTION_HALF if is_half else _kind(message),
                     offset_id=offset_id,
                     success=result is not None,
                 )
             )
+
+    def ended(
+        self,
+        message: Message | ReceivedMessage,
+        message_id: str,
+        broker: str,
+        *,
+        transaction_id: str,
+        state: str,
+        from_check: bool = False,
+    ) -> None:
+        """Note what was decided about a half message; ``state`` is Java's name for it."""
+        keys = message.keys if isinstance(message, Message) else " ".join(message.keys)
+        self.add(
+            EndTransaction(
+                time_ms=_now_ms(),
+                region=_REGION,
+                group=self._group,
+                topic=message.topic,
+                message_id=message_id,
+                tags=message.tags or "",
+                keys=keys,
+                store_host=self._address_of(broker),
+                transaction_id=transaction_id,
+                state=state,
+                from_check=from_check,
+            )
+        )
 
     def handling(self, messages: Sequence[ReceivedMessage]) -> Handling | None:
         """Return what follows messages through their handler; None if they are not traced."""

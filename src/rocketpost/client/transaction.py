@@ -56,6 +56,12 @@ class TransactionState(enum.Enum):
     """Nobody can tell yet; the broker asks again."""
 
 
+_JAVA_NAMES: Final = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
+
 Outcome = TransactionState | None
 LocalTransaction = Callable[[Message, str], Outcome | Awaitable[Outcome]]
 """Runs the local transaction for a message and a transaction id, and returns what became of it."""
@@ -289,6 +295,14 @@ class TransactionProducer(Producer):
             broker_name=sent.queue.broker_name,
         )
         address = session.routes.master(sent.queue.broker_name)
+        if self._tracer is not None and sent.trace_on:
+            self._tracer.ended(
+                transaction.message,
+                sent.message_id,
+                sent.queue.broker_name,
+                transaction_id=header.transaction_id or "",
+                state=_JAVA_NAMES[state],
+            )
         if state is TransactionState.UNKNOWN:  # which no broker answers
             await session.send_oneway(address, RequestCode.END_TRANSACTION, header)
         else:
@@ -335,6 +349,15 @@ class TransactionProducer(Producer):
         )
         if error is not None:
             logger.warning("checker failed: id=%s", message.message_id, exc_info=error)
+        if self._tracer is not None and message.properties.get(names.TRACE_ON) != "false":
+            self._tracer.ended(
+                message,
+                message.message_id,
+                header.broker_name or "",
+                transaction_id=end.transaction_id or "",
+                state=_JAVA_NAMES[state],
+                from_check=True,
+            )
         if connection.is_open:
             connection.send_oneway(RequestCode.END_TRANSACTION, fields=to_fields(end))
 

@@ -57,7 +57,8 @@ def test_only_a_topic_of_that_type_has_levels() -> None:
         ({"_SYS_MSG_PRIORITY_": "2"}, TopicConfig(write_queue_nums=0), 0),
         ({}, TOPIC, 0),
         ({}, PLAIN, None),
-        ({"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "k"}, TOPIC, None),
+        ({"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "k"}, TOPIC, 0),
+        ({"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "k"}, PLAIN, None),
     ],
 )
 def test_the_queue_is_the_level(
