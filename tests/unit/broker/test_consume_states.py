@@ -1,0 +1,279 @@
+"""Any mixture of pulls, commits, resets, retries, locks, time and crashes, against a small model.
+
+The model is what a reader of RocketMQ's manual would write down: lists of messages, numbers of
+offsets, who holds which lock until when. Locks and pending resets die with the process; offsets go
+back to what was saved; messages stay.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rocketpost.broker.offset import NO_OFFSET
+from rocketpost.model.route import MessageQueue
+
+from .consume_world import (
+    DEAD,
+    DELAYS_MS,
+    GROUP,
+    LOCK_MS,
+    OTHER,
+    QUEUES,
+    RETRY,
+    RETRY_QUEUES,
+    TOPIC,
+    Copy,
+    Place,
+    World,
+    copy_of,
+)
+
+PLACES = [
+    *(Place(TOPIC, queue_id) for queue_id in range(QUEUES)),
+    *(Place(RETRY, queue_id) for queue_id in range(RETRY_QUEUES)),
+    Place(DEAD, 0),
+]
+MEMBERS = ["a", "b"]
+LEVEL_MAX = len(DELAYS_MS)
+
+some_place = st.sampled_from(PLACES)
+few_places = st.sampled_from([PLACES[0], PLACES[QUEUES]])
+"""Few enough for rules to meet."""
+some_member = st.sampled_from(MEMBERS)
+some_group = st.sampled_from([GROUP, OTHER])
+
+
+class Waiting(NamedTuple):
+    """A message on its way to the retry topic."""
+
+    due_ms: int
+    level: int
+    place: Place
+    copy: Copy
+
+
+class Holder(NamedTuple):
+    """Who has a lock. The epoch counts how often it changed hands."""
+
+    member: str
+    until_ms: int
+    epoch: int
+
+
+class ConsumeMachine(RuleBasedStateMachine):
+    """The rules of the game."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.world = World(self.root / "store")
+        self.queues: dict[Place, list[Copy]] = {place: [] for place in PLACES}
+        self.tags: dict[str, str] = {}
+        self.waiting: list[Waiting] = []
+        self.offsets: dict[tuple[str, Place], int] = {}
+        self.saved: dict[tuple[str, Place], int] = {}
+        self.resets: dict[tuple[str, Place], int] = {}
+        self.locks: dict[Place, Holder] = {}
+        self.epochs: dict[Place, int] = {}
+        self.positions: dict[tuple[Place, int], int] = {}
+
+    def teardown(self) -> None:
+        try:
+            self.world.clock.advance(10 * max(DELAYS_MS))
+            self.deliver()
+            self.contents_are_right()
+            assert not self.waiting
+        finally:
+            self.world.close()
+            shutil.rmtree(self.root)
+
+    @property
+    def now_ms(self) -> int:
+        return self.world.clock.now_ms()
+
+    # Messages.
+
+    @rule(queue_id=st.integers(0, QUEUES - 1), tag=st.sampled_from("AB"))
+    def send(self, queue_id: int, tag: str) -> None:
+        name = self.world.send(queue_id, tag)
+        self.tags[name] = tag
+        self.queues[Place(TOPIC, queue_id)].append(Copy(name, 0))
+
+    @rule(
+        place=few_places | some_place,
+        group=some_group,
+        count=st.integers(1, 4),
+        tags=st.sampled_from([frozenset(), frozenset("A"), frozenset("AB")]),
+    )
+    def pull(self, place: Place, group: str, count: int, tags: frozenset[str]) -> None:
+        """Go on where the group is; a pending reset comes instead, once."""
+        world = self.world
+        reset = world.offsets.take_reset(place.topic, group, place.queue_id)
+        assert reset == self.resets.pop((group, place), None)
+        offset = max(0, self.offsets.get((group, place), 0))
+        have = self.queues[place]
+        if offset > len(have):
+            return
+        pulled = world.pull(place, offset, count, tags)
+        wanted = [
+            (at, copy)
+            for at, copy in enumerate(have)
+            if at >= offset and (not tags or self.tags[copy.name] in tags)
+        ][:count]
+        assert [copy_of(record) for record in pulled.records] == [copy for _, copy in wanted]
+        assert offset <= pulled.next_offset <= len(have)
+        skipped = {at for at, _ in wanted if at >= pulled.next_offset}
+        assert not skipped
+        if len(wanted) == count:
+            assert pulled.next_offset == wanted[-1][0] + 1
+        for record in pulled.records:
+            self.positions[place, record.queue_offset] = record.position
+
+    @precondition(lambda self: self.positions)
+    @rule(
+        data=st.data(),
+        level=st.integers(-1, LEVEL_MAX + 1),
+        limit=st.sampled_from([None, 0, 1, 16]),
+    )
+    def send_back(self, data: st.DataObject, level: int, limit: int | None) -> None:
+        world = self.world
+        place, offset = data.draw(st.sampled_from(sorted(self.positions)))
+        name, times = self.queues[place][offset]
+        world.turn += 1
+        world.send_back(self.positions[place, offset], level, limit)
+        copy = Copy(name, times + 1)
+        if level < 0 or times >= (2 if limit is None else limit):
+            self.queues[Place(DEAD, 0)].append(copy)
+            return
+        level = min(level or 3 + times, LEVEL_MAX)
+        retry = Place(RETRY, world.turn % RETRY_QUEUES)
+        self.waiting.append(Waiting(self.now_ms + DELAYS_MS[level - 1], level, retry, copy))
+
+    @rule()
+    def deliver(self) -> None:
+        self.world.deliver()
+        for each in sorted(self.waiting, key=lambda each: each.level):
+            if each.due_ms <= self.now_ms:
+                self.waiting.remove(each)
+                self.queues[each.place].append(each.copy)
+
+    # Offsets.
+
+    @rule(place=few_places, group=some_group, offset=st.integers(0, 6))
+    def commit(self, place: Place, group: str, offset: int) -> None:
+        taken = self.world.offsets.commit(place.topic, group, place.queue_id, offset)
+        assert taken == ((group, place) not in self.resets)
+        if taken:
+            self.offsets[group, place] = offset
+
+    @rule(place=few_places, group=some_group, offset=st.integers(0, 6))
+    def reset(self, place: Place, group: str, offset: int) -> None:
+        self.world.offsets.reset(place.topic, group, place.queue_id, offset)
+        self.offsets[group, place] = self.resets[group, place] = offset
+
+    @rule()
+    def clone(self) -> None:
+        """Let the other group go on where this one is; it is as if it had committed so."""
+        self.world.offsets.clone(GROUP, OTHER, TOPIC)
+        row = {p: n for (g, p), n in self.offsets.items() if g == GROUP and p.topic == TOPIC}
+        if row:
+            for place in PLACES:
+                if place.topic == TOPIC:
+                    self.offsets.pop((OTHER, place), None)
+            self.offsets.update({(OTHER, place): offset for place, offset in row.items()})
+
+    @rule(group=some_group)
+    def forget_group(self, group: str) -> None:
+        self.world.offsets.forget_group(group)
+        for table in (self.offsets, self.resets):
+            for key in [key for key in table if key[0] == group]:
+                del table[key]
+
+    # Locks.
+
+    @rule(member=some_member, places=st.sets(few_places, min_size=1))
+    def lock(self, member: str, places: set[Place]) -> None:
+        queues = [_queue(place) for place in sorted(places)]
+        held = self.world.locks.lock(GROUP, member, queues)
+        expected = []
+        for place in sorted(places):
+            holder = self.holder(place)
+            if holder is not None and holder.member != member:
+                continue
+            if holder is None:
+                self.epochs[place] = self.epochs.get(place, 0) + 1
+            self.locks[place] = Holder(member, self.now_ms + LOCK_MS, self.epochs[place])
+            expected.append(_queue(place))
+        assert held == expected
+
+    @rule(member=some_member, places=st.sets(few_places, min_size=1))
+    def unlock(self, member: str, places: set[Place]) -> None:
+        self.world.locks.unlock(GROUP, member, [_queue(place) for place in places])
+        for place in places:
+            holder = self.locks.get(place)
+            if holder is not None and holder.member == member:
+                del self.locks[place]
+
+    @rule()
+    def expire(self) -> None:
+        self.world.locks.expire()
+
+    def holder(self, place: Place) -> Holder | None:
+        holder = self.locks.get(place)
+        return holder if holder is not None and holder.until_ms > self.now_ms else None
+
+    # Time and death.
+
+    @rule(ms=st.sampled_from([1, 999, 1000, LOCK_MS - 1, LOCK_MS]))
+    def wait(self, ms: int) -> None:
+        self.world.clock.advance(ms)
+
+    @rule()
+    def save(self) -> None:
+        self.world.save()
+        self.saved = dict(self.offsets)
+
+    @rule()
+    def crash(self) -> None:
+        self.world.crash()
+        self.offsets = dict(self.saved)
+        self.resets.clear()
+        self.locks.clear()
+
+    # What is always true.
+
+    @invariant()
+    def contents_are_right(self) -> None:
+        for place, copies in self.queues.items():
+            assert self.world.contents(place) == copies
+
+    @invariant()
+    def offsets_are_right(self) -> None:
+        for group in (GROUP, OTHER):
+            for place in PLACES:
+                offset = self.world.offsets.query(place.topic, group, place.queue_id)
+                assert offset == self.offsets.get((group, place), NO_OFFSET)
+
+    @invariant()
+    def locks_are_right(self) -> None:
+        locks = self.world.locks
+        for place in PLACES:
+            found, holder = locks.holder(GROUP, _queue(place)), self.holder(place)
+            assert (found.client_id if found else None) == (holder.member if holder else None)
+            assert locks.holder(OTHER, _queue(place)) is None
+        assert locks.holds_locks(GROUP) == any(self.holder(place) for place in PLACES)
+
+
+def _queue(place: Place) -> MessageQueue:
+    return MessageQueue("b", place.queue_id, place.topic)
+
+
+TestConsuming = ConsumeMachine.TestCase
+TestConsuming.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
