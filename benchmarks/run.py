@@ -9,120 +9,36 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import uvloop
-from load import Run, pipeline, pull_frame, send_frame, send_frames
-from rich.console import Console
+from bench import (
+    BODY,
+    HERE,
+    LARGE_FILES,
+    TOPIC,
+    Bench,
+    cost,
+    cpu_of,
+    create_topic,
+    echo_server,
+    port_of,
+)
+from load import pipeline, pull_frame, send_frame, send_frames
 from rich.table import Table
 
 from rocketpost.client.admin import AdminClient
 from rocketpost.kernel import hashing
-from rocketpost.model.topic import TopicConfig
 from rocketpost.testing import Cluster, ServerProcess
-
-BODY = b"x" * 1024
-TOPIC = "BenchmarkTest"
-HERE = Path(__file__).parent
-
-
-@dataclass(slots=True)
-class Figure:
-    """One measured figure and its target."""
-
-    name: str
-    value: float
-    unit: str
-    target: str
-    met: bool | None
-    note: str = ""
-
-
-class Bench:
-    """Collects figures; ``scale`` shrinks or grows every run."""
-
-    def __init__(self, scale: float, rounds: int) -> None:
-        self.scale = scale
-        self.rounds = rounds
-        self.figures: list[Figure] = []
-        self.console = Console()
-
-    def count(self, messages: int) -> int:
-        """Return a number of messages to scale."""
-        return max(2000, int(messages * self.scale))
-
-    def add(
-        self, name: str, value: float, unit: str, *, most: float | None = None,
-        least: float | None = None, note: str = "",
-    ) -> None:  # fmt: skip
-        """Note a figure and whether it meets its target."""
-        met = None
-        target = ""
-        if most is not None:
-            target, met = f"<= {most:g}", value <= most
-        if least is not None:
-            target, met = f">= {least:g}", value >= least
-        self.figures.append(Figure(name, round(value, 3), unit, target, met, note))
-        self.console.print(f"  {name}: {value:.2f} {unit} {note}")
-
-
-def cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process with all its threads, in nanosecond steps."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
-
-
-@contextlib.contextmanager
-def echo_server() -> Iterator[tuple[int, int]]:
-    """Run the echo server; yields its pid and port."""
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "echo_server.py")], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield process.pid, int(process.stdout.readline().split()[1])
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
-
-
-async def cost(
-    pid: int, port: int, frames: Callable[[int], bytes], *, count: int, **more: int
-) -> tuple[float, Run]:
-    """Return the server's CPU microseconds per request, and the run."""
-    before = cpu_of(pid)
-    run = await pipeline(port, frames, count=count, **more)
-    if run.failures:
-        raise SystemExit(f"{run.failures} of {run.messages} requests failed")
-    return (cpu_of(pid) - before) / run.messages * 1e6, run
-
-
-def port_of(cluster: Cluster) -> int:
-    """Return the broker's port."""
-    return int(cluster.broker_addresses[0].rpartition(":")[2])
-
-
-async def create_topic(cluster: Cluster, topic: str, queues: int) -> None:
-    """Create a topic on the broker."""
-    async with AdminClient(name_servers=cluster.addresses) as admin:
-        config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
-        await admin.topics.create(cluster.broker_addresses[0], config)
 
 
 async def sends(bench: Bench, directory: Path) -> None:
@@ -268,14 +184,6 @@ async def start_and_memory(bench: Bench, directory: Path) -> None:
         cluster.brokers[0].kill()
         cluster.brokers[0].start()
         bench.add("back after kill -9 (wall clock)", time.perf_counter() - started, "s")
-
-
-LARGE_FILES = {
-    "mappedFileSizeCommitLog": str(1024**3),
-    "mappedFileSizeConsumeQueue": "6000000",
-    "maxHashSlotNum": "5000000",
-    "maxIndexNum": "20000000",
-}
 
 
 def report(bench: Bench, path: Path) -> bool:
