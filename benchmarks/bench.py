@@ -18,7 +18,7 @@ from rocketpost.testing import Cluster
 
 HERE = Path(__file__).parent
 BODY = b"x" * 1024
-TOPIC = "BenchmarkTest"
+TOPIC = "Bench"
 
 LARGE_FILES = {
     "mappedFileSizeCommitLog": str(1024**3),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.command import encode_command
 
 
@@ -19,7 +21,7 @@ class Run(NamedTuple):
     failures: int
 
 
-class _Pipe(asyncio.Protocol):
+class Pipe(asyncio.Protocol):
     """Keeps ``window`` requests in flight until ``count`` were answered."""
 
     def __init__(self, frames: Callable[[int], bytes], count: int, window: int) -> None:
@@ -32,6 +34,23 @@ class _Pipe(asyncio.Protocol):
         self._held = 0
         self._need = 4
         self.done = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def connect(cls, port: int, frames: Callable[[int], bytes], *, window: int) -> Pipe:
+        """Begin to send requests without end; :meth:`stop` ends it."""
+        loop = asyncio.get_running_loop()
+        _, pipe = await loop.create_connection(
+            lambda: cls(frames, sys.maxsize, window), "127.0.0.1", port
+        )
+        return pipe
+
+    async def stop(self) -> int:
+        """Close the connection; return how many requests were answered."""
+        if self.failures:
+            raise SystemExit(f"{self.failures} of {self._answered} requests failed")
+        self.done.set_result(None)
+        self._transport.close()
+        return self._answered
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -93,7 +112,6 @@ def send_frames(
     topic_of: Callable[[int], str] | None = None,
 ) -> Callable[[int], bytes]:
     """Like :func:`send_frame`, with the queue (and topic) chosen by sequence number."""
-    now = str(int(time.time() * 1000))
     mark = "U" * 32
     properties = f"UNIQ_KEY\x01{mark}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
     if keys:
@@ -101,20 +119,7 @@ def send_frames(
     templates: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
 
     def template(name: str, queue_id: int) -> tuple[bytes, bytes, bytes]:
-        fields = {
-            "a": "bench",
-            "b": name,
-            "c": "TBW102",
-            "d": "4",
-            "e": str(queue_id),
-            "f": "0",
-            "g": now,
-            "h": "0",
-            "i": properties,
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
+        fields = _send_fields(name, queue_id, properties)
         head = encode_command(310, opaque=1_111_111_111, fields=fields, body_bytes=len(body))
         before, _, after = head.partition(mark.encode())
         middle, _, end = after.partition(b"1111111111")
@@ -136,6 +141,41 @@ def send_frames(
     return frame
 
 
+def _send_fields(topic: str, queue_id: int, properties: str) -> dict[str, str]:
+    return {
+        "a": "bench",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue_id),
+        "f": "0",
+        "g": str(int(time.time() * 1000)),
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
+
+
+def batch_frame(
+    topic: str, queue_of: Callable[[int], int], body: bytes, count: int
+) -> Callable[[int], bytes]:
+    """Return a function from a sequence number to a SEND_BATCH_MESSAGE of ``count`` messages."""
+    items = encode_batch([BatchItem(0, body, b"TAGS\x01TagA\x02") for _ in range(count)])
+    frames: dict[int, bytes] = {}
+
+    def frame(number: int) -> bytes:
+        queue_id = queue_of(number)
+        if queue_id not in frames:
+            fields = _send_fields(topic, queue_id, "") | {"m": "true"}
+            head = encode_command(320, opaque=1, fields=fields, body_bytes=len(items))
+            frames[queue_id] = head + items
+        return frames[queue_id]
+
+    return frame
+
+
 async def pipeline(
     port: int,
     frames: Callable[[int], bytes],
@@ -151,7 +191,7 @@ async def pipeline(
     pipes = []
     for index in range(connections):
         _, pipe = await loop.create_connection(
-            lambda base=index * share: _Pipe(lambda n: frames(base + n), share, window),
+            lambda base=index * share: Pipe(lambda n: frames(base + n), share, window),
             "127.0.0.1",
             port,
         )

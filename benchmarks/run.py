@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import platform
@@ -16,10 +17,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from pathlib import Path
 
+import consume
 import uvloop
 from bench import (
     BODY,
@@ -208,15 +210,30 @@ def report(bench: Bench, path: Path) -> bool:
     return all(figure.met is not False for figure in bench.figures)
 
 
+PARTS = ("sends", "filters", "flush", "memory", "push", "backlog", "beside")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="size of every run")
     parser.add_argument("--rounds", type=int, default=5, help="repetitions of what is compared")
-    parser.add_argument("--only", choices=("sends", "filters", "flush", "memory"))
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument(
+        "--backlog", type=int, default=200_000, help="messages to drain, such as 10000000"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results" / "latest.json")
     arguments = parser.parse_args()
     bench = Bench(arguments.scale, arguments.rounds)
-    parts = {"sends": sends, "filters": filters, "flush": group_commit, "memory": start_and_memory}
+    parts: dict[str, Callable[[Bench, Path], Coroutine[None, None, None]]] = {
+        "sends": sends,
+        "filters": filters,
+        "flush": group_commit,
+        "memory": start_and_memory,
+        "push": consume.push,
+        "backlog": functools.partial(consume.backlog, count=arguments.backlog),
+        "beside": consume.beside,
+    }
+    assert tuple(parts) == PARTS
     for name, part in parts.items():
         if arguments.only in (None, name):
             bench.console.print(f"[bold]{name}")

@@ -168,6 +168,13 @@ class World:
                 self.store.commit()
                 self.progress.advance(level, step.next_offset, position=position)
 
+    def position(self, place: Place, offset: int) -> int:
+        queue = self.store.queue(*place)
+        assert queue is not None
+        entry = queue.entry(offset)
+        assert entry is not None
+        return int(entry[0])
+
     def contents(self, place: Place) -> list[Copy]:
         """Return everything that lies in a queue."""
         queue = self.store.queue(*place)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rocketpost.broker.offset import NO_OFFSET
 from rocketpost.model.route import MessageQueue
@@ -82,7 +82,6 @@ class ConsumeMachine(RuleBasedStateMachine):
         self.resets: dict[tuple[str, Place], int] = {}
         self.locks: dict[Place, Holder] = {}
         self.epochs: dict[Place, int] = {}
-        self.positions: dict[tuple[Place, int], int] = {}
 
     def teardown(self) -> None:
         try:
@@ -98,7 +97,21 @@ class ConsumeMachine(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.world.clock.now_ms()
 
+    @property
+    def messages(self) -> list[tuple[Place, int]]:
+        """Where messages lie, those that were sent back last first."""
+        return [
+            (place, offset)
+            for place in reversed(PLACES)
+            for offset in reversed(range(len(self.queues[place])))
+        ]
+
     # Messages.
+
+    @initialize(tags=st.lists(st.sampled_from("AB"), min_size=2, max_size=6))
+    def send_some(self, tags: list[str]) -> None:
+        for number, tag in enumerate(tags):
+            self.send(number % QUEUES, tag)
 
     @rule(queue_id=st.integers(0, QUEUES - 1), tag=st.sampled_from("AB"))
     def send(self, queue_id: int, tag: str) -> None:
@@ -133,21 +146,19 @@ class ConsumeMachine(RuleBasedStateMachine):
         assert not skipped
         if len(wanted) == count:
             assert pulled.next_offset == wanted[-1][0] + 1
-        for record in pulled.records:
-            self.positions[place, record.queue_offset] = record.position
 
-    @precondition(lambda self: self.positions)
+    @precondition(lambda self: self.messages)
     @rule(
         data=st.data(),
-        level=st.integers(-1, LEVEL_MAX + 1),
+        level=st.sampled_from([0, 0, -1, 1, LEVEL_MAX + 1]),
         limit=st.sampled_from([None, 0, 1, 16]),
     )
     def send_back(self, data: st.DataObject, level: int, limit: int | None) -> None:
         world = self.world
-        place, offset = data.draw(st.sampled_from(sorted(self.positions)))
+        place, offset = data.draw(st.sampled_from(self.messages))
         name, times = self.queues[place][offset]
         world.turn += 1
-        world.send_back(self.positions[place, offset], level, limit)
+        world.send_back(world.position(place, offset), level, limit)
         copy = Copy(name, times + 1)
         if level < 0 or times >= (2 if limit is None else limit):
             self.queues[Place(DEAD, 0)].append(copy)
@@ -231,9 +242,16 @@ class ConsumeMachine(RuleBasedStateMachine):
 
     # Time and death.
 
-    @rule(ms=st.sampled_from([1, 999, 1000, LOCK_MS - 1, LOCK_MS]))
-    def wait(self, ms: int) -> None:
-        self.world.clock.advance(ms)
+    @rule(data=st.data(), late_ms=st.sampled_from([-1, 0, 500]))
+    def wait(self, data: st.DataObject, late_ms: int) -> None:
+        """Let time pass until about when a lock runs out or a message is due."""
+        moments = [
+            *(each.due_ms for each in self.waiting),
+            *(each.until_ms for each in self.locks.values()),
+            self.now_ms + 1000,
+        ]
+        until_ms = data.draw(st.sampled_from(moments)) + late_ms
+        self.world.clock.advance(max(0, until_ms - self.now_ms))
 
     @rule()
     def save(self) -> None:
@@ -276,4 +294,4 @@ def _queue(place: Place) -> MessageQueue:
 
 
 TestConsuming = ConsumeMachine.TestCase
-TestConsuming.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestConsuming.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
