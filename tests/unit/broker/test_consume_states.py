@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -34,6 +35,8 @@ from .consume_world import (
     World,
     copy_of,
 )
+
+pytestmark = pytest.mark.slow
 
 PLACES = [
     *(Place(TOPIC, queue_id) for queue_id in range(QUEUES)),
