@@ -44,7 +44,7 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.listener import Listener
+from rocketpost.transport.listener import Listener, room_of_process
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,9 @@ class BrokerServer:
         self._broker, self._store_config = broker_settings(self._values)
         self._clock = SystemClock()
         self._dispatcher = Dispatcher()
-        self._listener = Listener(on_request=self._dispatcher.handle, on_lost=self._lost)
-        self._vip = Listener(on_request=self._dispatcher.handle, on_lost=self._lost)
+        room = room_of_process()
+        self._listener = Listener(on_request=self._dispatcher.handle, on_lost=self._lost, room=room)
+        self._vip = Listener(on_request=self._dispatcher.handle, on_lost=self._lost, room=room)
         self._cleaning = asyncio.Lock()
         self._order_topics: dict[str, frozenset[str]] = {}
         self._registration: Registration | None = None

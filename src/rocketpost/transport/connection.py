@@ -44,17 +44,33 @@ PARTIAL_BYTES_FREE: Final = 64 * 1024
 """Every connection may hold so much of a frame that is not whole yet; more is counted."""
 
 
-class PartialFrames:
-    """How many bytes of unfinished frames all connections of a listener hold together.
+class Room:
+    """What all connections of a server may take together, whichever port they came by.
 
-    Each may hold 16 MiB, so without this a thousand silent peers could hold 16 GiB.
+    Each may hold 16 MiB of a frame that is not whole and 64 MiB that its peer does not read, so
+    without this a thousand silent peers could hold 80 GiB.
     """
 
-    __slots__ = ("bytes_max", "used")
+    __slots__ = (
+        "connections",
+        "connections_max",
+        "partial_bytes",
+        "partial_bytes_max",
+        "unwritten_bytes",
+        "unwritten_bytes_max",
+    )
 
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.used = 0
+    def __init__(
+        self, *, connections_max: int, partial_bytes_max: int, unwritten_bytes_max: int
+    ) -> None:
+        self.connections_max = connections_max
+        self.partial_bytes_max = partial_bytes_max
+        self.unwritten_bytes_max = unwritten_bytes_max
+        self.connections = 0
+        self.partial_bytes = 0
+        """Bytes of unfinished frames, but for the first 64 KiB of each connection."""
+        self.unwritten_bytes = 0
+        """Bytes that wait for peers that read too slowly."""
 
 
 class Connection(asyncio.Protocol):
@@ -63,6 +79,10 @@ class Connection(asyncio.Protocol):
     Args:
         on_request: Called with every request of the peer.
         on_lost: Called once, when the connection is gone.
+        on_made: Called once, when it is there.
+        pending_max: Requests of the peer that may be unanswered.
+        write_bytes_max: Bytes that may wait for the peer.
+        room: What it may take together with others.
     """
 
     def __init__(
@@ -73,15 +93,16 @@ class Connection(asyncio.Protocol):
         on_made: Callable[[Connection], None] | None = None,
         pending_max: int = PENDING_MAX,
         write_bytes_max: int = WRITE_BYTES_MAX,
-        partial: PartialFrames | None = None,
+        room: Room | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_made = on_made
         self._pending_max = pending_max
         self._write_bytes_max = write_bytes_max
-        self._partial = partial
+        self._room = room
         self._partial_bytes = 0
+        self._unwritten_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
@@ -156,17 +177,17 @@ class Connection(asyncio.Protocol):
             self._postponed = itertools.chain(self._postponed, commands)
 
     def _count_partial(self) -> None:
-        partial, held = self._partial, self._decoder.held
-        if partial is None:
+        room, held = self._room, self._decoder.held
+        if room is None:
             return
         counted = held if held > PARTIAL_BYTES_FREE else 0
-        partial.used += counted - self._partial_bytes
+        room.partial_bytes += counted - self._partial_bytes
         self._partial_bytes = counted
-        if partial.used > partial.bytes_max and counted:
+        if room.partial_bytes > room.partial_bytes_max and counted:
             logger.warning(
                 "connection dropped: peer=%s reason=unfinished frames take %s bytes in all",
                 self.peer_text,
-                partial.used,
+                room.partial_bytes,
             )
             self.abort()
 
@@ -209,6 +230,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read again."""
         self._writable = True
+        self._count_unwritten(0)
         if self._postponed is not None:
             self._loop.call_soon(self._go_on)
         self._regulate()
@@ -218,9 +240,10 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._out.clear()
         self._postponed = None
-        if self._partial is not None:
-            self._partial.used -= self._partial_bytes
+        if self._room is not None:
+            self._room.partial_bytes -= self._partial_bytes
             self._partial_bytes = 0
+            self._count_unwritten(0)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -388,15 +411,30 @@ class Connection(asyncio.Protocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
-        if not self._writable and transport.get_write_buffer_size() > self._write_bytes_max:
-            logger.warning(
-                "connection dropped: peer=%s reason=does not read, waiting_bytes=%s",
-                self.peer_text,
-                transport.get_write_buffer_size(),
-            )
+        if not self._writable and not self._may_wait(transport.get_write_buffer_size()):
             self.abort()
         elif self._postponed is not None and self._writable:
             self._loop.call_soon(self._go_on)
+
+    def _may_wait(self, size: int) -> bool:
+        """Count what waits for a peer that reads too slowly; return whether that is bearable."""
+        self._count_unwritten(size)
+        room = self._room
+        if size > self._write_bytes_max:
+            reason = "does not read"
+        elif room is not None and room.unwritten_bytes > room.unwritten_bytes_max:
+            reason = f"does not read, while {room.unwritten_bytes} bytes wait for all"
+        else:
+            return True
+        logger.warning(
+            "connection dropped: peer=%s reason=%s, waiting_bytes=%s", self.peer_text, reason, size
+        )
+        return False
+
+    def _count_unwritten(self, size: int) -> None:
+        if self._room is not None:
+            self._room.unwritten_bytes += size - self._unwritten_bytes
+            self._unwritten_bytes = size
 
     def _go_on(self) -> None:
         """Take up requests that were postponed, unless there is a reason to do so later."""

@@ -11,13 +11,14 @@ from typing import Final
 
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError
-from rocketpost.transport.connection import Connection, PartialFrames
+from rocketpost.transport.connection import Connection, Room
 
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 120.0
-PARTIAL_BYTES_MIN: Final = 256 * 1024 * 1024
-"""Unfinished frames may take an eighth of the memory, and at least so much."""
+BYTES_MIN: Final = 256 * 1024 * 1024
+"""Unfinished frames may take an eighth of the memory, and at least so much; and so may bytes that
+peers do not read."""
 _BACKLOG: Final = 1024
 
 
@@ -28,9 +29,8 @@ class Listener:
         on_request: Called with every request on any connection.
         on_lost: Called when a connection is gone.
         idle_seconds: A connection without traffic for this long is closed.
-        connections_max: More are refused, so that files can always be opened; by default seven
-            eighths of what the process may open.
-        partial_bytes_max: What unfinished frames of all connections may take.
+        room: What all connections may take together, shared with other listeners of the process;
+            one of its own by default.
     """
 
     def __init__(
@@ -39,14 +39,12 @@ class Listener:
         on_request: Callable[[Connection, Command], None],
         on_lost: Callable[[Connection], None] | None = None,
         idle_seconds: float = IDLE_SECONDS,
-        connections_max: int | None = None,
-        partial_bytes_max: int | None = None,
+        room: Room | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_seconds = idle_seconds
-        self._connections_max = connections_max or _default_connections_max()
-        self._partial = PartialFrames(partial_bytes_max or _default_partial_bytes_max())
+        self._room = room or room_of_process()
         self._server: asyncio.Server | None = None
         self._scan: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
@@ -121,21 +119,23 @@ class Listener:
             on_request=self._on_request,
             on_lost=self._lost,
             on_made=self._made,
-            partial=self._partial,
+            room=self._room,
         )
 
     def _made(self, connection: Connection) -> None:
         self.connections.add(connection)
-        if len(self.connections) > self._connections_max:
+        self._room.connections += 1
+        if self._room.connections > self._room.connections_max:
             logger.warning(
                 "connection refused: peer=%s reason=%s are open already",
                 connection.peer_text,
-                self._connections_max,
+                self._room.connections_max,
             )
             connection.abort()
 
     def _lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._room.connections -= 1
         if self._on_lost is not None:
             self._on_lost(connection)
 
@@ -155,11 +155,17 @@ class Listener:
         self._schedule_scan()
 
 
-def _default_connections_max() -> int:
+def room_of_process() -> Room:
+    """Return the room that the limits of this process and its machine leave for connections.
+
+    More connections than seven eighths of the files that may be open are refused, so that files
+    can always be opened.
+    """
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(files_max - files_max // 8, 16) if files_max > 0 else 1_000_000
-
-
-def _default_partial_bytes_max() -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(memory // 8, PARTIAL_BYTES_MIN)
+    bytes_max = max(memory // 8, BYTES_MIN)
+    return Room(
+        connections_max=max(files_max - files_max // 8, 16) if files_max > 0 else 1_000_000,
+        partial_bytes_max=bytes_max,
+        unwritten_bytes_max=bytes_max,
+    )

@@ -12,9 +12,21 @@ import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
 from rocketpost.errors import ConnectionLost, RequestTimeout
-from rocketpost.transport.connection import Connection
+from rocketpost.transport.connection import Connection, Room
 from rocketpost.transport.connector import Connector, split_address
 from rocketpost.transport.listener import Listener
+
+MIB = 1024 * 1024
+
+
+def room_for(
+    *, connections: int = 1000, partial_bytes: int = 1024 * MIB, unwritten_bytes: int = 1024 * MIB
+) -> Room:
+    return Room(
+        connections_max=connections,
+        partial_bytes_max=partial_bytes,
+        unwritten_bytes_max=unwritten_bytes,
+    )
 
 
 class Echo:
@@ -304,7 +316,8 @@ async def test_postponed_requests_keep_their_order_and_later_ones_follow(
 async def test_unfinished_frames_of_all_peers_together_are_bounded(
     echo: Echo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    listener = Listener(on_request=echo.on_request, partial_bytes_max=1024 * 1024)
+    room = room_for(partial_bytes=MIB)
+    listener = Listener(on_request=echo.on_request, room=room)
     await listener.start("127.0.0.1", 0)
     half = struct.pack(">iI", 8 * 1024 * 1024, 2) + bytes(400 * 1024)
     peers = []
@@ -315,27 +328,62 @@ async def test_unfinished_frames_of_all_peers_together_are_bounded(
             await peers[-1][1].drain()
         while len(listener.connections) > 2:
             await asyncio.sleep(0.01)
-    assert listener._partial.used <= 1024 * 1024
+    assert room.partial_bytes <= MIB
     assert "unfinished frames take" in caplog.text
     for _, writer in peers:
         writer.close()
     async with asyncio.timeout(5):
         while listener.connections:
             await asyncio.sleep(0.01)
-    assert listener._partial.used == 0
+    assert room.partial_bytes == 0
     await listener.stop()
 
 
-async def test_connections_beyond_the_bound_are_refused(
+async def test_connections_beyond_the_bound_are_refused_whatever_their_port(
     echo: Echo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    listener = Listener(on_request=echo.on_request, connections_max=2)
-    await listener.start("127.0.0.1", 0)
-    peers = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
+    room = room_for(connections=2)
+    listeners = [Listener(on_request=echo.on_request, room=room) for _ in range(2)]
+    for listener in listeners:
+        await listener.start("127.0.0.1", 0)
+    ports = [listeners[0].port, listeners[1].port, listeners[1].port]
+    peers = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
     async with asyncio.timeout(5):
-        while len(listener.connections) != 2:
+        while sum(len(listener.connections) for listener in listeners) != 2:
             await asyncio.sleep(0.01)
     assert "connection refused: peer=127.0.0.1:" in caplog.text
     for _, writer in peers:
         writer.close()
+    for listener in listeners:
+        await listener.stop()
+    assert room.connections == 0
+
+
+@pytest.mark.slow
+async def test_what_peers_do_not_read_is_bounded_in_all(caplog: pytest.LogCaptureFixture) -> None:
+    answer = bytes(8 * MIB)
+
+    def on_request(connection: Connection, command: Command) -> None:
+        connection.answer(encode_response(command, body_bytes=len(answer)), answer)
+
+    room = room_for(unwritten_bytes=24 * MIB)
+    listener = Listener(on_request=on_request, room=room)
+    await listener.start("127.0.0.1", 0)
+    peers = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(6)]
+    for _, writer in peers:
+        # One answer fills the socket, the next shows that nobody reads.
+        writer.write(b"".join(encode_command(1, opaque=n) for n in range(4)))
+        await writer.drain()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+    async with asyncio.timeout(10):
+        while len(listener.connections) == 6:
+            await asyncio.sleep(0.01)
+    assert room.unwritten_bytes <= 24 * MIB
+    assert "bytes wait for all" in caplog.text
+    for _, writer in peers:
+        writer.transport.abort()
+    async with asyncio.timeout(10):
+        while listener.connections:
+            await asyncio.sleep(0.01)
+    assert room.unwritten_bytes == 0
     await listener.stop()
