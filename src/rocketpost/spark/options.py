@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 def parsed(cls: type[T], values: Mapping[str, str]) -> T:

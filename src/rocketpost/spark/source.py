@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from rocketpost.errors import ConfigError
 from rocketpost.spark import columns
 from rocketpost.spark.columns import Column
 from rocketpost.spark.log_options import LogOptions
 from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.sink_options import SinkOptions, check_columns
 
 
 class RocketMQSource(DataSource):
@@ -36,8 +44,34 @@ class RocketMQSource(DataSource):
 
         return StreamReader(self._options(), _columns(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Send the rows of a frame.
+
+        Raises:
+            ConfigError: The mode is overwrite, or a column or an option makes no sense.
+        """
+        from rocketpost.spark.writer import BatchWriter
+
+        if overwrite:
+            raise ConfigError('a topic cannot be overwritten; use .mode("append")')
+        return BatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Send the rows of a stream."""
+        from rocketpost.spark.writer import StreamWriter
+
+        return StreamWriter(self._sink_options(schema))
+
     def _options(self) -> SourceOptions:
         return parsed(SourceOptions, self.options)
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        options = parsed(SinkOptions, self.options)
+        names = {each.name.lower() for each in schema}
+        check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
+        if options.is_exactly_once and "sequence" not in names:
+            options.sink  # noqa: B018 - refuses a sink without a name
+        return options
 
 
 class RocketMQLogSource(DataSource):

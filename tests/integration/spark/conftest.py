@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
     }
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master("local[2,3]")  # a failed task is tried again
     for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

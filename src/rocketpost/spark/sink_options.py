@@ -1,0 +1,128 @@
+"""Options of the sink, and the columns that it takes."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.settings import option
+
+
+class Delivery(enum.Enum):
+    """What a task, a batch or a driver that runs twice comes to."""
+
+    AT_LEAST_ONCE = "atLeastOnce"
+    EXACTLY_ONCE = "exactlyOnce"
+
+
+COLUMNS: Final = {
+    "body": ("binary", "string"),
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string",),
+    "properties": ("map<string,string>",),
+    "shardingKey": ("string",),
+    "brokerName": ("string",),
+    "queueId": ("int",),
+    "flag": ("int",),
+    "delayLevel": ("int",),
+    "deliverTimeMs": ("bigint",),
+    "producerId": ("string",),
+    "sequence": ("bigint",),
+}
+"""What a row may say, and the types that each column may have."""
+
+_SINK_ID_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where rows go, and what is promised about them."""
+
+    name_servers: str = option("nameServer", "")
+    topic: str = option("topic", "")
+    producer_group: str = option("producerGroup", "SPARK_SINK")
+    delivery: str = option("delivery", "atLeastOnce")
+    sink_id: str = option("sinkId", "")
+    checkpoint: str = option("checkpointLocation", "")
+    send_timeout_ms: int = option("sendTimeoutMs", 30_000)
+    batch_bytes: int = option("batchBytes", 1024 * 1024)
+    in_flight: int = option("inFlight", 4)
+    message_bytes_max: int = option("maxMessageBytes", 4 * 1024 * 1024)
+    on_too_large: str = option("onTooLarge", "error")
+    rate: int | None = option("rateLimitPerTask", None)
+
+    def __post_init__(self) -> None:
+        if not self.name_servers:
+            raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
+        if self.delivery not in [kind.value for kind in Delivery]:
+            raise ConfigError(f"delivery={self.delivery!r} is none of atLeastOnce, exactlyOnce")
+        if self.on_too_large not in ("error", "skip"):
+            raise ConfigError(f"onTooLarge={self.on_too_large!r} is none of error, skip")
+        for key, value in (
+            ("sendTimeoutMs", self.send_timeout_ms),
+            ("batchBytes", self.batch_bytes),
+            ("inFlight", self.in_flight),
+            ("maxMessageBytes", self.message_bytes_max),
+            ("rateLimitPerTask", 1 if self.rate is None else self.rate),
+        ):
+            if value < 1:
+                raise ConfigError(f"{key}={value} is too small")
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether what runs twice is stored once."""
+        return self.delivery == Delivery.EXACTLY_ONCE.value
+
+    @property
+    def is_named(self) -> bool:
+        """Whether :attr:`sink` has a name."""
+        return bool(self.sink_id or self.checkpoint)
+
+    @property
+    def sink(self) -> str:
+        """The name under which brokers remember what this sink sent.
+
+        Raises:
+            ConfigError: There is none, and none can be made.
+        """
+        if self.sink_id:
+            return self.sink_id
+        if not self.checkpoint:
+            raise ConfigError(
+                "delivery=exactlyOnce needs sinkId, or checkpointLocation given by .option(), or "
+                "the columns producerId and sequence: by these a second run is known"
+            )
+        return hashlib.sha256(self.checkpoint.encode()).hexdigest()[:_SINK_ID_DIGITS]
+
+
+def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:
+    """Check the columns of a frame.
+
+    Raises:
+        ConfigError: One is missing, unknown or of another type; it is named.
+    """
+    given = dict(columns)
+    known = {name.lower(): name for name in COLUMNS}
+    for name, kind in columns:
+        wanted = COLUMNS.get(known.get(name.lower(), ""))
+        if wanted is None:
+            raise ConfigError(
+                f"the sink has no use for the column {name}; it takes {', '.join(COLUMNS)}"
+            )
+        if kind not in wanted:
+            raise ConfigError(f"the column {name} is {kind}; it must be {' or '.join(wanted)}")
+    names = {name.lower() for name in given}
+    if "body" not in names:
+        raise ConfigError("the column body is required")
+    if "topic" not in names and not options.topic:
+        raise ConfigError("a topic is required, as an option or as a column")
+    if ("brokername" in names) != ("queueid" in names):
+        raise ConfigError("brokerName and queueId name a queue together")
+    if ("producerid" in names) != ("sequence" in names):
+        raise ConfigError("producerId and sequence number a message together")
+    if "sequence" in names and not options.is_exactly_once:
+        raise ConfigError("producerId and sequence need delivery=exactlyOnce")
