@@ -6,6 +6,7 @@ build unpacks entries in C by ``struct``; the compiled one compares tags codes w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from struct import Struct
 
@@ -13,6 +14,7 @@ _PLAIN = __file__.endswith((".py", ".pyc"))
 _UNIT = Struct(">qiq")
 _UNIT_BYTES = 20
 _TAGS_AT = 12
+_PART = 128
 _BIT = 1
 
 
@@ -34,12 +36,20 @@ def scan_units(
     whole = len(units) // _UNIT_BYTES
     chosen: list[tuple[int, int, int]] = []
     total = 0
-    for ordinal in matching_ordinals(units, wanted) if wanted else range(whole):
-        position, size, _ = _UNIT.unpack_from(units, ordinal * _UNIT_BYTES)
-        total += size
-        if len(chosen) >= count_max or (total > bytes_max and chosen):
-            return chosen, ordinal
-        chosen.append((ordinal, position, size))
+    # A part at a time: where most entries match, the bounds are met after a few of them.
+    part = _PART if wanted else whole
+    for start in range(0, whole, part or 1):
+        end = min(start + part, whole)
+        ordinals: Iterable[int] = range(start, end)
+        if wanted:
+            found = matching_ordinals(units[start * _UNIT_BYTES : end * _UNIT_BYTES], wanted)
+            ordinals = [start + each for each in found]
+        for ordinal in ordinals:
+            position, size, _ = _UNIT.unpack_from(units, ordinal * _UNIT_BYTES)
+            total += size
+            if len(chosen) >= count_max or (total > bytes_max and chosen):
+                return chosen, ordinal
+            chosen.append((ordinal, position, size))
     return chosen, whole
 
 
