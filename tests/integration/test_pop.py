@@ -246,7 +246,7 @@ async def test_what_makes_no_sense_is_refused(broker: Broker) -> None:
         ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
         ({"queue_id": 2}, ResponseCode.INVALID_PARAMETER),
         ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
-        ({"order": True}, ResponseCode.NO_PERMISSION),
+        ({"attempt_id": "x" * 300}, ResponseCode.INVALID_PARAMETER),
         ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
         ({"exp_type": "SQL92", "exp": "a="}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ):
@@ -311,3 +311,66 @@ async def test_killed_between_pop_and_ack_nothing_is_lost(broker: Broker) -> Non
     link.close()
     # A message comes again at most once a round in which it was not acknowledged.
     assert max(handed.values()) <= 2 * (kills + 1)
+
+
+async def order_pop(
+    link: Link, *, count: int = 32, invisible_ms: int = 60_000, poll_ms: int = 0, attempt: str = ""
+) -> tuple[list[Got], PopResponse | None]:
+    header = PopMessage(
+        consumer_group="g",
+        topic="T",
+        queue_id=0,
+        max_msg_nums=count,
+        invisible_time=invisible_ms,
+        poll_time=poll_ms,
+        born_time=time.time_ns() // 1_000_000,
+        order=True,
+        attempt_id=attempt or None,
+    )
+    answer = await link.ask(RequestCode.POP_MESSAGE, header)
+    if answer.code == ResponseCode.POLLING_TIMEOUT:
+        return [], None
+    answer.raise_for_code()
+    head = answer.read(PopResponse)
+    starts = parse_start_offsets(head.start_offset_info or "")
+    records = decode_records(answer.body)
+    return [Got(record, _receipt(head, starts, record)) for record in records], head
+
+
+async def test_order_holds_through_kill_9(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    with broker.process:
+        link = await broker.connect()
+        for number in range(6):
+            answer = await link.send("T", 0, [Part(b"%d" % number, {})], queue_nums=2)
+            answer.raise_for_code()
+        batch, head = await order_pop(link, count=3, invisible_ms=3000, attempt="first")
+        assert head is not None
+        assert head.revive_qid == 999
+        assert [bytes(got.record.body) for got in batch] == [b"0", b"1", b"2"]
+        await link.ack(batch[1])
+        broker.process.kill()
+        await asyncio.to_thread(broker.process.start)
+        link = await broker.connect()
+        # The queue is still blocked, the same attempt gets what is left, others wait for it.
+        assert (await order_pop(link))[0] == []
+        again, head = await order_pop(link, count=3, invisible_ms=3000, attempt="first")
+        assert [bytes(got.record.body) for got in again] == [b"0", b"2", b"3"]
+        waiting = asyncio.ensure_future(order_pop(link, poll_ms=15_000))
+        await link.ack(again[0])
+        await link.ack(again[1])
+        later, head = await waiting
+        assert head is not None
+        assert [bytes(got.record.body) for got in later] == [b"3", b"4", b"5"]
+        assert head.order_count_info == f"0 qo0%{later[0].record.queue_offset} 1;0 0 0"
+        shorter = await link.change(later[2], 0)
+        assert shorter.receipt.revive_queue == 999
+        await link.ack(later[0])
+        await link.ack(later[1])
+        [last], _ = await order_pop(link, poll_ms=5000)
+        assert bytes(last.record.body) == b"5"
+        await link.ack(last)
+        broker.process.kill()
+        await asyncio.to_thread(broker.process.start)
+        link = await broker.connect()
+        assert (await order_pop(link))[0] == []

@@ -126,3 +126,41 @@ def test_threads_receive_too(cluster: Cluster) -> None:
         consumer.unsubscribe("T")
         with pytest.raises(ConfigError):
             consumer.receive()
+
+
+async def test_an_orderly_group_gets_messages_of_a_queue_in_their_order(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        first, second = (
+            SimpleConsumer(
+                "fifo", name_servers=cluster.addresses, start_from=StartFrom.FIRST, orderly=True
+            )
+            for _ in range(2)
+        )
+        producer = Producer("p", name_servers=cluster.addresses)
+        async with producer, first, second:
+            queue = (await producer.send(Message("Fifo", b"0"))).queue
+            for number in range(1, 9):
+                await producer.send(Message("Fifo", b"%d" % number), queue=queue)
+            for consumer in (first, second):
+                await consumer.subscribe("Fifo")
+            done: list[bytes] = []
+            given_up = 0
+            async with asyncio.timeout(60):
+                while len(done) < 9:
+                    for consumer in (first, second):
+                        batch = await consumer.receive(2, invisible_seconds=5, await_seconds=1)
+                        if batch:
+                            assert await second.receive(2, await_seconds=0) == []
+                        for message in batch:
+                            if message.body == b"4" and message.reconsume_times == 0:
+                                await consumer.change_invisible_duration(message, 0)
+                                given_up += 1
+                            else:
+                                await consumer.ack(message)
+                                done.append(message.body)
+            assert given_up == 1
+            # What was acknowledged behind the one that was given up did not come again.
+            assert sorted(done) == [b"%d" % number for number in range(9)]
+            assert [body for body in done if body not in (b"4", b"5")] == [
+                b"%d" % number for number in (0, 1, 2, 3, 6, 7, 8)
+            ]

@@ -10,7 +10,7 @@ import pytest
 
 from interop.peer import Peer, named
 from interop.servers import SMALL_STORE, Cluster, Maker
-from rocketpost.client import Message, Producer, SimpleConsumer, StartFrom
+from rocketpost.client import Message, PoppedMessage, Producer, SimpleConsumer, StartFrom
 
 pytestmark = pytest.mark.interop
 
@@ -81,6 +81,47 @@ async def test_what_is_in_flight_here_comes_again_from_apaches_broker(
                         await consumer.ack(message)
             assert sorted(each.body for each in again) == sorted(each.body for each in received[:3])
             assert await consumer.receive(await_seconds=8) == []
+
+
+@pytest.mark.parametrize("maker", ["apache", "rocketpost"])
+async def test_popping_in_order_means_the_same_to_both_brokers(
+    java: None, tmp_path: Path, maker: Maker
+) -> None:
+    with Cluster(tmp_path, maker, settings=dict(SMALL_STORE)) as cluster:
+        async with (
+            Producer("p", name_servers=cluster.namesrv) as producer,
+            SimpleConsumer(
+                "g", name_servers=cluster.namesrv, start_from=StartFrom.FIRST, orderly=True
+            ) as consumer,
+        ):
+            queue = (await producer.send(Message("Ordered", b"0"))).queue
+            for number in range(1, 6):
+                await producer.send(Message("Ordered", b"%d" % number), queue=queue)
+            await consumer.subscribe("Ordered")
+
+            async def take(count: int) -> list[PoppedMessage]:
+                async with asyncio.timeout(60):
+                    while not (
+                        found := await consumer.receive(
+                            count, invisible_seconds=20, await_seconds=2
+                        )
+                    ):
+                        continue
+                return found
+
+            first, second = await take(2)
+            assert (first.body, second.body) == (b"0", b"1")
+            assert first.receipt.revive_queue == 999
+            assert await consumer.receive(await_seconds=1) == []
+            await consumer.change_invisible_duration(first, 1)
+            await consumer.change_invisible_duration(second, 1)
+            first, second, third = await take(3)
+            assert [first.body, second.body, third.body] == [b"0", b"1", b"2"]
+            assert [each.reconsume_times for each in (first, second, third)] == [1, 1, 0]
+            for message in (first, second, third):
+                await consumer.ack(message)
+            rest = await take(5)
+            assert [each.body for each in rest] == [b"3", b"4", b"5"]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -41,6 +41,8 @@ class Part(NamedTuple):
     offsets: list[int]
     views: list[memoryview]
     stored: Stored
+    counts: Mapping[int, int] = {}
+    """How often a message came before, if it did and was popped in order."""
 
     @property
     def start_offset(self) -> int:

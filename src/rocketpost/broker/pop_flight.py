@@ -2,7 +2,7 @@
 
 Messages that one pop took from one queue share a checkpoint. Each of them is *left*, *closing*
 (what ends it is being stored) or gone; a checkpoint ends with its last message. Everything here is
-made again from the revive topic after a crash; ``reached`` says from where on that must be read.
+made again from the revive topic after a crash.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from rocketpost.broker.pop_needed import Needed
 from rocketpost.store.draft import Appended, Draft
 
-NOTHING_REACHED: Final = -1
 _STALE_MAX: Final = 1024
 
 
@@ -97,14 +97,16 @@ class Checkpoint:
 
 
 class Flight:
-    """The checkpoints of one broker. Owned by the event loop."""
+    """The checkpoints of one broker. Owned by the event loop.
 
-    def __init__(self) -> None:
+    Args:
+        needed: Which records of the revive topic are needed.
+    """
+
+    def __init__(self, needed: Needed | None = None) -> None:
+        self._needed = needed or Needed()
         self._by_key: dict[Key, Checkpoint] = {}
         self._due: list[tuple[int, int, int, Key]] = []
-        self._offsets: dict[int, dict[int, Checkpoint]] = {}
-        self._oldest: dict[int, list[int]] = {}
-        self._ended: dict[int, int] = {}
         self._counts: dict[tuple[str, str, int], int] = {}
         self.count = 0
         """Messages in flight."""
@@ -120,13 +122,7 @@ class Flight:
         """Take a checkpoint that is being stored; it does not come due before it is launched."""
         assert checkpoint.key not in self._by_key
         self._by_key[checkpoint.key] = checkpoint
-        queue, offset = checkpoint.revive_queue, checkpoint.revive_offset
-        unended = self._offsets.setdefault(queue, {})
-        unended[offset] = checkpoint
-        oldest = self._oldest.setdefault(queue, [])
-        heapq.heappush(oldest, offset)
-        if len(oldest) > 2 * len(unended) + _STALE_MAX:
-            oldest[:] = sorted(unended)
+        self._needed.add(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
         self._add_count(checkpoint, len(checkpoint.left))
 
     def count_in(self, cursor: tuple[str, str, int]) -> int:
@@ -167,9 +163,7 @@ class Flight:
         is_known = self._by_key.get(checkpoint.key) is checkpoint
         if is_known and not checkpoint.left and not checkpoint.closing:
             self._forget(checkpoint)
-            queue = checkpoint.revive_queue
-            ended = self._ended.get(queue, NOTHING_REACHED)
-            self._ended[queue] = max(ended, checkpoint.revive_offset)
+            self._needed.end(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
 
     def reopen(self, checkpoint: Checkpoint, offsets: Iterable[int], *, due_ms: int) -> None:
         """Note that the end of messages could not be stored: they come again."""
@@ -199,23 +193,10 @@ class Flight:
             taken[key] = self._by_key[key]
         return list(taken.values())
 
-    def reached(self, revive_queue: int) -> int:
-        """Return the offset in a revive queue up to which nothing is needed after a crash."""
-        unended = self._offsets.get(revive_queue, {})
-        oldest = self._oldest.get(revive_queue, [])
-        while oldest and oldest[0] not in unended:
-            heapq.heappop(oldest)
-        if oldest:
-            return oldest[0] - 1
-        return self._ended.get(revive_queue, NOTHING_REACHED)
-
     def _forget(self, checkpoint: Checkpoint) -> None:
         self._add_count(checkpoint, -len(checkpoint.left) - len(checkpoint.closing))
         del self._by_key[checkpoint.key]
-        unended = self._offsets[checkpoint.revive_queue]
-        # Another may have its place already, if this one was never stored.
-        if unended.get(checkpoint.revive_offset) is checkpoint:
-            del unended[checkpoint.revive_offset]
+        self._needed.discard(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
 
     def _add_count(self, checkpoint: Checkpoint, more: int) -> None:
         self.count += more

@@ -2,6 +2,8 @@
 
 The revive topic is the log of popping: a checkpoint (tag ``ck``) is stored before its messages are
 handed out, an ack (``ack``, or ``bAck`` for several) before the consumer is told that it counts.
+What is popped in order leaves records of its own (``order``), which RocketMQ passes over: each says
+what became of a batch by then.
 What is written here carries this broker as sender; what anybody else sent into the topic is passed
 over.
 
@@ -15,7 +17,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from rocketpost.broker.pop_batch import Batch, batch_of
 from rocketpost.broker.pop_flight import Checkpoint, Key
+from rocketpost.broker.pop_targets import Cursor
 from rocketpost.codec.bodies.pop import (
     AckBody,
     CheckpointBody,
@@ -23,6 +27,11 @@ from rocketpost.codec.bodies.pop import (
     decode_checkpoint,
     encode_ack,
     encode_checkpoint,
+)
+from rocketpost.codec.bodies.pop_order import (
+    OrderRecord,
+    decode_order_record,
+    encode_order_record,
 )
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, host_bits
@@ -38,6 +47,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
+ORDER_TAG: Final = "order"
 _EARLY_MS: Final = 1000
 _NO_MOVE: Final = -1
 _BITS: Final = 32
@@ -64,11 +74,22 @@ class Handed(NamedTuple):
     next_offset: int | None
 
 
+class Ordered(NamedTuple):
+    """A batch that was handed out in order, read from the log, and where its group goes on."""
+
+    cursor: Cursor
+    batch: Batch
+    next_offset: int
+
+
 class Done(NamedTuple):
     """An ack read from the log."""
 
     key: Key
     offsets: list[int]
+
+
+Entry = Handed | Done | Ordered
 
 
 class PopLog:
@@ -106,7 +127,7 @@ class PopLog:
         unique = self._unique_key(key, key.start_offset, CHECKPOINT_TAG)
         due_ms = checkpoint.due_ms - _EARLY_MS
         return self._draft(
-            checkpoint,
+            checkpoint.revive_queue,
             CHECKPOINT_TAG,
             body=encode_checkpoint(body),
             unique=unique,
@@ -129,7 +150,7 @@ class PopLog:
             t=key.topic,
         )
         return self._draft(
-            checkpoint,
+            checkpoint.revive_queue,
             ACK_TAG if is_one else BATCH_ACK_TAG,
             body=encode_ack(body),
             unique=self._unique_key(key, offsets[0], ACK_TAG),
@@ -137,7 +158,28 @@ class PopLog:
             now_ms=now_ms,
         )
 
-    def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[Handed | Done]:
+    def order_draft(self, cursor: Cursor, batch: Batch, revive_queue: int, now_ms: int) -> Draft:
+        """Return the message that says what a batch has come to."""
+        body = OrderRecord(
+            bn=self._broker_name,
+            c=cursor.group,
+            info=batch.to_info(),
+            n=batch.next_offset,
+            q=cursor.queue_id,
+            t=cursor.topic,
+            x=sorted(batch.ahead),
+        )
+        key = Key(*cursor, batch.offsets[0], batch.pop_ms)
+        return self._draft(
+            revive_queue,
+            ORDER_TAG,
+            body=encode_order_record(body),
+            unique=self._unique_key(key, batch.offsets[0], ORDER_TAG),
+            due_ms=None,
+            now_ms=now_ms,
+        )
+
+    def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[Entry]:
         """Return what a revive queue says from an offset on, oldest first."""
         offset = max(start, int(queue.first))
         while offset < queue.end:
@@ -151,7 +193,7 @@ class PopLog:
                     yield found
                 offset += 1
 
-    def _parsed(self, record: Record, revive_queue: int, offset: int) -> Handed | Done | None:
+    def _parsed(self, record: Record, revive_queue: int, offset: int) -> Entry | None:
         if record.topic != self.topic or record.born_host_bytes != record.store_host_bytes:
             return None
         tag = record.properties.get(names.TAGS, "")
@@ -161,6 +203,8 @@ class PopLog:
             if tag in (ACK_TAG, BATCH_ACK_TAG):
                 body = decode_ack(record.body)
                 return Done(Key(body.t, body.c, body.q, body.so, body.pt), body.offsets)
+            if tag == ORDER_TAG:
+                return _ordered(decode_order_record(record.body), offset)
         except RemoteProtocolError as error:
             logger.warning(
                 "revive record passed over: queue=%s offset=%s reason=%s",
@@ -174,22 +218,20 @@ class PopLog:
 
     def _draft(
         self,
-        checkpoint: Checkpoint,
+        revive_queue: int,
         tag: str,
         *,
         body: bytes,
         unique: str,
-        due_ms: int,
+        due_ms: int | None,
         now_ms: int,
     ) -> Draft:
-        properties = {
-            names.TAGS: tag,
-            names.UNIQUE_KEY: unique,
-            names.TIMER_DELIVER_MS: str(due_ms),
-        }
+        properties = {names.TAGS: tag, names.UNIQUE_KEY: unique}
+        if due_ms is not None:
+            properties[names.TIMER_DELIVER_MS] = str(due_ms)
         return Draft(
             self.topic,
-            checkpoint.revive_queue,
+            revive_queue,
             0,
             self._sys_flag,
             now_ms,
@@ -221,3 +263,12 @@ def _handed(body: CheckpointBody, revive_queue: int, revive_offset: int) -> Hand
         revive_offset=revive_offset,
     )
     return Handed(checkpoint, max(offsets) + 1 if body.ro != _NO_MOVE else None)
+
+
+def _ordered(record: OrderRecord, revive_offset: int) -> Ordered | None:
+    batch = batch_of(record.info)
+    if batch is None:
+        return None
+    batch.ahead = set(record.x)
+    batch.revive_offset = revive_offset
+    return Ordered(Cursor(record.t, record.c, record.q), batch, record.n)

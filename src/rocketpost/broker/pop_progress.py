@@ -13,8 +13,11 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pop_batch import Batches
 from rocketpost.broker.pop_flight import Checkpoint, Flight
-from rocketpost.broker.pop_log import Handed, PopLog
+from rocketpost.broker.pop_log import Handed, Ordered, PopLog
+from rocketpost.broker.pop_needed import Needed
+from rocketpost.broker.pop_targets import Cursor
 from rocketpost.codec.record import Record
 from rocketpost.errors import Fault
 from rocketpost.store.consume_queue import ConsumeQueue
@@ -42,12 +45,29 @@ class Store(Protocol):
 
 
 class PopProgress:
-    """Follows the revive topic of one broker. Owned by the event loop."""
+    """Follows the revive topic of one broker. Owned by the event loop.
 
-    def __init__(self, *, store: Store, offsets: OffsetTable, flight: Flight, log: PopLog) -> None:
+    Args:
+        flight: What is in flight; filled by :meth:`recover`.
+        batches: What is handed out in order; brought up to date by :meth:`recover`.
+        needed: Which records are needed, for both of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        offsets: OffsetTable,
+        flight: Flight,
+        batches: Batches,
+        needed: Needed,
+        log: PopLog,
+    ) -> None:
         self._store = store
         self._offsets = offsets
         self._flight = flight
+        self._batches = batches
+        self._needed = needed
         self._log = log
         self.on_due: Callable[[], None] = _nobody
         """Called when a checkpoint may have become the next that is due."""
@@ -59,13 +79,16 @@ class PopProgress:
 
     def launched(self, checkpoint: Checkpoint) -> None:
         """Note that a checkpoint is stored, and that its group's offset has moved."""
-        queue, offset = checkpoint.revive_queue, checkpoint.revive_offset
-        self._raise(APPLIED_GROUP, queue, offset + 1)
+        self.applied(checkpoint.revive_queue, checkpoint.revive_offset)
         self.on_due()
 
+    def applied(self, revive_queue: int, revive_offset: int) -> None:
+        """Note that the group's offset has moved as a record says."""
+        self._raise(APPLIED_GROUP, revive_queue, revive_offset + 1)
+
     def ended(self, revive_queue: int) -> None:
-        """Note that messages of a revive queue's checkpoints are done."""
-        self._raise(REVIVE_GROUP, revive_queue, self._flight.reached(revive_queue))
+        """Note that records of a revive queue are needed no more."""
+        self._raise(REVIVE_GROUP, revive_queue, self._needed.reached(revive_queue))
 
     def recover(self) -> None:
         """Read the revive topic again: what is in flight, and how far groups have come."""
@@ -91,16 +114,32 @@ class PopProgress:
                 self._flight.add(checkpoint)
                 launched.append(checkpoint)
                 if found.next_offset is not None and checkpoint.revive_offset >= applied:
-                    key = checkpoint.key
-                    before = self._offsets.query(key.topic, key.group, key.queue_id)
-                    if found.next_offset > before:
-                        self._offsets.commit(key.topic, key.group, key.queue_id, found.next_offset)
+                    self._move(Cursor(*checkpoint.key[:3]), found.next_offset)
+            elif isinstance(found, Ordered):
+                self._take_batch(queue.queue_id, found)
+                if found.batch.revive_offset >= applied:
+                    self._move(found.cursor, found.next_offset)
             elif (known := self._flight.find(found.key)) is not None:
                 self._flight.close(known, found.offsets)
         for checkpoint in launched:
             if checkpoint.left:
                 self._flight.launch(checkpoint)
         self._set(APPLIED_GROUP, queue.queue_id, max(applied, int(queue.end)))
+
+    def _take_batch(self, revive_queue: int, found: Ordered) -> None:
+        before, batch = self._batches.newest(found.cursor), found.batch
+        if before is not None and before.revive_offset >= 0:
+            self._needed.end(revive_queue, before.revive_offset, before)
+        if batch.is_over:
+            self._needed.end(revive_queue, batch.revive_offset, batch)
+            self._batches.put(found.cursor, None)
+        else:
+            self._needed.add(revive_queue, batch.revive_offset, batch)
+            self._batches.put(found.cursor, batch)
+
+    def _move(self, cursor: Cursor, offset: int) -> None:
+        if offset > self._offsets.query(*cursor):
+            self._offsets.commit(*cursor, offset)
 
     def _raise(self, group: str, revive_queue: int, offset: int) -> None:
         if offset > self._offsets.query(self._log.topic, group, revive_queue):

@@ -23,23 +23,21 @@ from rocketpost.client import lite_pull_consumer as async_lite
 from rocketpost.client import producer as async_producer
 from rocketpost.client import pull_consumer as async_pull
 from rocketpost.client import push_consumer as async_push
-from rocketpost.client import simple_consumer as async_simple
 from rocketpost.client import transaction as async_transaction
 from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
+from rocketpost.client.blocking_simple import SimpleConsumer
 from rocketpost.client.config import (
     ClientConfig,
     LitePullConsumerConfig,
     ProducerConfig,
     PullConsumerConfig,
     PushConsumerConfig,
-    StartFrom,
 )
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
-from rocketpost.client.pop_calls import COUNT_MAX, PoppedMessage
 from rocketpost.client.producer import QueueSelector
 from rocketpost.client.subscriptions import Announcement
 from rocketpost.model.group import SUBSCRIBE_ALL
@@ -307,58 +305,6 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
             except Exception as raised:
                 state, error = async_transaction.TransactionState.UNKNOWN, raised
         return self._call(lambda inner: inner.end_quietly(transaction, state, error))
-
-
-class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
-    """Receives and acknowledges; see :class:`rocketpost.client.SimpleConsumer`. Thread-safe.
-
-    A forked child has to subscribe anew.
-    """
-
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: str | None = None,
-        start_from: StartFrom = StartFrom.LAST,
-        config: ClientConfig | None = None,
-    ) -> None:
-        async_producer.check_group(group)
-        super().__init__(
-            lambda: async_simple.SimpleConsumer(
-                group, name_servers=name_servers, start_from=start_from, config=config
-            )
-        )
-
-    def subscribe(self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
-        """Receive messages of ``topic`` from now on."""
-        self._call(lambda inner: inner.subscribe(topic, tags, sql=sql))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Receive no more messages of ``topic``."""
-        self._call(lambda inner: inner.unsubscribe(topic))
-
-    def receive(
-        self,
-        count_max: int = COUNT_MAX,
-        *,
-        invisible_seconds: float = 60.0,
-        await_seconds: float = 15.0,
-    ) -> list[PoppedMessage]:
-        """Return messages, or none if there are none in time."""
-        return self._call(
-            lambda inner: inner.receive(
-                count_max, invisible_seconds=invisible_seconds, await_seconds=await_seconds
-            )
-        )
-
-    def ack(self, message: PoppedMessage) -> None:
-        """Have a message never come again; returns when the broker has stored that."""
-        self._call(lambda inner: inner.ack(message))
-
-    def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
-        """Have a message come again so much from now; 0 gives it up at once."""
-        self._call(lambda inner: inner.change_invisible_duration(message, seconds))
 
 
 class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):

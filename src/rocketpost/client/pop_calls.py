@@ -27,6 +27,7 @@ from rocketpost.codec.headers.pop import (
     PopMessage,
     PopResponse,
     Receipt,
+    parse_order_counts,
     parse_receipt,
     parse_start_offsets,
     real_topic,
@@ -53,11 +54,19 @@ class PoppedMessage(ReceivedMessage):
         receipt: Names this delivery; changes when the message is given more time.
     """
 
-    __slots__ = ("receipt",)
+    __slots__ = ("_came_before", "receipt")
 
-    def __init__(self, record: Record, queue: MessageQueue, receipt: Receipt) -> None:
+    def __init__(
+        self, record: Record, queue: MessageQueue, receipt: Receipt, *, came_before: int = 0
+    ) -> None:
         super().__init__(record, queue)
         self.receipt = receipt
+        self._came_before = came_before
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it came before; of what is popped in order brokers keep count beside it."""
+        return super().reconsume_times + self._came_before
 
     @property
     def visible_at_ms(self) -> int:
@@ -76,6 +85,10 @@ class PopWish(NamedTuple):
     hold_seconds: float = 0.0
     """How long the broker waits for the first message."""
     start_from: StartFrom = StartFrom.LAST
+    in_order: bool = False
+    """Whether a queue gives nothing more until what was popped of it is finished."""
+    attempt_id: str | None = None
+    """Names an attempt at popping in order: the same one again gets the same messages."""
 
 
 class Popped(NamedTuple):
@@ -113,6 +126,8 @@ class PopCalls:
             init_mode=_FROM_FIRST if first else _FROM_LAST,
             exp_type=wish.subscription.expression_type,
             exp=wish.subscription.sub_string,
+            order=wish.in_order,
+            attempt_id=wish.attempt_id,
         )
         answer = await self._session.call(
             self._session.routes.master(wish.broker_name),
@@ -189,6 +204,8 @@ class PopCalls:
             queue_id=wish.queue_id,
             poll_time=round(wish.hold_seconds * 1000),
             born_time=time.time_ns() // 1_000_000,
+            order=wish.in_order,
+            attempt_id=wish.attempt_id,
         )
         answer = await self._session.call(
             self._session.routes.master(wish.broker_name),
@@ -202,13 +219,15 @@ class PopCalls:
     def _messages(self, wish: PopWish, answer: Command) -> list[PoppedMessage]:
         head = answer.read(PopResponse)
         starts = parse_start_offsets(head.start_offset_info or "")
+        counts = parse_order_counts(head.order_count_info or "")
         topic = wish.subscription.topic
         messages = []
         for stored in decode_records(answer.body):
             for record in unwrapped(stored, first=0):
                 receipt = self._receipt(head, starts, record, wish)
                 queue = MessageQueue(wish.broker_name, record.queue_id, topic)
-                messages.append(PoppedMessage(record, queue, receipt))
+                times = counts.get((receipt.retry, receipt.queue_id, receipt.offset), 0)
+                messages.append(PoppedMessage(record, queue, receipt, came_before=times))
         return messages
 
     def _receipt(

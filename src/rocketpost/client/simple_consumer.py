@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import logging
 import time
+import uuid
 from typing import Final
 
 from rocketpost.client.config import ClientConfig, StartFrom
@@ -45,6 +46,8 @@ class SimpleConsumer(Lifecycle):
         group: The consumer group.
         name_servers: ``host:port;host:port``; wins over the one in ``config``.
         start_from: Where a group begins that a broker has never seen: FIRST or LAST.
+        orderly: Whether messages of a queue come in their order: no more of it until what was
+            received is acknowledged or its time is over. All members must agree on that.
         config: Everything else.
 
     Raises:
@@ -57,6 +60,7 @@ class SimpleConsumer(Lifecycle):
         *,
         name_servers: str | None = None,
         start_from: StartFrom = StartFrom.LAST,
+        orderly: bool = False,
         config: ClientConfig | None = None,
     ) -> None:
         check_group(group)
@@ -68,6 +72,8 @@ class SimpleConsumer(Lifecycle):
         self.group = group
         self.config = config
         self._start_from = start_from
+        self._orderly = orderly
+        self._lost_attempts: dict[tuple[str, str], str | None] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._turns = itertools.count()
         self._session: Session | None = None
@@ -196,12 +202,20 @@ class SimpleConsumer(Lifecycle):
                     count_max=count_max,
                     invisible_seconds=invisible_seconds,
                     start_from=self._start_from,
+                    in_order=self._orderly,
+                    attempt_id=self._attempt(subscription.topic, queue.broker_name),
                 )
         if not found:
             raise ClientError("no broker has a queue of these topics that can be read")
         wishes = list(found.values())
         begin = next(self._turns) % len(wishes)
         return wishes[begin:] + wishes[:begin]
+
+    def _attempt(self, topic: str, broker_name: str) -> str | None:
+        """Return the name of an attempt; one that was lost is made again, and gets the same."""
+        if not self._orderly:
+            return None
+        return self._lost_attempts.pop((topic, broker_name), None) or uuid.uuid4().hex
 
     async def _sweep(self, wishes: list[PopWish]) -> list[PoppedMessage]:
         failures: list[Exception] = []
@@ -211,6 +225,8 @@ class SimpleConsumer(Lifecycle):
             except (ClientError, Fault, RemoteProtocolError) as error:
                 logger.info("nothing received: broker=%s reason=%s", wish.broker_name, error)
                 failures.append(error)
+                if self._orderly:
+                    self._lost_attempts[wish.subscription.topic, wish.broker_name] = wish.attempt_id
                 continue
             if messages:
                 return messages

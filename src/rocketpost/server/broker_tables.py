@@ -10,6 +10,7 @@ from rocketpost.broker.filter_table import FilterTable
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.named_filters import NamedFilters
 from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pop_batch import Batches
 from rocketpost.broker.request_mode import RequestModes
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
@@ -47,6 +48,8 @@ class Tables(NamedTuple):
     delays_file: TableFile[DelayProgress]
     modes: RequestModes
     modes_file: TableFile[RequestModes]
+    batches: Batches
+    batches_file: TableFile[Batches]
     filters: FilterTable
     filters_file: TableFile[FilterTable]
     named: NamedFilters
@@ -79,6 +82,7 @@ def load_tables_blocking(
     offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
     delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))
     modes_file = _table_file(layout, "messageRequestMode.json", RequestModes)
+    batches_file = _table_file(layout, "consumerOrderInfo.json", Batches)
     filters_file = _table_file(layout, "consumerFilter.json", lambda: FilterTable(clock=clock))
     named_file = _table_file(layout, "namedFilters.json", lambda: NamedFilters(clock=clock))
     return Tables(
@@ -92,6 +96,8 @@ def load_tables_blocking(
         delays_file,
         modes_file.load_blocking(),
         modes_file,
+        batches_file.load_blocking(),
+        batches_file,
         filters_file.load_blocking(),
         filters_file,
         named_file.load_blocking(),

@@ -262,6 +262,8 @@ class Services:
                 topics=self.topics,
                 groups=self.groups,
                 offsets=self.offsets,
+                batches=tables.batches,
+                batches_file=tables.batches_file,
                 filters=self._filters,
                 stats=self.stats,
                 clock=clock,

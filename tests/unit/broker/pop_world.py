@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pop import Popped, PopService
+from rocketpost.broker.pop_batch import Batches
 from rocketpost.broker.pop_flight import Flight, Key
+from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_log import PopLog
+from rocketpost.broker.pop_needed import Needed
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_receipts import Changed, ReceiptService
 from rocketpost.broker.pop_scan import QueueScan
@@ -105,6 +108,7 @@ class World:
             config, clock=self.clock, on_durable=lambda position: None
         )
         self.saved = b""
+        self.saved_batches = b""
         self.storing: list[tuple[FakeStored, list[Appended]]] = []
         self.start()
 
@@ -114,10 +118,19 @@ class World:
         self.offsets = OffsetTable(clock=self.clock)
         if self.saved:
             self.offsets.load(self.saved)
-        self.flight = Flight()
+        self.needed = Needed()
+        self.flight = Flight(self.needed)
+        self.batches = Batches()
+        if self.saved_batches:
+            self.batches.load(self.saved_batches)
         self.log = PopLog(topic=REVIVE_TOPIC, broker_name="b", store_host=HOST)
         self.progress = PopProgress(
-            store=self.store, offsets=self.offsets, flight=self.flight, log=self.log
+            store=self.store,
+            offsets=self.offsets,
+            flight=self.flight,
+            batches=self.batches,
+            needed=self.needed,
+            log=self.log,
         )
         self.progress.recover()
         self.targets = Targets(topics=self.topics, random_below=lambda count: 0)
@@ -133,8 +146,23 @@ class World:
             clock=self.clock,
             store_host=HOST,
         )
+        scan = QueueScan(store=self.store, limits=lambda: self.limits)
+        self.released: list[str] = []
+        self.ordered = OrderService(
+            scan=scan,
+            targets=self.targets,
+            offsets=self.offsets,
+            batches=self.batches,
+            needed=self.needed,
+            log=self.log,
+            progress=self.progress,
+            put=self.put,
+            clock=self.clock,
+            revive_queue_count=2,
+        )
+        self.ordered.on_release = self.released.append
         self.service = PopService(
-            scan=QueueScan(store=self.store, limits=lambda: self.limits),
+            scan=scan,
             targets=self.targets,
             offsets=self.offsets,
             flight=self.flight,
@@ -147,6 +175,9 @@ class World:
 
     def save(self) -> None:
         self.saved = self.offsets.to_json()
+
+    def save_batches(self) -> None:
+        self.saved_batches = self.batches.to_json()
 
     def crash(self) -> None:
         """Die with everything in the log that was put, answered or not."""
@@ -182,7 +213,8 @@ class World:
         return Wish(topic, more.pop("group", "g"), queue_id, tags=tags, **more)
 
     def start_pop(self, wish: Wish | None = None) -> Popped:
-        return self.service.pop(wish or self.wish())
+        wish = wish or self.wish()
+        return (self.ordered if wish.in_order else self.service).pop(wish)
 
     def delivered(self, popped: Popped, group: str = "g") -> list[Delivery]:
         """Return what a consumer gets of a pop that is stored."""

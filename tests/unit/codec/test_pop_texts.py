@@ -21,6 +21,8 @@ from rocketpost.codec.bodies.pop import (
 from rocketpost.codec.headers.pop import (
     Receipt,
     offsets_text,
+    order_counts_text,
+    parse_order_counts,
     parse_receipt,
     parse_start_offsets,
     real_topic,
@@ -106,3 +108,13 @@ def test_records_of_the_revive_topic() -> None:
     for decode in (decode_ack, decode_checkpoint):
         with pytest.raises(RemoteProtocolError):
             decode(b"{}")
+
+
+def test_order_counts_are_written_and_read() -> None:
+    text = order_counts_text([(0, 1, [100, 101], {100: 2}), (1, 0, [7], {7: 3}), (2, 4, [5], {})])
+    assert text == "0 qo1%100 2;0 1 0;1 qo0%7 3;1 0 3;2 4 0"
+    assert parse_order_counts(text) == {(0, 1, 100): 2, (1, 0, 7): 3}
+    assert parse_order_counts("") == {}
+    for wrong in ("0 1", "0 qo1%x 2", "a 1 2", "0 1 2;"):
+        with pytest.raises(RemoteProtocolError):
+            parse_order_counts(wrong)

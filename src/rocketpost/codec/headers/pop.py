@@ -7,13 +7,14 @@ A *receipt* (``extraInfo``, the property POP_CK) is eight parts with single spac
 ``retry`` says where the message lies: 0 its topic, 1 the retry topic ``%RETRY%group_topic``, 2 the
 newer ``%RETRY%group+topic``. ``startOffsetInfo`` and ``msgOffsetInfo`` list, per queue of a
 response, the checkpoint's offset and the offsets of its messages: ``0 1 100;1 0 7`` and
-``0 1 100,101,102;1 0 7``.
+``0 1 100,101,102;1 0 7``. ``orderCountInfo`` says how often messages that are popped in order came
+before: ``0 qo1%100 2;0 1 0``, each that did, and the least of a queue.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,6 +30,10 @@ ORDER_QUEUE: Final = 999
 """The revive queue that marks a receipt of popping in order."""
 
 _is_number = re.compile(r"-?[0-9]{1,18}").fullmatch
+_order_count = re.compile(
+    r"([0-9]{1,2}) (?:qo)?([0-9]{1,9})(?:%([0-9]{1,18}))? ([0-9]{1,9})"
+).fullmatch
+_OFFSET_MARK: Final = "qo"
 _PARTS: Final = 8
 
 
@@ -176,6 +181,39 @@ def parse_start_offsets(text: str) -> dict[tuple[int, int], int]:
             raise RemoteProtocolError(f"{part[:200]!r} is no start offset")
         retry, queue_id, start = map(int, numbers)
         found[retry, queue_id] = start
+    return found
+
+
+def order_counts_text(
+    parts: Iterable[tuple[int, int, Sequence[int], Mapping[int, int]]],
+) -> str:
+    """Return ``orderCountInfo`` of (retry, queue, offsets, how often each came before)."""
+    texts = []
+    for retry, queue_id, offsets, counts in parts:
+        texts += [
+            f"{retry} {_OFFSET_MARK}{queue_id}%{offset} {counts[offset]}"
+            for offset in offsets
+            if offset in counts
+        ]
+        # Older clients know one count for all messages of a queue.
+        texts.append(f"{retry} {queue_id} {min(counts.get(offset, 0) for offset in offsets)}")
+    return ";".join(texts)
+
+
+def parse_order_counts(text: str) -> dict[tuple[int, int, int], int]:
+    """Read ``orderCountInfo``: (retry, queue, offset) to how often the message came before.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    found: dict[tuple[int, int, int], int] = {}
+    for part in text.split(";") if text else ():
+        match = _order_count(part)
+        if match is None:
+            raise RemoteProtocolError(f"{part[:200]!r} is no order count")
+        retry, queue_id, offset, count = match.groups()
+        if offset is not None:
+            found[int(retry), int(queue_id), int(offset)] = int(count)
     return found
 
 

@@ -13,6 +13,7 @@ import msgspec
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.pop import Popped, PopService
+from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_targets import COUNT_MAX, Targets, Wish
 from rocketpost.broker.priority import FACTOR_MAX, factor_of
 from rocketpost.broker.record_filter import RecordFilter
@@ -47,6 +48,7 @@ HELD_WEIGHT_MAX: Final = 1_000_000
 """Tags, and expressions in their measure, of all pops that wait."""
 _POLL_MS_MAX: Final = 120_000
 _EXPRESSION_LENGTH_MAX: Final = 64 * 1024
+_ATTEMPT_LENGTH_MAX: Final = 256
 _FROM_END: Final = 1
 
 
@@ -75,6 +77,7 @@ class PopHandlers:
         self,
         *,
         service: PopService,
+        ordered: OrderService,
         targets: Targets,
         topics: TopicTable,
         groups: GroupTable,
@@ -82,6 +85,7 @@ class PopHandlers:
         replies: PopReplies,
     ) -> None:
         self._service = service
+        self._ordered = ordered
         self._targets = targets
         self._topics = topics
         self._groups = groups
@@ -106,8 +110,8 @@ class PopHandlers:
         """Offer messages to the pops that wait for them."""
         self._holds.arrived(messages)
 
-    def wake(self, topic: str, queue_id: int) -> None:
-        """Have waiting pops of a topic look again: their group is to go on elsewhere."""
+    def wake(self, topic: str) -> None:
+        """Have waiting pops of a topic look again: there may be something for them now."""
         self._holds.offer(topic)
 
     def connection_lost(self, connection: Connection) -> None:
@@ -127,8 +131,8 @@ class PopHandlers:
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
         check_invisible(header.invisible_time)
-        if header.order:
-            raise NoPermission("popping in order is not supported by this broker")
+        if len(header.attempt_id or "") > _ATTEMPT_LENGTH_MAX:
+            raise InvalidParameter(f"attemptId has more than {_ATTEMPT_LENGTH_MAX} characters")
         wish = Wish(
             topic,
             header.consumer_group,
@@ -139,6 +143,8 @@ class PopHandlers:
             judge=self._judge(header),
             from_end=header.init_mode == _FROM_END,
             priority_factor=self._priority_factor(header.consumer_group),
+            in_order=header.order,
+            attempt_id=header.attempt_id or "",
         )
         popped = self._pop(wish)
         if popped.parts:
@@ -152,9 +158,15 @@ class PopHandlers:
         """Answer as soon as a pop might find something."""
         header = command.read(Notification)
         topic = self._check(header.topic, header.consumer_group, header.queue_id)
-        wish = Wish(topic, header.consumer_group, header.queue_id)
-        if header.poll_time <= 0 or self._service.has_message(wish):
-            found = self._service.has_message(wish)
+        wish = Wish(
+            topic,
+            header.consumer_group,
+            header.queue_id,
+            in_order=header.order,
+            attempt_id=header.attempt_id or "",
+        )
+        found = self._has_message(wish)
+        if header.poll_time <= 0 or found:
             _answer(connection.answer, command, _notified(found=found))
         else:
             self._hold(connection, _Asked(command, wish, is_pop=False), header.poll_time)
@@ -213,9 +225,12 @@ class PopHandlers:
 
     def _pop(self, wish: Wish) -> Popped:
         try:
-            return self._service.pop(wish)
+            return (self._ordered if wish.in_order else self._service).pop(wish)
         except StoreError as error:
             raise ServiceNotAvailable(str(error)) from error
+
+    def _has_message(self, wish: Wish) -> bool:
+        return (self._ordered if wish.in_order else self._service).has_message(wish)
 
     def _hold(self, connection: Connection, asked: _Asked, poll_ms: int) -> None:
         wish = asked.wish
@@ -231,7 +246,8 @@ class PopHandlers:
         asked.command.raw_fields = msgspec.Raw(b"")
         asked.command.text_fields = {}
         connection.no_answer()
-        is_modest = wish.queue_id >= 0 or wish.is_picky or not asked.is_pop
+        # Whoever takes anything has taken it all; the others leave something for the next.
+        is_modest = wish.queue_id >= 0 or wish.is_picky or wish.in_order or not asked.is_pop
         self._holds.park(
             Waiting(connection, place, asked, is_modest=is_modest, weight=weight),
             retry_topics=self._targets.retry_topics(place.topic, place.group),
@@ -243,7 +259,7 @@ class PopHandlers:
         command, wish, is_pop = waiting.payload
         try:
             if not is_pop:
-                found = self._service.has_message(wish)
+                found = self._has_message(wish)
                 if found:
                     _answer(connection.send, command, _notified(found=True))
                 return found

@@ -19,6 +19,7 @@ from rocketpost.codec.headers.pop import (
     PopResponse,
     Receipt,
     offsets_text,
+    order_counts_text,
     start_offsets_text,
 )
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
@@ -68,7 +69,11 @@ class PopReplies:
             msg_offset_info=offsets_text(
                 (part.retry, part.queue_id, part.offsets) for part in parts
             ),
-            order_count_info="",
+            order_count_info=order_counts_text(
+                (part.retry, part.queue_id, part.offsets, part.counts) for part in parts
+            )
+            if wish.in_order
+            else "",
         )
         return Reply(fields=to_fields(head), body=body)
 

@@ -9,16 +9,17 @@ import asyncio
 from typing import Any, Final
 
 from rocketpost.broker.pop_flight import Key, Stored, has_failed
+from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_receipts import ReceiptService
+from rocketpost.broker.pop_targets import Cursor
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.pop import decode_batch_ack
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.command import Command
 from rocketpost.codec.faults import (
     InvalidParameter,
     MessageIllegal,
     NoMessage,
-    NoPermission,
     ServiceNotAvailable,
 )
 from rocketpost.codec.headers.pop import (
@@ -29,12 +30,14 @@ from rocketpost.codec.headers.pop import (
     AckMessage,
     ChangedInvisibleTime,
     ChangeInvisibleTime,
+    Receipt,
     parse_receipt,
     real_topic,
 )
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.ids import QueueOffset
 from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.replies import fields_reply
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
@@ -44,12 +47,23 @@ _RETRY: Final = {"1": IN_RETRY_TOPIC, "2": IN_RETRY_TOPIC_V2}
 
 
 class ReceiptHandlers:
-    """Serves receipts. Owned by the loop."""
+    """Serves receipts. Owned by the loop.
+
+    Args:
+        receipts: For what was popped in any order.
+        ordered: For what was popped in order.
+    """
 
     def __init__(
-        self, *, receipts: ReceiptService, store: MessageStore, topics: TopicTable
+        self,
+        *,
+        receipts: ReceiptService,
+        ordered: OrderService,
+        store: MessageStore,
+        topics: TopicTable,
     ) -> None:
         self._receipts = receipts
+        self._ordered = ordered
         self._store = store
         self._topics = topics
 
@@ -62,8 +76,13 @@ class ReceiptHandlers:
     async def ack(self, connection: Connection, command: Command) -> Reply:
         """Acknowledge a message; answered when that is stored."""
         header = command.read(AckMessage)
-        key = self._key(header)
-        await _wait([self._receipts.ack(key, [header.offset])])
+        cursor, receipt = self._named(header)
+        if receipt.revive_queue == ORDER_QUEUE:
+            storing = self._ordered.ack(cursor, receipt.pop_ms, header.offset)
+        else:
+            key = Key(*cursor, receipt.start_offset, receipt.pop_ms)
+            storing = self._receipts.ack(key, [header.offset])
+        await _wait([storing])
         return Reply()
 
     async def batch_ack(self, connection: Connection, command: Command) -> Reply:
@@ -75,34 +94,57 @@ class ReceiptHandlers:
             raise InvalidParameter(str(error)) from None
         if not any(offsets for _, offsets in named):
             raise NoMessage("the batch acknowledges nothing")
-        keys = []
+        cursors = []
         for each, _ in named:
-            if each.rq == ORDER_QUEUE:
-                raise NoPermission("popping in order is not supported by this broker")
             topic = real_topic(_RETRY.get(each.r, IN_TOPIC), each.c, each.t)
             self._topics.require(topic)
-            keys.append(Key(topic, each.c, each.q, each.so, each.pt))
-        storing = [
-            self._receipts.ack(key, offsets) for key, (_, offsets) in zip(keys, named, strict=True)
-        ]
+            cursors.append(Cursor(topic, each.c, each.q))
+        storing = []
+        for cursor, (each, offsets) in zip(cursors, named, strict=True):
+            if each.rq == ORDER_QUEUE:
+                storing.append(self._ordered.ack_all(cursor, each.pt, offsets))
+            else:
+                storing.append(self._receipts.ack(Key(*cursor, each.so, each.pt), offsets))
         await _wait(storing)
         return Reply()
 
     async def change(self, connection: Connection, command: Command) -> Reply:
         """Give a message more or less time; answered when that is stored."""
         header = command.read(ChangeInvisibleTime)
-        key = self._key(header)
+        cursor, receipt = self._named(header)
         check_invisible(header.invisible_time)
+        if receipt.revive_queue == ORDER_QUEUE:
+            ordered = self._ordered.change(
+                cursor, receipt.pop_ms, header.offset, header.invisible_time
+            )
+            await _wait([ordered.stored])
+            return fields_reply(
+                ChangedInvisibleTime(
+                    pop_time=ordered.pop_ms,
+                    invisible_time=ordered.invisible_ms,
+                    revive_qid=ORDER_QUEUE,
+                )
+            )
+        key = Key(*cursor, receipt.start_offset, receipt.pop_ms)
         changed = self._receipts.change(key, header.offset, header.invisible_time)
         await _wait([changed.stored])
-        head = ChangedInvisibleTime(
-            pop_time=changed.pop_ms,
-            invisible_time=header.invisible_time,
-            revive_qid=changed.revive_queue,
+        return fields_reply(
+            ChangedInvisibleTime(
+                pop_time=changed.pop_ms,
+                invisible_time=header.invisible_time,
+                revive_qid=changed.revive_queue,
+            )
         )
-        return Reply(fields=to_fields(head))
 
-    def _key(self, header: AckMessage) -> Key:
+    def _named(self, header: AckMessage) -> tuple[Cursor, Receipt]:
+        """Return which queue a receipt is about, and what it says.
+
+        Raises:
+            TopicNotExist: There is no such topic.
+            MessageIllegal: There is no such queue.
+            NoMessage: The queue has no such message.
+            InvalidParameter: It is no receipt.
+        """
         topic = self._topics.require(header.topic)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise MessageIllegal(f"queue {header.queue_id} of {header.topic} does not exist")
@@ -114,10 +156,7 @@ class ReceiptHandlers:
             receipt = parse_receipt(header.extra_info)
         except RemoteProtocolError as error:
             raise InvalidParameter(str(error)) from None
-        if receipt.revive_queue == ORDER_QUEUE:
-            raise NoPermission("popping in order is not supported by this broker")
-        group, queue_id = header.consumer_group, header.queue_id
-        return Key(header.topic, group, queue_id, receipt.start_offset, receipt.pop_ms)
+        return Cursor(header.topic, header.consumer_group, header.queue_id), receipt
 
 
 def check_invisible(invisible_ms: int) -> None:

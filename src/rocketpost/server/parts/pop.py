@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
+from typing import Final
 
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pop import PopService
+from rocketpost.broker.pop_batch import Batches
 from rocketpost.broker.pop_flight import Flight
+from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_log import PopLog, revive_topic
+from rocketpost.broker.pop_needed import Needed
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_receipts import ReceiptService
 from rocketpost.broker.pop_scan import QueueScan
@@ -27,17 +32,22 @@ from rocketpost.server.handlers.pop import PopHandlers, PopRules
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
 from rocketpost.server.part import Part
+from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.server.pop_revival import Revival
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
+_SAVE_SECONDS: Final = 10.0
+_CLEAN_SECONDS: Final = 60.0
+
 
 class PopPart(Part):
     """Everything about popping. Owned by the loop.
 
     Args:
+        batches_file: Where what is handed out in order is kept for RocketMQ's sake.
         put: Stores messages as safely as sends are stored.
         limits: How much one pop may read just now.
     """
@@ -49,6 +59,8 @@ class PopPart(Part):
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
+        batches: Batches,
+        batches_file: File,
         filters: Filters,
         stats: BrokerStats,
         clock: Clock,
@@ -58,10 +70,18 @@ class PopPart(Part):
         put: Put,
         limits: Callable[[], PullLimits],
     ) -> None:
-        flight = Flight()
+        needed = Needed()
+        flight = Flight(needed)
         topic = topics.require(revive_topic(cluster_name))
         log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
-        progress = PopProgress(store=store, offsets=offsets, flight=flight, log=log)
+        progress = PopProgress(
+            store=store,
+            offsets=offsets,
+            flight=flight,
+            batches=batches,
+            needed=needed,
+            log=log,
+        )
         progress.recover()
         self._targets = Targets(topics=topics, random_below=random.randrange)
         receipts = ReceiptService(
@@ -76,8 +96,21 @@ class PopPart(Part):
             clock=clock,
             store_host=store_host,
         )
+        scan = QueueScan(store=store, limits=limits)
+        self._ordered = OrderService(
+            scan=scan,
+            targets=self._targets,
+            offsets=offsets,
+            batches=batches,
+            needed=needed,
+            log=log,
+            progress=progress,
+            put=put,
+            clock=clock,
+            revive_queue_count=topic.write_queue_nums,
+        )
         self._service = PopService(
-            scan=QueueScan(store=store, limits=limits),
+            scan=scan,
             targets=self._targets,
             offsets=offsets,
             flight=flight,
@@ -89,15 +122,24 @@ class PopPart(Part):
         )
         self._handlers = PopHandlers(
             service=self._service,
+            ordered=self._ordered,
             targets=self._targets,
             topics=topics,
             groups=groups,
             filters=filters,
             replies=PopReplies(stats=stats, broker_name=broker_name),
         )
-        self._receipts = ReceiptHandlers(receipts=receipts, store=store, topics=topics)
+        self._receipts = ReceiptHandlers(
+            receipts=receipts, ordered=self._ordered, store=store, topics=topics
+        )
         self._revival = Revival(service=receipts, clock=clock)
         progress.on_due = self._revival.due_changed
+        self._release = Revival(service=self._ordered, clock=clock)
+        self._ordered.on_due = self._release.due_changed
+        self._ordered.on_release = self._handlers.wake
+        self._persistence = Persistence(
+            [Saved(batches, batches_file, at_once=False)], interval_s=_SAVE_SECONDS
+        )
 
     @property
     def held(self) -> int:
@@ -110,8 +152,12 @@ class PopPart(Part):
         self._receipts.register(dispatcher)
 
     async def run(self) -> None:
-        """Revive what is due."""
-        await self._revival.run()
+        """Revive what is due, let go of queues whose time is over, save what is out in order."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._revival.run(), name="revival of popped messages")
+            group.create_task(self._release.run(), name="release of ordered queues")
+            group.create_task(self._persistence.run(), name="order info")
+            group.create_task(self._clean(), name="cleaning of order info")
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take what pops must keep to, and how messages come again."""
@@ -137,7 +183,7 @@ class PopPart(Part):
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
         """Have held pops look again."""
-        self._handlers.wake(topic, queue_id)
+        self._handlers.wake(topic)
 
     def states(self) -> dict[str, str]:
         """Return how many pops are held."""
@@ -146,3 +192,12 @@ class PopPart(Part):
     def close(self) -> None:
         """Answer the held pops."""
         self._handlers.close()
+
+    async def save(self) -> None:
+        """Save what is out in order."""
+        await self._persistence.close()
+
+    async def _clean(self) -> None:
+        while True:
+            await asyncio.sleep(_CLEAN_SECONDS)
+            self._ordered.clean()

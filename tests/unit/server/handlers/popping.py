@@ -9,6 +9,7 @@ from rocketpost.broker.filter_table import FilterTable
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.pop_batch import Batches
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
@@ -47,6 +48,11 @@ class Link(FakeConnection):
         self.answer(*buffers)
 
 
+class NoFile:
+    def save_blocking(self, data: bytes) -> None:
+        return
+
+
 class PopWorld:
     """A broker's popping."""
 
@@ -76,6 +82,8 @@ class PopWorld:
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
+            batches=Batches(),
+            batches_file=NoFile(),
             filters=Filters(table=FilterTable(clock=self.clock), unpack=decompress),
             stats=BrokerStats(clock=self.clock),
             clock=self.clock,

@@ -94,3 +94,26 @@ async def test_more_time_makes_another_receipt(world: PopWorld) -> None:
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=10**12
     )
     assert too_long.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_what_was_popped_in_order_has_receipts_too(world: PopWorld) -> None:
+    [(_, first), (_, second)] = await world.pop_all(order="true", queueId=0)
+    assert first.revive_queue == 999
+    blocked = await world.pop(order="true", queueId=0)
+    assert blocked.code == ResponseCode.POLLING_TIMEOUT
+    changed = await world.call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(first), invisibleTime=0
+    )
+    assert changed.read(ChangedInvisibleTime).revive_qid == 999
+    unknown = await world.call(
+        RequestCode.ACK_MESSAGE, **(about(first) | {"consumerGroup": "stranger"})
+    )
+    assert unknown.code == ResponseCode.MESSAGE_ILLEGAL
+    bits = encode_bits(second.start_offset, [second.offset])
+    ack = AckSet(b=bits, c="g", pt=second.pop_ms, q=0, so=second.start_offset, t="T", rq=999)
+    body = encode_batch_ack(BatchAck(acks=[ack], broker_name="b"))
+    answer = await world.caller(RequestCode.BATCH_ACK_MESSAGE, body=body, connection=world.link)
+    assert answer.code == 0
+    answer = await world.pop(order="true", queueId=0)
+    assert answer.fields["orderCountInfo"] == f"0 qo0%{first.offset} 1;0 0 1"
+    assert (await world.ack(first)).code == 0

@@ -1,0 +1,48 @@
+"""Which records of the revive topic are still needed after a crash, and so from where to read."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+NOTHING_REACHED: Final = -1
+_STALE_MAX: Final = 1024
+
+
+class Needed:
+    """Offsets of needed records, by revive queue. Owned by the event loop."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, dict[int, object]] = {}
+        self._oldest: dict[int, list[int]] = {}
+        self._ended: dict[int, int] = {}
+
+    def add(self, queue: int, offset: int, owner: object) -> None:
+        """Note that a record is needed, and by whom."""
+        owners = self._owners.setdefault(queue, {})
+        owners[offset] = owner
+        oldest = self._oldest.setdefault(queue, [])
+        heapq.heappush(oldest, offset)
+        if len(oldest) > 2 * len(owners) + _STALE_MAX:
+            oldest[:] = sorted(owners)
+
+    def discard(self, queue: int, offset: int, owner: object) -> None:
+        """Forget a record that was never stored; another may have its place already."""
+        owners = self._owners.get(queue, {})
+        if owners.get(offset) is owner:
+            del owners[offset]
+
+    def end(self, queue: int, offset: int, owner: object) -> None:
+        """Note that a record is needed no more."""
+        self.discard(queue, offset, owner)
+        self._ended[queue] = max(self._ended.get(queue, NOTHING_REACHED), offset)
+
+    def reached(self, queue: int) -> int:
+        """Return the offset in a revive queue up to which nothing is needed."""
+        owners = self._owners.get(queue, {})
+        oldest = self._oldest.get(queue, [])
+        while oldest and oldest[0] not in owners:
+            heapq.heappop(oldest)
+        if oldest:
+            return oldest[0] - 1
+        return self._ended.get(queue, NOTHING_REACHED)
