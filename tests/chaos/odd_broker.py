@@ -4,6 +4,7 @@
     --mirror STORE MIRROR run on a disk that forgets (``volatile_disk``)
     --slow-sync SECONDS   let each sync of that disk take this long
     --full-every N        let each N-th write to the commit log find the disk full
+    --die POINT N         die when coming to a point of a transaction for the N-th time (``deaths``)
 
 The process is otherwise the real one.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import deaths
 import volatile_disk
 
 from rocketpost.server.__main__ import servers
@@ -179,11 +181,14 @@ def main() -> None:
     parser.add_argument("--mirror", nargs=2)
     parser.add_argument("--slow-sync", type=float, default=0.0)
     parser.add_argument("--full-every", type=int)
+    parser.add_argument("--die", nargs=2)
     options = parser.parse_args(sys.argv[1:at])
     if options.mirror:
         volatile_disk.install(*options.mirror, sync_seconds=options.slow_sync)
     if options.full_every:
         fill_disk_every(options.full_every)
+    if options.die:
+        deaths.die_at(options.die[0], int(options.die[1]))
     if options.bug:
         BUGS[options.bug]()
     servers(sys.argv[at + 1 :])

@@ -148,3 +148,34 @@ async def test_no_transactions_if_the_broker_rejects_them(tmp_path: Path) -> Non
         ) as producer:
             with pytest.raises(Fault, match="rejectTransactionMessage"):
                 await producer.begin(Message(TOPIC, b"one"))
+
+
+async def test_a_producer_that_comes_after_the_crash_of_both_is_asked(cluster: Cluster) -> None:
+    await make_topic(cluster)
+    async with TransactionProducer(
+        GROUP, checker=lambda message: UNKNOWN, name_servers=cluster.addresses
+    ) as producer:
+        transaction = await producer.begin(Message(TOPIC, b"orphan"))
+        abandoned = transaction.id
+        del transaction
+        cluster.brokers[0].kill()
+    cluster.brokers[0].start()
+    async with AdminClient(name_servers=cluster.addresses) as admin, asyncio.timeout(20):
+        while True:
+            values = await admin.brokers.runtime(cluster.broker_addresses[0])
+            if values["transactionsWithoutProducer"] == "1":
+                break
+            await asyncio.sleep(0.05)
+    asked: list[str] = []
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.message_id)
+        return COMMIT
+
+    async with TransactionProducer(
+        GROUP, checker=check, topics=[TOPIC], name_servers=cluster.addresses
+    ):
+        async with asyncio.timeout(20):
+            while await bodies(cluster) != [b"orphan"]:
+                await asyncio.sleep(0.1)
+    assert asked == [abandoned]

@@ -57,4 +57,5 @@ def test_a_script_needs_no_loop(name_servers: str) -> None:
 
 def test_no_example_is_left_out() -> None:
     tested = {"produce.py", "consume.py", "pull.py", "batch.py", "script.py"}
+    tested |= {"transaction_orders.py"}  # by test_transaction_example
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested

@@ -140,6 +140,8 @@ class Membership:
             same_id = self._producers_by_id.setdefault(client.client_id, {})
             same_id[group, client.connection] = member
         self._remember(client.connection, group, consumer=False)
+        if new:
+            self.on_producer(group)
 
     @property
     def producers(self) -> Mapping[str, Mapping[Hashable, Member]]:

@@ -39,18 +39,17 @@ _DIGITS_MAX: Final = 18
 class Identity(NamedTuple):
     """What all copies of one half, and its commit, have in common.
 
-    The unique key alone is not enough: who sends one message object twice means two messages.
+    The unique key alone is not enough: who sends one message object twice means two messages. The
+    sender's address would be too much: a client that resends may have connected anew.
     """
 
     unique_key: str
     born_ms: int
-    born_host: bytes
 
 
 def identity(record: Record, properties: dict[str, str]) -> Identity:
     """Return whose copy a record is."""
-    key = properties.get(names.UNIQUE_KEY, "")
-    return Identity(key, record.born_ms, record.born_host_bytes)
+    return Identity(properties.get(names.UNIQUE_KEY, ""), record.born_ms)
 
 
 def halved(draft: Draft, properties: dict[str, str]) -> Draft:

@@ -224,3 +224,13 @@ def test_a_producer_is_found_by_the_id_it_has_now(clock: FakeClock) -> None:
     assert members.producer("id-new") == renamed
     members.lost("1")
     assert members.producer("id-new") is None
+
+
+def test_who_waits_for_a_producer_hears_of_each_once(clock: FakeClock) -> None:
+    members, heard = Membership(clock=clock), list[str]()
+    members.on_producer = heard.append
+    for connection in ("1", "1", "2"):
+        members.join_producer("P", client(connection))
+    members.lost("1")
+    members.join_producer("P", client("1"))
+    assert heard == ["P", "P", "P"]

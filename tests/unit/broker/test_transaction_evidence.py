@@ -23,7 +23,7 @@ def test_a_commit_is_known_by_its_identity(tmp_path: Path) -> None:
     assert evidence.is_kept
     assert evidence.commit_of(TOPIC, second) is None
     assert evidence.commit_of("other", first) is None
-    assert evidence.commit_of(TOPIC, Identity("a", first.born_ms + 1, first.born_host)) is None
+    assert evidence.commit_of(TOPIC, Identity("a", first.born_ms + 1)) is None
     assert not evidence.was_discarded(second)
     world.close()
 

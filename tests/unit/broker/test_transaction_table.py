@@ -11,7 +11,7 @@ from rocketpost.broker.transaction_table import Fate, Half, PendingTable
 
 def half(name: str, offset: int, due_ms: int = 0) -> Half:
     return Half(
-        Identity(name, 0, b""),
+        Identity(name, 0),
         offset=offset,
         position=100 * offset,
         group="g",
