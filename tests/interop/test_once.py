@@ -65,6 +65,8 @@ async def stored_in(link: BrokerLink, topic: str) -> int:
 def test_a_retry_of_java_is_stored_once(
     peer: Peer, target: Maker, tmp_path: Path, dedup: bool
 ) -> None:
+    if peer.version == "4.9":
+        pytest.skip("this release waits out its whole time-out on a lost connection, and gives up")
     if target == "apache" and dedup:
         pytest.skip("Apache's broker has no such attribute")
     settings = {**SMALL_STORE, **QUICK_ANSWERS, "brokerIP1": TOLD_ADDRESS, "bindAddress": "0.0.0.0"}

@@ -13,6 +13,7 @@ back. A snapshot says up to which position of the log it speaks; the rest is rea
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -27,8 +28,9 @@ from rocketpost.store.draft import Appended
 
 logger = logging.getLogger(__name__)
 
-PLACES_MAX: Final = 16_384
-"""So many newest messages are known with their place; older ones are looked up in the index."""
+PLACES_MIN: Final = 8192
+"""So many newest messages at least are known with their place, and twice as many at most; older
+ones are looked up in the index."""
 SNAPSHOT_VERSION: Final = 1
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(ProducerSnapshot)
@@ -61,11 +63,12 @@ class ProducerTable:
 
     def __init__(self, limits: ProducerLimits | None = None) -> None:
         self.limits = limits or ProducerLimits()
-        self._producers: dict[str, _Producer] = {}
+        self._producers: OrderedDict[str, _Producer] = OrderedDict()
         self._runs_total = 0
         self._uncommitted: dict[Stamp, Appended] = {}
         self._uncommitted_epochs: dict[str, int] = {}
         self._places: dict[Stamp, Appended] = {}
+        self._older_places: dict[Stamp, Appended] = {}
         self._anchor = (-1, 0)
         self.position = -1
         """The snapshot that was loaded covers the log up to here; -1 if there was none."""
@@ -120,7 +123,9 @@ class ProducerTable:
 
     def place(self, stamp: Stamp) -> Appended | None:
         """Return where a stored message lies, if that is still known here."""
-        return self._uncommitted.get(stamp) or self._places.get(stamp)
+        return (
+            self._uncommitted.get(stamp) or self._places.get(stamp) or self._older_places.get(stamp)
+        )
 
     # -- what was stored
 
@@ -136,8 +141,8 @@ class ProducerTable:
         for stamp, appended in self._uncommitted.items():
             self.replay(stamp, position=appended.position, store_ms=appended.store_ms)
             self._places[stamp] = appended
-        while len(self._places) > PLACES_MAX:
-            del self._places[next(iter(self._places))]
+        if len(self._places) >= PLACES_MIN:
+            self._older_places, self._places = self._places, {}
         self._uncommitted = {}
         self._uncommitted_epochs = {}
 
@@ -148,13 +153,13 @@ class ProducerTable:
 
     def replay(self, stamp: Stamp, *, position: int, store_ms: int) -> None:
         """Count a message that is in the log; again makes no difference."""
-        producer = self._producers.pop(stamp.producer_id, None)
-        if producer is not None and producer.epoch < stamp.epoch:
-            self._runs_total -= len(producer.seen)
-            producer = None
-        if producer is None:
+        producer = self._producers.get(stamp.producer_id)
+        if producer is None or producer.epoch < stamp.epoch:
+            if producer is not None:
+                self._runs_total -= len(producer.seen)
             producer = _Producer(stamp.epoch, SequenceSet(), store_ms)
-        self._producers[stamp.producer_id] = producer
+            self._producers[stamp.producer_id] = producer
+        self._producers.move_to_end(stamp.producer_id)
         if stamp.epoch == producer.epoch and stamp.sequence >= producer.seen.horizon:
             before = len(producer.seen)
             producer.seen.add(stamp.sequence, runs_max=self.limits.runs_max)

@@ -7,6 +7,7 @@ start the keys are read back from the queues.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
@@ -31,7 +32,7 @@ class KeyWindow:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._keys: dict[Key, Appended] = {}
+        self._keys: OrderedDict[Key, Appended] = OrderedDict()
         self._uncommitted: dict[Key, Appended] = {}
         self._default_ms = 0
         self._windows_ms: dict[str, int] = {}
@@ -91,16 +92,16 @@ class KeyWindow:
         """Remember messages that are in the log, oldest first."""
         keys = self._keys
         for key, appended in stored.items():
-            keys.pop(key, None)  # a later one goes to the end, where the newest are
             keys[key] = appended
+            keys.move_to_end(key)
         limit_ms = self._clock.now_ms() - self.window_ms_max
         while keys:
             oldest = next(iter(keys))
             if len(keys) <= self.keys_max and keys[oldest].store_ms >= limit_ms:
                 return
-            del keys[oldest]
+            keys.popitem(last=False)
 
     def _settle(self) -> None:
         self.is_on = self.window_ms_max > 0
         if not self.is_on:
-            self._keys = {}
+            self._keys = OrderedDict()

@@ -8,6 +8,7 @@ The producer's id comes last, since it may contain colons.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 PRODUCER_ID_MAX: Final = 128
@@ -55,6 +56,7 @@ def parse_field(text: str) -> tuple[Stamp, int | None]:
     return _checked(producer_id, epoch, sequence), _number("after", after) if after else None
 
 
+@lru_cache(maxsize=1024)
 def producer_id_problem(producer_id: str) -> str | None:
     """Return why a producer cannot be called this, or None."""
     if not 0 < len(producer_id) <= PRODUCER_ID_MAX:

@@ -254,7 +254,7 @@ class SendHandler:
                 drafts = [draft]
             admitted = self._once.admit(header, drafts)
             new = [draft for draft, each in zip(drafts, admitted, strict=True) if each.is_new]
-            appended = store.append_batch(new) if new else []
+            appended = store.append_batch(new) if header.batch else list(map(store.append, new))
         except StoreError as error:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
