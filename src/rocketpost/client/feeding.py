@@ -331,7 +331,8 @@ class Feeding:
         offset = await self._begin(owned, settle=settle, start=start)
         while not owned.dropped:
             if owned.doubted and not await self._is_still_ours(owned):
-                await owned.wait_until_gone(self._config.error_seconds)
+                with owned.hindered("its broker was lost, others may have had it"):
+                    await owned.wait_until_gone(self._config.error_seconds)
                 continue
             await owned.wait_for_room()
             await owned.wait_until_locked()
