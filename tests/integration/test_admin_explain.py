@@ -21,6 +21,7 @@ from rocketpost.client import (
     ReceivedMessage,
     Retry,
     SendResult,
+    SimpleConsumer,
     StartFrom,
 )
 from rocketpost.client.admin import AdminClient
@@ -250,3 +251,40 @@ async def test_the_holder_of_a_lock_is_named(cluster: Cluster) -> None:
         assert flies["owners"][0]["locked"] is True
         assert "locked by it" in await text(cluster, sent.offset_id)
         release.set()
+
+
+async def test_popped_messages_are_in_flight_acknowledged_or_come_again(cluster: Cluster) -> None:
+    sent = await send(cluster, b"popped")
+    consumer = SimpleConsumer("workers", name_servers=cluster.addresses, start_from=StartFrom.FIRST)
+    async with consumer:
+        await consumer.subscribe(TOPIC)
+        [message] = await consumer.receive(invisible_seconds=60, await_seconds=10)
+        held = await fate(cluster, sent, "workers")
+        assert held["state"] == "IN_FLIGHT"
+        assert held["untilTimestamp"] == message.visible_at_ms
+        assert "unless it is acknowledged" in held["reason"]
+        assert "IN_FLIGHT until" in await text(cluster, sent.offset_id)
+        await consumer.change_invisible_duration(message, 0)
+        again = await until(cluster, sent, "workers", lambda each: each["retry"] == 1)
+        assert again["state"] == "RETRYING"
+        assert again["copy"]["topic"] == f"%RETRY%workers_{TOPIC}"
+        [message] = await consumer.receive(invisible_seconds=60, await_seconds=10)
+        held = await fate(cluster, sent, "workers")
+        assert (held["state"], held["retry"]) == ("IN_FLIGHT", 1)
+        assert held["untilTimestamp"] == message.visible_at_ms
+        await consumer.ack(message)
+        done = await fate(cluster, sent, "workers")
+        assert done["state"] == "CONSUMED"
+        assert done["reason"].startswith("done with retry 1")
+    other = await send(cluster, b"in order")
+    ordered = SimpleConsumer(
+        "fifo", name_servers=cluster.addresses, start_from=StartFrom.FIRST, orderly=True
+    )
+    async with ordered:
+        await ordered.subscribe(TOPIC)
+        messages = await ordered.receive(invisible_seconds=60, await_seconds=10)
+        held = await fate(cluster, other, "fifo")
+        assert held["state"] == "IN_FLIGHT"
+        for message in messages:
+            await ordered.ack(message)
+        assert (await fate(cluster, other, "fifo"))["state"] == "CONSUMED"

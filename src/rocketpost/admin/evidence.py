@@ -22,8 +22,10 @@ from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.leniency import decode_body, fill
 from rocketpost.codec.bodies.offset import decode_consume_state
 from rocketpost.codec.codes import RequestCode, ResponseCode
-from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.codec.faults import ConsumerNotOnline, RequestCodeNotSupported
 from rocketpost.codec.headers.offset import ConsumeStats, OffsetResponse, QueryOffset
+from rocketpost.codec.headers.pop import IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2
+from rocketpost.codec.headers.pop import real_topic as pop_topic
 from rocketpost.codec.headers.topic import TopicRequest
 from rocketpost.errors import RocketpostError, RouteNotFound
 from rocketpost.model import properties as names
@@ -133,7 +135,9 @@ class Witness:
             members=len(members.connection_set) if members else 0,
             broadcast=members is not None and members.message_model == "BROADCASTING",
             subscription=members.subscription_table.get(topic) if members else None,
-            reading=await self._reading(group, self._broker, queue, unknown),
+            reading=await self._reading(
+                group, self._broker, queue, unknown, offset=message.queue_offset
+            ),
             waiting=tuple(waiting),
             retries=tuple(retries),
             dead=tuple(dead),
@@ -169,7 +173,13 @@ class Witness:
             return None
 
     async def _reading(
-        self, group: str, broker: BrokerData, queue: MessageQueue, unknown: list[str]
+        self,
+        group: str,
+        broker: BrokerData,
+        queue: MessageQueue,
+        unknown: list[str],
+        *,
+        offset: int,
     ) -> Reading:
         call = self._admin.session.call
         header = QueryOffset(
@@ -178,7 +188,7 @@ class Witness:
             queue_id=queue.queue_id,
             set_zero_if_not_found=False,
         )
-        offset = await _or_note(
+        answer = await _or_note(
             call(_address(broker), RequestCode.QUERY_CONSUMER_OFFSET, header, accept=_NOT_FOUND),
             unknown,
             "the offset",
@@ -191,11 +201,29 @@ class Witness:
         if state is not None:
             queues = decode_consume_state(state.body).queues.items()
             progress = next((at for each, at in queues if each.queue_id == queue.queue_id), None)
-        known = offset is not None and offset.code == ResponseCode.SUCCESS
+        known = answer is not None and answer.code == ResponseCode.SUCCESS
         return Reading(
-            committed=offset.read(OffsetResponse).offset if offset is not None and known else None,
+            committed=answer.read(OffsetResponse).offset if answer is not None and known else None,
             pulled=progress.pull_offset if progress is not None else None,
+            popped_until_ms=await self._popped_until_ms(group, broker, queue, unknown, offset),
         )
+
+    async def _popped_until_ms(
+        self,
+        group: str,
+        broker: BrokerData,
+        queue: MessageQueue,
+        unknown: list[str],
+        offset: int,
+    ) -> int | None:
+        ask = self._admin.messages.popped_until_ms
+        try:
+            return await ask(_address(broker), group, queue, offset)
+        except RequestCodeNotSupported:
+            return None  # a broker of another make
+        except RocketpostError as error:
+            unknown.append(f"whether it is popped ({error})")
+            return None
 
     async def _copies(
         self, group: str, unknown: list[str]
@@ -216,11 +244,24 @@ class Witness:
                     due_ms = await self._due_ms(broker, each)
                     waiting.append(_copy(each, due_ms=due_ms))
             for each in await self._look_up(broker, retry_topic(group), unique, unknown):
-                reading = await self._reading(group, broker, each.queue, unknown)
-                retries.append((_copy(each), reading))
+                retries.append(await self._retry(group, broker, each, unknown))
+            for topic in self._pop_retry_topics(group):
+                for each in await self._look_up(broker, topic, unique, unknown):
+                    retries.append(await self._retry(group, broker, each, unknown))
             for each in await self._look_up(broker, dlq_topic(group), unique, unknown):
                 dead.append(_copy(each))
         return waiting, retries, dead
+
+    def _pop_retry_topics(self, group: str) -> list[str]:
+        topic = self._message.record.topic
+        return [pop_topic(form, group, topic) for form in (IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2)]
+
+    async def _retry(
+        self, group: str, broker: BrokerData, copy: ReceivedMessage, unknown: list[str]
+    ) -> tuple[Copy, Reading]:
+        offset = copy.queue_offset
+        reading = await self._reading(group, broker, copy.queue, unknown, offset=offset)
+        return _copy(copy), reading
 
     async def _look_up(
         self, broker: BrokerData, topic: str, unique: str, unknown: list[str]

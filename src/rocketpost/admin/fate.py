@@ -2,7 +2,8 @@
 
 A group passes the message in its queue, or sends it back: then a copy waits among the delayed
 messages, comes again in the group's retry topic, and ends in its dead-letter topic after the last
-round. The youngest copy tells how things stand; without one the group's offset does.
+round. A message that was popped and not acknowledged leaves copies of the same kind in the group's
+retry topic for its topic. The youngest copy tells how things stand; without one the offset does.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     committed: int | None = None
     pulled: int | None = None
+    popped_until_ms: int | None = None
+    """Until when the message itself is in the hands of somebody who popped it."""
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -177,7 +180,8 @@ def _by_copies(fate: Fate, facts: Facts, now_ms: int) -> Fate | None:
     else:
         state = State.IN_FLIGHT if state is State.IN_FLIGHT else State.RETRYING
         reason = f"retry {last.reconsume_times} of {limit} is in {last.topic}: {where}"
-    return _with(fate, state, reason, retry=last.reconsume_times, copy=last)
+    until_ms = reading.popped_until_ms
+    return _with(fate, state, reason, retry=last.reconsume_times, copy=last, until_ms=until_ms)
 
 
 def _by_offset(fate: Fate, facts: Facts) -> Fate:
@@ -195,6 +199,8 @@ def _by_offset(fate: Fate, facts: Facts) -> Fate:
         if state in (State.CONSUMED, State.IN_FLIGHT):
             return _with(fate, State.FILTERED, told, filter=rule)
         return _with(fate, state, f"{reason}; {told}", filter=rule, behind=behind)
+    if facts.reading.popped_until_ms is not None:
+        return _with(fate, state, reason, until_ms=facts.reading.popped_until_ms)
     wanted = facts.subscription
     if wanted is not None and not wanted.is_tag and lets_through(wanted, facts.properties) is None:
         expression = wanted.sub_string
@@ -214,6 +220,8 @@ def _stands(reading: Reading, offset: int, *, online: bool) -> tuple[State, str]
     """Say where a group stands by its offset in the queue of the message or of its copy."""
     committed = reading.committed
     pulled = reading.pulled is not None and reading.pulled > offset
+    if reading.popped_until_ms is not None:
+        return State.IN_FLIGHT, "popped; it comes again then unless it is acknowledged"
     if committed is not None and committed > offset:
         return State.CONSUMED, f"the group has come to offset {committed}"
     if pulled and online:

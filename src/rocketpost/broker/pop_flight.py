@@ -129,6 +129,15 @@ class Flight:
         """Return how many messages of a (topic, group, queue) are in flight."""
         return self._counts.get(cursor, 0)
 
+    def find_message(self, cursor: tuple[str, str, int], offset: int) -> Checkpoint | None:
+        """Return the checkpoint of a message that is in flight; looks through all of them."""
+        if not self.count_in(cursor):
+            return None
+        for key, checkpoint in self._by_key.items():
+            if offset in checkpoint.left and key[:3] == cursor:
+                return checkpoint
+        return None
+
     def launch(self, checkpoint: Checkpoint) -> None:
         """Note that a checkpoint is stored: from now on it comes due."""
         checkpoint.is_launched = True

@@ -188,6 +188,13 @@ class OrderService:
         stored.add_done_callback(known)
         return ChangedInOrder(stored, pop_ms, visible_ms - pop_ms)
 
+    def until_ms(self, cursor: Cursor, offset: int) -> int | None:
+        """Return until when a message is in somebody's hands, None if it is in nobody's."""
+        batch = self._batches.find(cursor, self._offsets.query(*cursor))
+        if batch is None or offset not in batch.left:
+            return None
+        return batch.visible_ms.get(offset, batch.pop_ms + batch.invisible_ms)
+
     # Queues that may give messages again.
 
     def next_due_ms(self) -> int | None:

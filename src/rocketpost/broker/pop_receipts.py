@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from rocketpost.broker.pop_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
 from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
-from rocketpost.broker.pop_targets import Targets
+from rocketpost.broker.pop_targets import Cursor, Targets
 from rocketpost.broker.priority import has_levels
 from rocketpost.codec.faults import NoMessage
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
@@ -164,6 +164,11 @@ class ReceiptService:
         self._flight.begin_close(old, [offset], stored)
         stored.add_done_callback(lambda _: self._end_change(old, new, offset, stored))
         return Changed(stored, pop_ms, new.revive_queue)
+
+    def until_ms(self, cursor: Cursor, offset: int) -> int | None:
+        """Return until when a message is in somebody's hands, None if it is in nobody's."""
+        checkpoint = self._flight.find_message(cursor, offset)
+        return None if checkpoint is None else checkpoint.due_ms
 
     def next_due_ms(self) -> int | None:
         """Return when the next message comes again, None if none is in flight."""

@@ -121,3 +121,11 @@ def test_delayed_and_broadcast_come_first() -> None:
     assert judge(facts(delayed_until_ms=5), now_ms=1).until_ms == 5
     assert "due" in judge(facts(delayed_until_ms=5), now_ms=9).reason
     assert judge(facts(broadcast=True), now_ms=1).state is State.BROADCAST
+
+
+def test_a_popped_message_is_in_flight_whatever_the_offset_says() -> None:
+    held = Reading(committed=11, popped_until_ms=700)
+    fate = judge(facts(reading=held, members=0), now_ms=0)
+    assert (fate.state, fate.until_ms) == (State.IN_FLIGHT, 700)
+    again = judge(facts(retries=((copy(2), held),), reading=Reading(committed=11)), now_ms=0)
+    assert (again.state, again.until_ms, again.retry) == (State.IN_FLIGHT, 700, 2)

@@ -17,6 +17,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.faults import NoMessage
 from rocketpost.codec.headers.client import ConsumeDirectly
 from rocketpost.codec.headers.message import QueryMessage, ViewMessage
+from rocketpost.codec.headers.pop import GetPopState, PopState
 from rocketpost.codec.record import (
     Record,
     decode_record,
@@ -166,6 +167,20 @@ class MessageAdmin:
         if result.status is not PullStatus.FOUND or not result.messages:
             raise NoMessage(f"no message at offset {offset} of {queue}: {result.status.name}")
         return result.messages[0]
+
+    async def popped_until_ms(
+        self, address: str, group: str, queue: MessageQueue, offset: int
+    ) -> int | None:
+        """Return until when a message is in the hands of somebody who popped it, None if in none.
+
+        Raises:
+            RequestCodeNotSupported: The broker is of another make and cannot tell.
+        """
+        header = GetPopState(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset
+        )
+        answer = await self._session.call(address, RequestCode.GET_POP_STATE, header)
+        return answer.read(PopState).until_timestamp or None
 
     async def consume_directly(
         self, address: str, *, group: str, client_id: str, offset_id: str, topic: str = ""

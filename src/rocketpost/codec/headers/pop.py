@@ -126,6 +126,21 @@ class PollingInfo(msgspec.Struct, rename="camel", kw_only=True):
     queue_id: Int32
 
 
+class GetPopState(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_POP_STATE (29011): in whose hands a message is; the topic is the one that it lies in."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    offset: Int64
+
+
+class PopState(msgspec.Struct, rename="camel", kw_only=True):
+    """Until when a message is in somebody's hands, by the broker's clock; 0 if it is in none."""
+
+    until_timestamp: Int64 = 0
+
+
 class Receipt(NamedTuple):
     """What names one delivery of one message."""
 

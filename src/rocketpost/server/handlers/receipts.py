@@ -1,6 +1,6 @@
-"""Requests about popped messages: acknowledge them, give them more time.
+"""Requests about popped messages: acknowledge them, give them more time, ask who has one.
 
-Each is answered when what it means is stored.
+What changes something is answered when it is stored.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from rocketpost.codec.headers.pop import (
     AckMessage,
     ChangedInvisibleTime,
     ChangeInvisibleTime,
+    GetPopState,
+    PopState,
     Receipt,
     parse_receipt,
     real_topic,
@@ -72,6 +74,7 @@ class ReceiptHandlers:
         dispatcher.on_async(RequestCode.ACK_MESSAGE, self.ack)
         dispatcher.on_async(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack)
         dispatcher.on_async(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change)
+        dispatcher.on(RequestCode.GET_POP_STATE, self.state)
 
     async def ack(self, connection: Connection, command: Command) -> Reply:
         """Acknowledge a message; answered when that is stored."""
@@ -135,6 +138,15 @@ class ReceiptHandlers:
                 revive_qid=changed.revive_queue,
             )
         )
+
+    def state(self, connection: Connection, command: Command) -> Reply:
+        """Say until when a message is in somebody's hands."""
+        header = command.read(GetPopState)
+        cursor = Cursor(header.topic, header.consumer_group, header.queue_id)
+        until_ms = self._receipts.until_ms(cursor, header.offset)
+        if until_ms is None:
+            until_ms = self._ordered.until_ms(cursor, header.offset)
+        return fields_reply(PopState(until_timestamp=until_ms or 0))
 
     def _named(self, header: AckMessage) -> tuple[Cursor, Receipt]:
         """Return which queue a receipt is about, and what it says.

@@ -117,3 +117,22 @@ async def test_what_was_popped_in_order_has_receipts_too(world: PopWorld) -> Non
     answer = await world.pop(order="true", queueId=0)
     assert answer.fields["orderCountInfo"] == f"0 qo0%{first.offset} 1;0 0 1"
     assert (await world.ack(first)).code == 0
+
+
+@pytest.mark.parametrize("order", ["false", "true"])
+async def test_it_is_told_until_when_a_message_is_in_somebodys_hands(
+    world: PopWorld, order: str
+) -> None:
+    async def until_ms(offset: int) -> int:
+        answer = await world.call(
+            RequestCode.GET_POP_STATE, consumerGroup="g", topic="T", queueId=0, offset=offset
+        )
+        return int(answer.fields["untilTimestamp"])
+
+    assert await until_ms(0) == 0
+    [(_, first), (_, second)] = await world.pop_all(order=order, queueId=0)
+    assert await until_ms(second.offset) == second.pop_ms + 60_000
+    assert await until_ms(9) == 0
+    await world.ack(first)
+    assert await until_ms(first.offset) == 0
+    assert await until_ms(second.offset) == second.pop_ms + 60_000
