@@ -96,10 +96,10 @@ class Pipe(asyncio.Protocol):
 
 
 def send_frame(
-    topic: str, queue_id: int, body: bytes, *, keys: str = "", unique: bool = True
+    topic: str, queue_id: int, body: bytes, *, keys: str = "", unique: bool = True, due_ms: int = 0
 ) -> Callable[[int], bytes]:
     """Return a function from a sequence number to a SEND_MESSAGE_V2 frame like Java's."""
-    return send_frames(topic, lambda _: queue_id, body, keys=keys, unique=unique)
+    return send_frames(topic, lambda _: queue_id, body, keys=keys, unique=unique, due_ms=due_ms)
 
 
 def send_frames(
@@ -110,12 +110,15 @@ def send_frames(
     keys: str = "",
     unique: bool = True,
     topic_of: Callable[[int], str] | None = None,
+    due_ms: int = 0,
 ) -> Callable[[int], bytes]:
     """Like :func:`send_frame`, with the queue (and topic) chosen by sequence number."""
     mark = "U" * 32
     properties = f"UNIQ_KEY\x01{mark}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
     if keys:
         properties = f"KEYS\x01{keys}\x02" + properties
+    if due_ms:
+        properties += f"TIMER_DELIVER_MS\x01{due_ms}\x02"
     templates: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
 
     def template(name: str, queue_id: int) -> tuple[bytes, bytes, bytes]:

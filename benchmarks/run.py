@@ -37,6 +37,7 @@ from bench import (
 )
 from load import pipeline, pull_frame, send_frame, send_frames
 from rich.table import Table
+from timers import timers
 
 from rocketpost.client.admin import AdminClient
 from rocketpost.kernel import hashing
@@ -188,6 +189,11 @@ async def start_and_memory(bench: Bench, directory: Path) -> None:
         bench.add("back after kill -9 (wall clock)", time.perf_counter() - started, "s")
 
 
+async def pending_timers(bench: Bench, directory: Path) -> None:
+    """A million messages that wait for their time."""
+    await timers(bench, directory, settings=LARGE_FILES, cpu_of=cpu_of)
+
+
 def report(bench: Bench, path: Path) -> bool:
     """Print the table, write the JSON file; return whether every target is met."""
     compiled = not hashing.__file__.endswith(".py")
@@ -210,7 +216,7 @@ def report(bench: Bench, path: Path) -> bool:
     return all(figure.met is not False for figure in bench.figures)
 
 
-PARTS = ("sends", "filters", "flush", "memory", "push", "backlog", "beside")
+PARTS = ("sends", "filters", "flush", "memory", "push", "backlog", "beside", "timers")
 
 
 def main() -> int:
@@ -232,6 +238,7 @@ def main() -> int:
         "push": consume.push,
         "backlog": functools.partial(consume.backlog, count=arguments.backlog),
         "beside": consume.beside,
+        "timers": pending_timers,
     }
     assert tuple(parts) == PARTS
     for name, part in parts.items():

@@ -161,3 +161,26 @@ async def test_killed_again_and_again_while_delivering(broker: Broker) -> None:
     assert counts.keys() == set(sent)
     # A killed process loses nothing that it wrote, so each copy is found again.
     assert max(counts.values()) == 1
+
+
+async def test_a_recalled_message_does_not_come(broker: Broker) -> None:
+    link = await BrokerLink.connect(broker.address)
+    keep, gone = await broker.send(link, ["keep", "gone"], TIMER_DELAY_MS="1500")
+    (far,) = await broker.send(link, ["far"], TIMER_DELAY_SEC=str(300 * 86_400))
+    for handle in (gone, far):
+        answer = await link.recall("T", handle)
+        answer.raise_for_code()
+    assert (await link.recall("T", "bm9uZQ==")).code == 604
+    assert (await link.recall("Missing", gone)).code == 17
+    link.close()
+    broker.process.kill()
+    broker.process.start()
+    records = await broker.all_delivered(1)
+    await asyncio.sleep(0.5)
+    records = await broker.delivered()
+    assert [key_of(record) for record in records] == ["keep"]
+    link = await BrokerLink.connect(broker.address)
+    late = await link.recall("T", keep)
+    link.close()
+    assert late.code == 604
+    assert "too late" in (late.remark or "")

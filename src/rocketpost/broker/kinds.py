@@ -119,9 +119,10 @@ def is_half(draft: Draft, properties: dict[str, str]) -> bool:
     return not (draft.reconsume_times > 0 and delay_level(properties) > 0)
 
 
-def real_queue_id(draft: Draft) -> int:
-    """Return the queue that a waiting message will be delivered to."""
-    return int(decode_properties(draft.properties)[names.REAL_QUEUE_ID])
+def real_queue(draft: Draft) -> tuple[str, int]:
+    """Return topic and queue that a waiting message will be delivered to."""
+    properties = decode_properties(draft.properties)
+    return properties[names.REAL_TOPIC], int(properties[names.REAL_QUEUE_ID])
 
 
 def with_properties(draft: Draft, properties: dict[str, str]) -> Draft:

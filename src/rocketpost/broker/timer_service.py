@@ -116,6 +116,7 @@ class TimerService:
         self.copies = Copies(store=store, crash_end=crash_end, crash_ms=self._crash_ms)
         self._slot: OpenSlot | None = None
         self._next: _Next | None = None
+        self._empty_count = 0
         self._batch: list[_Judged] = []
         self.recalling: set[str] = set()
         """Recalls that are not stored yet; their messages are held until they are."""
@@ -124,6 +125,9 @@ class TimerService:
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
         """Whether there is something to save."""
+        queue = store.queue(TIMER_TOPIC, 0)
+        if queue is not None:
+            self._start(queue)  # before the log grows again, if it was cut
 
     # -- what the server asks
 
@@ -137,6 +141,9 @@ class TimerService:
         rules, now_ms = self._rules(), self._clock.now_ms()
         if self._timers.slot_of(now_ms) < self._timers.read_ms:
             self._follow_back(now_ms)
+        is_far_behind = self._timers.slot_ms_max < now_ms + rules.roll_window_ms
+        if is_far_behind and self._slot is None and isinstance(self._open_next(now_ms), Again):
+            return AGAIN  # else what is new would not fit the wheel
         if not rules.stop_enqueue and self._take(rules, now_ms):
             return AGAIN
         if rules.stop_dequeue:
@@ -239,6 +246,7 @@ class TimerService:
         if corrected != offset:
             logger.warning("timer topic: progress corrected: saved=%s now=%s", offset, corrected)
             self._timers.queue_offset = corrected
+            self.is_changed = True
         return corrected
 
     def _item(
@@ -277,6 +285,7 @@ class TimerService:
 
     def _entered(self, item: Item, waiting: Waiting, *, is_recall: bool, at: int) -> None:
         slot, ahead = self._slot, self._next
+        self._empty_count = 0
         if ahead is not None and item.slot_ms < (ahead.slot_ms or ahead.until_ms):
             self._next = _Next(item.slot_ms, ahead.until_ms)
         is_open = slot is not None and slot.slot_ms == item.slot_ms
@@ -319,13 +328,17 @@ class TimerService:
         found, until_ms = self._next
         here = timers.slot_of(now_ms)
         if found is None and until_ms <= here:
-            self._move(until_ms)
+            # Once round the wheel and nothing found: there is nothing before the present.
+            self._empty_count += SCAN_COUNT
+            is_round = self._empty_count >= timers.wheel.slot_count
+            self._move(here if is_round else until_ms)
             self._next = None
             return AGAIN
         if found is None or found > here:
             self._move(here)
             return Wait((found if found is not None else until_ms) + 1 - now_ms)
         self._next = None
+        self._empty_count = 0
         self._move(found)
         self._open(found)
         return None

@@ -146,6 +146,10 @@ class Producer(BlockingClient[async_producer.Producer]):
             )
         )
 
+    def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Recall a timed message that is not due yet; returns its id."""
+        return self._call(lambda inner: inner.recall(topic, handle, timeout=timeout))
+
     def last_sequence(self, topic: str) -> int | None:
         """Return the highest sequence of this id and epoch that a broker has stored."""
         return self._call(lambda inner: inner.last_sequence(topic))

@@ -40,8 +40,8 @@ class Message:
         wait_store: Whether the broker answers only when the message is as safe as configured.
         sharding_key: Messages with equal keys go to the same queue, hence stay in order.
         delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h; 0 for none.
-        delay_seconds: Deliver so much later; needs a broker with timer messages.
-        deliver_at_ms: Deliver at this time, milliseconds since the epoch; the same need.
+        delay_seconds: Deliver so much later, to the millisecond.
+        deliver_at_ms: Deliver at this time, milliseconds since the epoch.
         priority: Its level, 0 the lowest, in a topic of the type PRIORITY.
 
     Raises:
@@ -248,6 +248,7 @@ class SendResult(NamedTuple):
     region: str = "DefaultRegion"
     trace_on: bool = True
     recall_handle: str | None = None
+    """By which a timed message can be recalled, see :meth:`Producer.recall`."""
     duplicate: bool = False
     """Whether it was stored before, by an attempt of whose success nobody knew. An offset of -1
     then says that it surely is stored, but that its place is not known any more."""

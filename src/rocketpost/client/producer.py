@@ -16,6 +16,7 @@ from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
 from rocketpost.client.message_id import unique_id
 from rocketpost.client.numbering import Numbering
+from rocketpost.client.recall import recall_message
 from rocketpost.client.requesting import (
     Requests,
     queue_for_reply,
@@ -373,6 +374,28 @@ class Producer(Lifecycle):
         queue = queue_for_reply(request, route) or sender.choose(route)
         seconds = timeout or self.config.send_timeout
         return await (await sender.send(out, queue, fixed=False, timeout=seconds))
+
+    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Recall a timed message that is not due yet; returns its id.
+
+        Once this has returned, the message will not be delivered.
+
+        Args:
+            topic: Where the message was sent to.
+            handle: The ``recall_handle`` of its :class:`SendResult`.
+            timeout: Seconds to wait; the configured ones if None.
+
+        Raises:
+            MessageRefused: The handle is none; nothing was sent.
+            IllegalOperation: It is too late, or no such message waits.
+            NoPermission: The broker recalls nothing (``recallMessageEnable``).
+            RouteNotFound: The broker is not known.
+            RequestTimeout: No answer in time; the message may be recalled or not.
+            ConnectionLost: The broker cannot be reached; the same.
+            Fault: The broker refused for another reason.
+        """
+        session, _ = self._running()
+        return await recall_message(session, self.group, topic, handle, timeout)
 
     async def flush(self) -> None:
         """Return once nothing is under way any more; results tell how it went."""

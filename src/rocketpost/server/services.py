@@ -286,6 +286,7 @@ class Services:
                     broker_name=identity.name,
                     store_host=store_host,
                     put=self.sends.put,
+                    tables_saved=self.persistence.save_urgent,
                 ),
             )
         self.configure(self._broker, store_config)

@@ -25,6 +25,7 @@ from rocketpost.codec.headers.offset import (
     QueueRequest,
     UpdateOffset,
 )
+from rocketpost.codec.headers.timer import RecallHeader
 from rocketpost.codec.headers.topic import CreateTopic, TopicRequest
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_records
@@ -195,6 +196,11 @@ class BrokerLink:
         return answer.read(OffsetResponse).offset
 
     # -- topics
+
+    async def recall(self, topic: str, handle: str) -> Command:
+        """Ask to recall a timed message; returns the answer, whatever it is."""
+        header = RecallHeader(topic=topic, recall_handle=handle, producer_group="chaos")
+        return await self._ask(RequestCode.RECALL_MESSAGE, header)
 
     async def create_topic(
         self, topic: str, queue_nums: int, *, attributes: str | None = None

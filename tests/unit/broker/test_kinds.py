@@ -8,7 +8,7 @@ from rocketpost.broker.kinds import (
     DeadLetters,
     DelayLevels,
     HalfMessages,
-    real_queue_id,
+    real_queue,
     with_properties,
 )
 from rocketpost.broker.transaction_table import PENDING_MAX
@@ -45,7 +45,7 @@ def test_issue_1648_a_half_message_is_claimed_but_not_its_retry(
     assert claimed is not None
     assert (claimed.topic, claimed.queue_id) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
     assert decode_properties(claimed.properties)["REAL_TOPIC"] == message.topic
-    assert real_queue_id(claimed) == message.queue_id
+    assert real_queue(claimed) == (message.topic, message.queue_id)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
     claimed = DelayLevels(level_max=4).claim(draft(DELAY="9"), {"DELAY": "9"})
     assert claimed is not None
     assert (claimed.topic, claimed.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
-    assert real_queue_id(claimed) == 3
+    assert real_queue(claimed)[1] == 3
     assert DelayLevels(level_max=4).claim(draft(DELAY="0"), {"DELAY": "0"}) is None
 
 

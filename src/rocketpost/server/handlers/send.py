@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rocketpost.broker.kinds import WAITING_TOPICS, real_queue_id
+from rocketpost.broker.kinds import WAITING_TOPICS, real_queue
 from rocketpost.broker.once import OnceService
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
@@ -226,7 +226,8 @@ class SendHandler:
                 )
                 appended = store.append(draft)
                 if draft.topic in WAITING_TOPICS:  # the sender knows nothing of that queue
-                    appended = appended._replace(queue_id=real_queue_id(draft))
+                    real_topic, queue_id = real_queue(draft)
+                    appended = appended._replace(topic=real_topic, queue_id=queue_id)
                     if draft.topic == TIMER_TOPIC and not command.flag & ONEWAY:
                         self._handles[id(command)] = recall_handle(draft, self._broker_name)
                 stored = [appended]
@@ -259,7 +260,8 @@ class SendHandler:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
         if not header.batch and new and new[0].topic in WAITING_TOPICS:
-            appended = [appended[0]._replace(queue_id=real_queue_id(new[0]))]
+            real_topic, queue_id = real_queue(new[0])
+            appended = [appended[0]._replace(topic=real_topic, queue_id=queue_id)]
             if new[0].topic == TIMER_TOPIC and not command.flag & ONEWAY:
                 self._handles[id(command)] = recall_handle(new[0], self._broker_name)
         stored = self._once.take(admitted, appended)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -25,8 +25,9 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import NoPermission, ServiceNotAvailable, TopicNotExist
 from rocketpost.codec.headers.timer import RecallHeader
 from rocketpost.errors import RocketpostError, StoreError
+from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
-from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import CLOCK_LOOK_SECONDS, Put
@@ -101,6 +102,7 @@ class TimerPart(Part):
     Args:
         timers: The timer's files; this part closes them.
         put: Stores messages as safely as sends are stored.
+        tables_saved: Returns once the topics there are now are on disk.
     """
 
     def __init__(
@@ -115,7 +117,11 @@ class TimerPart(Part):
         broker_name: str,
         store_host: bytes,
         put: Put,
+        tables_saved: Callable[[], Awaitable[None]],
     ) -> None:
+        if timers.is_suspect:
+            _adopt_topics(store, timers, topics)
+        self._tables_saved = tables_saved
         self._store = store
         self._timers = timers
         self._service = TimerService(
@@ -302,8 +308,10 @@ class TimerPart(Part):
             )
             loop = asyncio.get_running_loop()
             try:
+                # A topic that was made by a timed send must not be forgotten before it is due.
+                await self._tables_saved()
                 await loop.run_in_executor(self._thread, self._save_blocking, save)
-            except OSError:
+            except (OSError, StoreError):
                 self._service.is_changed = True
                 raise
             self._timers.saved()
@@ -367,6 +375,21 @@ class _Rates:
             self.enqueued = (counts[0] - self._before[0]) / passed
             self.delivered = (counts[1] - self._before[1]) / passed
         self._at, self._before = now, counts
+
+
+def _adopt_topics(store: MessageStore, timers: TimerStore, topics: TopicTable) -> None:
+    """Take back topics that were made by a timed send just before a crash."""
+    queue = store.queue(TIMER_TOPIC, 0)
+    if queue is None:
+        return
+    for offset in range(max(timers.queue_offset, int(queue.first)), int(queue.end)):
+        entry = queue.entry(offset)
+        record = store.record_at(entry[0]) if entry is not None else None
+        properties = record.properties if record is not None else {}
+        topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
+        if topic and topics.find(topic) is None and queue_id.isascii() and queue_id.isdecimal():
+            count = max(int(queue_id[:6]) + 1, topics.rules.default_queue_count)
+            topics.adopt(topic, queue_nums=1 if is_retry_or_dlq(topic) else count)
 
 
 def _nothing() -> None:

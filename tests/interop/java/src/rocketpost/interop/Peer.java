@@ -74,6 +74,9 @@ public final class Peer {
             case "query":
                 Producing.query(args);
                 break;
+            case "recall":
+                Producing.recall(args);
+                break;
             case "view":
                 Producing.view(args);
                 break;

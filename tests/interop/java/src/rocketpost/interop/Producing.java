@@ -160,6 +160,24 @@ final class Producing {
         }
     }
 
+    /** Recalls a timed message by its handle; only 5.x can. */
+    static void recall(Args args) throws Exception {
+        DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-producer")), args);
+        try {
+            Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+                .invoke(producer, args.text("topic"), args.text("handle"));
+            Map<String, Object> fields = Peer.event("recalled");
+            fields.put("msgId", id);
+            Peer.emit(fields);
+        } catch (java.lang.reflect.InvocationTargetException refused) {
+            Map<String, Object> fields = Peer.event("refused");
+            fields.put("message", String.valueOf(refused.getCause()));
+            Peer.emit(fields);
+        } finally {
+            producer.shutdown();
+        }
+    }
+
     static void view(Args args) throws Exception {
         DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-producer")), args);
         try {
@@ -238,6 +256,13 @@ final class Producing {
             if (args.has("delayMs")) {
                 // Named by key: only 5.x has a method for it.
                 org.apache.rocketmq.common.message.MessageAccessor.putProperty(message, "TIMER_DELAY_MS", args.text("delayMs"));
+            }
+            for (String name : new String[] {"delayTimeSec", "delayTimeMs", "deliverTimeMs"}) {
+                if (args.has(name)) {
+                    // Only 5.x has these.
+                    String setter = "set" + Character.toUpperCase(name.charAt(0)) + name.substring(1);
+                    Message.class.getMethod(setter, long.class).invoke(message, args.longNumber(name, 0));
+                }
             }
             message.setFlag(args.number("flag", 0));
             messages.add(message);

@@ -27,6 +27,11 @@ final class Reports {
         fields.put("queueOffset", result.getQueueOffset());
         fields.put("transactionId", result.getTransactionId());
         fields.put("regionId", result.getRegionId());
+        try {
+            fields.put("recallHandle", result.getClass().getMethod("getRecallHandle").invoke(result));
+        } catch (ReflectiveOperationException before5) {
+            fields.put("recallHandle", null);
+        }
         return fields;
     }
 
