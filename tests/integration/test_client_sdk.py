@@ -517,3 +517,21 @@ async def test_assigned_queues_are_read_beside_the_group(
             await producer.send(Message(topic, b"200", tags="A"), queue=second)
         assert await poll_all(consumer, 5) == list(range(5))
         assert await consumer.poll(0.3) == []
+
+
+async def test_gathered_messages_keep_their_ids_and_their_order(
+    name_servers: str, reader: PullConsumer, topic: str
+) -> None:
+    config = ProducerConfig(name_servers=name_servers, auto_batch=True)
+    async with Producer(f"gathering-{_run}", config=config) as gathering:
+        futures = [
+            await gathering.send_soon(Message(topic, b"%d" % n, sharding_key="k"))
+            for n in range(300)
+        ]
+        results = await asyncio.gather(*futures)
+    assert len({result.queue for result in results}) == 1
+    assert [result.queue_offset for result in results] == list(range(300))
+    for result in (results[0], results[150], results[299]):
+        got = await pull_at(reader, result.queue, result.queue_offset)
+        assert (got.message_id, got.offset_id) == (result.message_id, result.offset_id)
+        assert int(got.body) == result.queue_offset

@@ -16,6 +16,7 @@ from rocketpost.client.allocation import (
     MachineRoomNearby,
     RoomResolver,
 )
+from rocketpost.client.choosing import QueueSelector
 from rocketpost.client.config import (
     ClientConfig,
     Compression,
@@ -33,7 +34,7 @@ from rocketpost.client.message import Message, ReceivedMessage, SendResult, Send
 from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.ordering import Rollback, Suspend
 from rocketpost.client.pop_calls import PoppedMessage
-from rocketpost.client.producer import Producer, QueueSelector
+from rocketpost.client.producer import Producer
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.client.push_consumer import PushConsumer
 from rocketpost.client.retry import Retry

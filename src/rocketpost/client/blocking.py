@@ -27,6 +27,7 @@ from rocketpost.client import transaction as async_transaction
 from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
 from rocketpost.client.blocking_simple import SimpleConsumer
+from rocketpost.client.choosing import QueueSelector
 from rocketpost.client.config import (
     ClientConfig,
     LitePullConsumerConfig,
@@ -38,7 +39,6 @@ from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.offset_calls import Boundary
-from rocketpost.client.producer import QueueSelector
 from rocketpost.client.subscriptions import Announcement
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue

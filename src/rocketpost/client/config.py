@@ -113,6 +113,10 @@ class ProducerConfig(ClientConfig):
             one connection may hold back here.
         avoid_slow_brokers: Whether the latency table steers the choice of queues
             (``sendLatencyEnable``).
+        auto_batch: Whether messages that are sent at about the same time travel together
+            (``autoBatch``): less work for many small ones, for some delay of each.
+        auto_batch_bytes: When such a batch is large enough (``batchMaxBytes``).
+        auto_batch_seconds: How long a message waits for others at most (``batchMaxDelayMs``).
         enable_trace: Whether a trace of every message is written (``enableTrace``).
         trace_topic: Where traces go (``traceTopic``).
     """
@@ -132,6 +136,9 @@ class ProducerConfig(ClientConfig):
     in_flight_max: int = 1024
     in_flight_bytes_max: int = 32 * 1024 * 1024
     avoid_slow_brokers: bool = False
+    auto_batch: bool = False
+    auto_batch_bytes: int = 32 * 1024
+    auto_batch_seconds: float = 0.01
     enable_trace: bool = False
     trace_topic: str = TRACE_TOPIC
 
@@ -143,6 +150,9 @@ class ProducerConfig(ClientConfig):
             check_positive(name, getattr(self, name))
         check_range("retries", self.retries, 0, 100)
         check_trace_topic(self.trace_topic)
+        check_range("auto_batch_bytes", self.auto_batch_bytes, 1, 2 * 1024 * 1024)
+        if not 0.001 <= self.auto_batch_seconds <= 30.0:
+            raise ConfigError("auto_batch_seconds must lie between 0.001 and 30")
         check_range("compression_level", self.compression_level, 1, 22)
         if self.compression is Compression.ZLIB:
             check_range("compression_level", self.compression_level, 1, 9)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketpost.client.batching import Packed, check_batch, join_results, pack
+from rocketpost.client.choosing import (
+    QueueSelector,
+    Target,
+    check_queue,
+    chosen_queue,
+    target_queue,
+)
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
+from rocketpost.client.gathering import Gathering
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
@@ -24,23 +32,15 @@ from rocketpost.client.requesting import (
     request_properties,
     topic_for_reply,
 )
-from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
 from rocketpost.client.tracing import Tracer
 from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
-from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.names import group_problem
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
-
-QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Chooses one of a topic's queues for a message."""
-
-_Target = tuple[MessageQueue, bool]
-"""A queue, and whether it must be that one."""
 
 _NO_SEQUENCE = "a sequence needs a producer made with idempotent=True"
 _RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
@@ -57,11 +57,6 @@ def check_group(group: str) -> None:
         problem = f"the group {group} is a reserved name; choose your own"
     if problem is not None:
         raise ConfigError(problem)
-
-
-def select_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
-    """Return the queue of a sharding key, the same one that a Java producer takes."""
-    return queues[abs(string_hash(sharding_key)) % len(queues)]
 
 
 class Producer(Lifecycle):
@@ -112,6 +107,9 @@ class Producer(Lifecycle):
         self._sender: Sender | None = None
         self._requests: Requests | None = None
         self._tracer: Tracer | None = None
+        self._gathering: Gathering | None = None
+        if idempotent and config.auto_batch:
+            raise ConfigError("auto_batch and idempotent exclude each other")
         self._numbers = Numbering(producer_id, epoch) if idempotent else None
         self._idempotent: IdempotentSends | None = None
 
@@ -144,11 +142,14 @@ class Producer(Lifecycle):
         if self.config.enable_trace:
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
             self._tracer.start()
+        self._gathering = self._gather() if self.config.auto_batch else None
 
     async def stop(self) -> None:
         """Wait for what is under way, take leave of the brokers, close the connections."""
         if self._session is None or self._sender is None:
             return
+        if self._gathering is not None:
+            await self._gathering.flush()
         session, sender = self._session, self._sender
         self._session = self._sender = None
         try:
@@ -216,21 +217,24 @@ class Producer(Lifecycle):
             NoNameServer: No name server answers.
         """
         session, sender = self._running()
-        _check_queue(message, queue)
+        check_queue(message, queue)
         if (sends := self._idempotent) is not None:
             stamp, message_id = sends.stamp(message, sequence)
             out = self._outgoing(message, message_id=message_id)
             queues = await sends.prepare(message.topic, self._seconds(timeout))
-            wished = _chosen_queue(message, queues, queue, selector)
+            wished = chosen_queue(message, queues, queue, selector)
             target = sends.aim(out, stamp, queues, wished), wished is not None
             return await self._send([message], out, target, timeout, stamp)
         if sequence is not None:
             raise MessageRefused(_NO_SEQUENCE)
+        gathering = self._gathering
+        if gathering and selector is None and timeout is None and gathering.takes(message):
+            return await gathering.add(message, queue)
         out = self._outgoing(message)
         route = session.routes.peek_publish(message.topic)
         if route is None:
             route = await session.routes.publish(message.topic)
-        target = _target(message, route, sender, queue, selector)
+        target = target_queue(message, route, sender, queue, selector)
         return await self._send([message], out, target, timeout)
 
     async def send_oneway(
@@ -248,12 +252,12 @@ class Producer(Lifecycle):
             ConnectionLost: The broker cannot be reached.
         """
         session, sender = self._running()
-        _check_queue(message, queue)
+        check_queue(message, queue)
         if self._idempotent is not None:
             raise MessageRefused("without an answer nobody knows whether to send it again")
         out = self._outgoing(message)
         route = await session.routes.publish(message.topic)
-        target, _ = _target(message, route, sender, queue, selector)
+        target, _ = target_queue(message, route, sender, queue, selector)
         await sender.send_oneway(out, target)
 
     async def send_batch(
@@ -281,7 +285,7 @@ class Producer(Lifecycle):
         if not messages:
             return []
         check_batch(messages)
-        _check_queue(messages[0], queue)
+        check_queue(messages[0], queue)
         if self._idempotent is not None:
             return await self._send_batch_once(
                 self._idempotent, messages, queue, timeout, first_sequence
@@ -293,7 +297,9 @@ class Producer(Lifecycle):
         route = await session.routes.publish(first.topic)
         requests = [self._batch(packed) for packed in packs]
         futures = [
-            await self._send(packed.messages, out, _target(first, route, sender, queue), timeout)
+            await self._send(
+                packed.messages, out, target_queue(first, route, sender, queue), timeout
+            )
             for packed, out in zip(packs, requests, strict=True)
         ]
         return await join_results(requests, futures)
@@ -323,7 +329,7 @@ class Producer(Lifecycle):
         session, sender = self._running()
         assert self._requests is not None
         requests = self._requests
-        _check_queue(message, queue)
+        check_queue(message, queue)
         seconds = timeout or self.config.send_timeout
         deadline = asyncio.get_running_loop().time() + seconds
         correlation_id, reply = requests.open()
@@ -332,7 +338,7 @@ class Producer(Lifecycle):
             out = self._outgoing(message, extra)
             route = await session.routes.publish(message.topic)
             await requests.introduce(route)
-            target = _target(message, route, sender, queue, selector)
+            target = target_queue(message, route, sender, queue, selector)
             sent = await self._send([message], out, target, seconds)
             sent.add_done_callback(_seen)
             first: set[asyncio.Future[Any]] = {sent, reply}
@@ -399,7 +405,10 @@ class Producer(Lifecycle):
 
     async def flush(self) -> None:
         """Return once nothing is under way any more; results tell how it went."""
-        await self._running()[1].in_flight.wait_idle()
+        sender = self._running()[1]
+        if self._gathering is not None:
+            await self._gathering.flush()
+        await sender.in_flight.wait_idle()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of ``topic`` that can be written to.
@@ -436,7 +445,7 @@ class Producer(Lifecycle):
     ) -> list[SendResult]:
         config = self.config
         route = await sends.prepare(messages[0].topic, self._seconds(timeout))
-        wished = _chosen_queue(messages[0], route, queue, None)
+        wished = chosen_queue(messages[0], route, queue, None)
         stamped = [
             sends.stamp(message, None if first is None else first + at)
             for at, message in enumerate(messages)
@@ -513,6 +522,26 @@ class Producer(Lifecycle):
         code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
         return Outgoing(code, first.topic, ",".join(packed.ids), fields, body, len(packed.items))
 
+    def _gather(self) -> Gathering:
+        config = self.config
+        alone = min(config.compress_bytes_min or config.auto_batch_bytes, config.auto_batch_bytes)
+        return Gathering(
+            self._send_together,
+            bytes_max=config.auto_batch_bytes,
+            seconds=config.auto_batch_seconds,
+            alone_bytes=alone,
+            message_bytes_max=config.message_bytes_max,
+        )
+
+    async def _send_together(
+        self, packed: Packed, queue: MessageQueue | None
+    ) -> tuple[Outgoing, asyncio.Future[SendResult]]:
+        session, sender = self._running()
+        first, out = packed.messages[0], self._batch(packed)
+        route = await session.routes.publish(first.topic)
+        target = target_queue(first, route, sender, queue)
+        return out, await self._send(packed.messages, out, target, None)
+
     async def _send_with(
         self,
         extra: str,
@@ -524,17 +553,17 @@ class Producer(Lifecycle):
     ) -> SendResult:
         """Send a message with properties that users cannot set."""
         session, sender = self._running()
-        _check_queue(message, queue)
+        check_queue(message, queue)
         out = self._outgoing(message, extra)
         route = await session.routes.publish(message.topic)
-        target = _target(message, route, sender, queue, selector)
+        target = target_queue(message, route, sender, queue, selector)
         return await (await self._send([message], out, target, timeout))
 
     async def _send(
         self,
         messages: Sequence[Message],
         out: Outgoing,
-        target: _Target,
+        target: Target,
         timeout: float | None,
         stamp: Stamp | None = None,
     ) -> asyncio.Future[SendResult]:
@@ -556,41 +585,7 @@ class Producer(Lifecycle):
         return future
 
 
-def _target(
-    message: Message,
-    route: PublishRoute,
-    sender: Sender,
-    queue: MessageQueue | None = None,
-    selector: QueueSelector | None = None,
-) -> _Target:
-    """Return the queue of a message, and whether it must be that one."""
-    chosen = _chosen_queue(message, route, queue, selector)
-    return (chosen, True) if chosen is not None else (sender.choose(route), False)
-
-
-def _chosen_queue(
-    message: Message,
-    route: PublishRoute,
-    queue: MessageQueue | None,
-    selector: QueueSelector | None,
-) -> MessageQueue | None:
-    if queue is not None:
-        return queue
-    if selector is not None:
-        return selector(route.queues, message)
-    if message.sharding_key:
-        return select_by_hash(route.queues, message.sharding_key)
-    return None
-
-
 def _seen(future: asyncio.Future[SendResult]) -> None:
     """Look at a result that may come when nobody waits for it any more."""
     if not future.cancelled():
         future.exception()
-
-
-def _check_queue(message: Message, queue: MessageQueue | None) -> None:
-    if queue is not None and queue.topic != message.topic:
-        raise MessageRefused(
-            f"the queue is one of {queue.topic}, the message is for {message.topic}"
-        )

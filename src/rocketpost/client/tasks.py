@@ -28,6 +28,9 @@ class Tasks:
         task.add_done_callback(self._done)
         return task
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
     async def wait(self, seconds: float) -> None:
         """Return once all have ended, or after ``seconds``."""
         if self._tasks:

@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from rocketpost.client.choosing import QueueSelector
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
-from rocketpost.client.producer import Producer, QueueSelector
+from rocketpost.client.producer import Producer
 from rocketpost.client.session import Answer
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, to_fields

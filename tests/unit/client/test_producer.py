@@ -21,7 +21,7 @@ from rocketpost.client import (
     RouteNotFound,
     SendStatus,
 )
-from rocketpost.client.producer import select_by_hash
+from rocketpost.client.choosing import select_by_hash
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
