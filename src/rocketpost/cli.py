@@ -71,8 +71,11 @@ def up(data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: b
     help="Where to keep the data; data/tour, made anew by each tour, if not given.",
 )
 @click.option("--seed", type=int, help="When the broker is killed; random if not given.")
-def tour(messages: int, data: Path | None, seed: int | None) -> None:
+@click.option(
+    "--spark/--no-spark", "with_spark", default=True, help="Whether Spark archives the topic."
+)
+def tour(messages: int, data: Path | None, seed: int | None, with_spark: bool) -> None:
     """Start real servers, send and receive through a kill -9, and show what happened."""
     from rocketpost.tour import run_tour
 
-    sys.exit(run_tour(messages=messages, data=data, seed=seed))
+    sys.exit(run_tour(messages=messages, data=data, seed=seed, with_spark=with_spark))

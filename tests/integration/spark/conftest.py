@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
-import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,35 +12,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rocketpost.client import Message, Producer
+from rocketpost.spark.session import make_session
 from rocketpost.testing.cluster import SMALL_STORE, Cluster
-
-LOCAL = "127.0.0.1"
-
-if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = LOCAL
-    logging.getLogger("py4j").setLevel(logging.ERROR)
     options = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": LOCAL,
-        "spark.driver.bindAddress": LOCAL,
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
     }
-    builder = SparkSession.builder.master("local[2,3]")  # a failed task is tried again
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    # In local mode a failed task is tried again only if the master says so.
+    session = make_session("tests", master="local[2,3]", options=options)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
