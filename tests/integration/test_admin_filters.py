@@ -18,6 +18,7 @@ from rocketpost.client import (
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
+    Retry,
     StartFrom,
 )
 from rocketpost.client.admin import AdminClient
@@ -184,3 +185,28 @@ async def test_a_pull_with_a_wrong_expression_is_refused(cluster: Cluster) -> No
     async with AdminClient(name_servers=cluster.addresses) as admin:
         with pytest.raises(SubscriptionParseFailed, match="at character 7"):
             await admin.session.call(cluster.broker_addresses[0], RequestCode.PULL_MESSAGE, pull)
+
+
+async def test_retries_are_judged_again_if_the_broker_is_told_to(cluster: Cluster) -> None:
+    broker = cluster.broker_addresses[0]
+    await ok(cluster, "updateBrokerConfig", "-b", broker, "-k", "filterSupportRetry", "-v", "true")
+    rounds: list[tuple[bytes, int]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        rounds.append((message.body, message.reconsume_times))
+        if message.reconsume_times == 0:
+            raise Retry(delay_level=2)
+
+    config = PushConsumerConfig(name_servers=cluster.addresses, start_from=StartFrom.FIRST)
+    made = PushConsumer("picky", config=config)
+    made.subscribe(TOPIC, handle, sql="size > 5")
+    async with made, asyncio.timeout(60):
+        await send(cluster, "medium", size="7")
+        while (b"medium", 0) not in rounds:
+            await asyncio.sleep(0.02)
+        # Before it comes again, the group wants only what is larger.
+        await made.subscribe(TOPIC, handle, sql="size > 8")
+        await send(cluster, "large", size="9")
+        while (b"large", 1) not in rounds:
+            await asyncio.sleep(0.02)
+    assert rounds == [(b"medium", 0), (b"large", 0), (b"large", 1)]
