@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from interop.peer import Peer, named
-from interop.servers import Cluster, Maker
+from interop.servers import Cluster
 from rocketpost.client import PushConsumerConfig, ReceivedMessage, StartFrom
 from rocketpost.client.blocking import Producer, PushConsumer
 from rocketpost.client.message import Message
@@ -99,6 +99,8 @@ def test_its_progress_names_the_client(
     assert all(re.match(r"\d+\.\d+\.\d+\.\d+$", row[5]) for row in mine)
     everybody = peer.mqadmin(cluster.namesrv, "consumerProgress")
     assert [row for row in rows(everybody) if row[0] == member.group and row[1] == "1"]
+    if peer.version == "4.9":
+        return  # its tool does not know -t, and ends its JVM over it
     only = peer.mqadmin(cluster.namesrv, f"consumerProgress -g {member.group} -t {topic}")
     assert {row[0] for row in rows(only) if row[0].startswith("Topic")} == {topic}
 
@@ -128,18 +130,19 @@ def test_its_offsets_are_cloned_and_its_backlog_skipped(
     assert re.search(r"Consume Diff Total: 0\n|Diff Total: 0\n", progress)
 
 
-def test_a_group_is_made_changed_and_deleted_everywhere(
-    peer: Peer, cluster: Cluster, target: Maker
-) -> None:
+def test_a_group_is_made_changed_and_deleted_everywhere(peer: Peer, cluster: Cluster) -> None:
     group = f"made-everywhere-{next(_groups)}"
+    orderly = "" if peer.version == "4.9" else "-o true"
     made = peer.mqadmin(
         cluster.namesrv,
-        f"updateSubGroup -c DefaultCluster -g {group} -s true -m false -d true -o true -q 3 -r 7 "
+        f"updateSubGroup -c DefaultCluster -g {group} -s true -m false -d true {orderly} -q 3 -r 7 "
         "-i 0 -w 1 -a true",
     )
     assert "create subscription group to" in made
     config = peer.mqadmin(cluster.namesrv, f"getConsumerConfig -g {group}")
-    for line in (r"consumeBroadcastEnable\s+=\s+true", r"consumeMessageOrderly\s+=\s+true",
+    if orderly:
+        assert re.search(r"consumeMessageOrderly\s+=\s+true", config)
+    for line in (r"consumeBroadcastEnable\s+=\s+true",
                  r"retryQueueNums\s+=\s+3", r"retryMaxTimes\s+=\s+7"):  # fmt: skip
         assert re.search(line, config), line
     deleted = peer.mqadmin(cluster.namesrv, f"deleteSubGroup -c DefaultCluster -g {group} -r true")

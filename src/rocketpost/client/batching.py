@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rocketpost.client.message import Message, SendResult, check_message
-from rocketpost.client.message_id import unique_id
 from rocketpost.client.sender import Outgoing
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import MessageRefused
 from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.transport.unique_id import unique_id
 
 
 class Packed(NamedTuple):

@@ -34,6 +34,7 @@ from rocketpost.client.config import (
     ProducerConfig,
     PullConsumerConfig,
     PushConsumerConfig,
+    check_group,
 )
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.handlers import BatchHandler, Handler
@@ -202,7 +203,7 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
         name_servers: str | None = None,
         config: PullConsumerConfig | None = None,
     ) -> None:
-        async_producer.check_group(group)
+        check_group(group)
         super().__init__(
             lambda: async_pull.PullConsumer(group, name_servers=name_servers, config=config)
         )
@@ -275,7 +276,7 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         name_servers: str | None = None,
         config: ProducerConfig | None = None,
     ) -> None:
-        async_producer.check_group(group)
+        check_group(group)
         super().__init__(
             lambda: async_transaction.TransactionProducer(
                 group, checker=checker, topics=topics, name_servers=name_servers, config=config
@@ -325,7 +326,7 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
         config: LitePullConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
     ) -> None:
-        async_producer.check_group(group)
+        check_group(group)
         self._topics: dict[str, tuple[str, str | None]] = {}
 
         def make() -> async_lite.LitePullConsumer:
@@ -424,7 +425,7 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         config: PushConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
     ) -> None:
-        async_producer.check_group(group)
+        check_group(group)
         self._wishes: list[Callable[[async_push.PushConsumer], Announcement]] = []
         self._stopped = threading.Event()
 

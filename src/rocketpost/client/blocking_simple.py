@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rocketpost.client import producer as async_producer
 from rocketpost.client import simple_consumer as async_simple
 from rocketpost.client.blocking_base import BlockingClient
-from rocketpost.client.config import ClientConfig, StartFrom
+from rocketpost.client.config import ClientConfig, StartFrom, check_group
 from rocketpost.client.pop_calls import COUNT_MAX, PoppedMessage
 from rocketpost.model.group import SUBSCRIBE_ALL
 
@@ -25,7 +24,7 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         orderly: bool = False,
         config: ClientConfig | None = None,
     ) -> None:
-        async_producer.check_group(group)
+        check_group(group)
         super().__init__(
             lambda: async_simple.SimpleConsumer(
                 group,

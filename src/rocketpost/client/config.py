@@ -7,12 +7,12 @@ Java property it stands for when the names differ much.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConfigError
-from rocketpost.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, topic_problem
+from rocketpost.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, group_problem, topic_problem
 
 RETRY_CODES: Final = frozenset(
     {
@@ -345,6 +345,36 @@ class LitePullConsumerConfig(ClientConfig):
         same = {field.name for field in fields(PushConsumerConfig)}
         names = [field.name for field in fields(self) if field.name in same]
         return PushConsumerConfig(**{name: getattr(self, name) for name in names})
+
+
+_RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+C = TypeVar("C", bound=ClientConfig)
+M = TypeVar("M", PushConsumerConfig, LitePullConsumerConfig)
+
+
+def check_group(group: str) -> None:
+    """Check the name of a group.
+
+    Raises:
+        ConfigError: It is illegal or a reserved one.
+    """
+    problem = group_problem(group)
+    if problem is None and group in _RESERVED_GROUPS:
+        problem = f"the group {group} is a reserved name; choose your own"
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def with_name_servers(config: C, name_servers: str | None) -> C:
+    """Return settings in which name servers that are given apart win."""
+    return config if name_servers is None else replace(config, name_servers=name_servers)
+
+
+def with_stable_name(config: M) -> M:
+    """Return settings whose client id is the same after a restart, where it names a file."""
+    if config.model is MessageModel.BROADCASTING and not config.instance_name:
+        return replace(config, instance_name=STABLE_INSTANCE)
+    return config
 
 
 def check_positive(name: str, value: float) -> None:

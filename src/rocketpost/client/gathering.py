@@ -14,13 +14,13 @@ from typing import Final
 
 from rocketpost.client.batching import Packed, split_result
 from rocketpost.client.message import Message, SendResult, check_message
-from rocketpost.client.message_id import unique_id
 from rocketpost.client.sender import Outgoing
 from rocketpost.client.tasks import Tasks
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import RocketpostError
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
+from rocketpost.transport.unique_id import unique_id
 
 COUNT_MAX: Final = 1000
 HELD_BYTES_MAX: Final = 32 * 1024 * 1024

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Collection, Mapping
 
 from rocketpost.client.allocation import AllocationStrategy, Average
 from rocketpost.client.broker_requests import BrokerRequests
-from rocketpost.client.config import STABLE_INSTANCE, LitePullConsumerConfig, MessageModel
+from rocketpost.client.config import (
+    LitePullConsumerConfig,
+    MessageModel,
+    check_group,
+    with_name_servers,
+    with_stable_name,
+)
 from rocketpost.client.feeding import Feeding
 from rocketpost.client.inspection import Inspection
 from rocketpost.client.lifecycle import Lifecycle
@@ -16,7 +21,6 @@ from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.polling import Polling
-from rocketpost.client.producer import check_group
 from rocketpost.client.progress import BrokerProgress, Progress
 from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.session import Session
@@ -65,12 +69,8 @@ class LitePullConsumer(Lifecycle):
         strategy: AllocationStrategy | None = None,
     ) -> None:
         check_group(group)
-        config = config or LitePullConsumerConfig()
-        if name_servers is not None:
-            config = dataclasses.replace(config, name_servers=name_servers)
-        if config.model is MessageModel.BROADCASTING and not config.instance_name:
-            # The client id names the file of offsets, so it must be the same after a restart.
-            config = dataclasses.replace(config, instance_name=STABLE_INSTANCE)
+        config = with_name_servers(config or LitePullConsumerConfig(), name_servers)
+        config = with_stable_name(config)
         self.group = group
         self.config = config
         self._strategy = strategy or Average()

@@ -28,7 +28,7 @@ BLOCK: Final = 512
 def stamp_id(stamp: Stamp) -> str:
     """Return the unique id of a message; the same for the same stamp, whoever sends it.
 
-    It is laid out as ``client.message_id`` says, with chance in place of address and process; its
+    It is laid out as ``model.unique_id`` says, with chance in place of address and process; its
     time is that of the month's beginning, since tools search from there on.
     """
     digest = blake2b(stamp.to_property().encode(), digest_size=12).hexdigest().upper()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,12 +16,11 @@ from rocketpost.client.choosing import (
     target_queue,
 )
 from rocketpost.client.compression import compress
-from rocketpost.client.config import ProducerConfig
+from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
 from rocketpost.client.gathering import Gathering
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
-from rocketpost.client.message_id import unique_id
 from rocketpost.client.numbering import Numbering
 from rocketpost.client.recall import recall_message
 from rocketpost.client.requesting import (
@@ -38,25 +36,11 @@ from rocketpost.client.tracing import Tracer
 from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
-from rocketpost.model.names import group_problem
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
+from rocketpost.transport.unique_id import unique_id
 
 _NO_SEQUENCE = "a sequence needs a producer made with idempotent=True"
-_RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
-
-
-def check_group(group: str) -> None:
-    """Check the name of a group.
-
-    Raises:
-        ConfigError: It is illegal or a reserved one.
-    """
-    problem = group_problem(group)
-    if problem is None and group in _RESERVED_GROUPS:
-        problem = f"the group {group} is a reserved name; choose your own"
-    if problem is not None:
-        raise ConfigError(problem)
 
 
 class Producer(Lifecycle):
@@ -98,9 +82,7 @@ class Producer(Lifecycle):
             raise ConfigError("producer_id and epoch mean something only with idempotent=True")
         if producer_id is None and epoch:
             raise ConfigError("an epoch means something only with a producer_id")
-        config = config or ProducerConfig()
-        if name_servers is not None:
-            config = dataclasses.replace(config, name_servers=name_servers)
+        config = with_name_servers(config or ProducerConfig(), name_servers)
         self.group = group
         self.config = config
         self._session: Session | None = None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from rocketpost.client.config import PullConsumerConfig
+from rocketpost.client.config import PullConsumerConfig, check_group, with_name_servers
 from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
-from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import wanted
 from rocketpost.errors import ClientError, ConfigError
@@ -44,9 +41,7 @@ class PullConsumer(Lifecycle):
         config: PullConsumerConfig | None = None,
     ) -> None:
         check_group(group)
-        config = config or PullConsumerConfig()
-        if name_servers is not None:
-            config = dataclasses.replace(config, name_servers=name_servers)
+        config = with_name_servers(config or PullConsumerConfig(), name_servers)
         self.group = group
         self.config = config
         self._session: Session | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Collection
 from typing import Final
@@ -13,10 +12,12 @@ from rocketpost.client.allocation import AllocationStrategy, Average
 from rocketpost.client.assigning import Assigning
 from rocketpost.client.broker_requests import BrokerRequests
 from rocketpost.client.config import (
-    STABLE_INSTANCE,
     MessageModel,
     ProducerConfig,
     PushConsumerConfig,
+    check_group,
+    with_name_servers,
+    with_stable_name,
 )
 from rocketpost.client.consuming import Consuming
 from rocketpost.client.feeding import Feeding
@@ -34,7 +35,6 @@ from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.ordering import Ordering
 from rocketpost.client.popping import Popping
-from rocketpost.client.producer import check_group
 from rocketpost.client.progress import BrokerProgress
 from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.retry import SendBack
@@ -90,12 +90,8 @@ class PushConsumer(Lifecycle):
         strategy: AllocationStrategy | None = None,
     ) -> None:
         check_group(group)
-        config = config or PushConsumerConfig()
-        if name_servers is not None:
-            config = dataclasses.replace(config, name_servers=name_servers)
-        if config.model is MessageModel.BROADCASTING and not config.instance_name:
-            # The client id names the file of offsets, so it must be the same after a restart.
-            config = dataclasses.replace(config, instance_name=STABLE_INSTANCE)
+        config = with_name_servers(config or PushConsumerConfig(), name_servers)
+        config = with_stable_name(config)
         self.group = group
         self.config = config
         self._strategy = strategy or Average()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from rocketpost.client.config import ClientConfig
-from rocketpost.client.message_id import local_ip
 from rocketpost.client.name_servers import (
     HTTP_EVERY_SECONDS,
     HTTP_FIRST_SECONDS,
@@ -35,6 +34,7 @@ from rocketpost.codec.headers.client import Unregister
 from rocketpost.errors import ClientError, Fault, RequestTimeout, RocketpostError
 from rocketpost.transport.connection import Buffer, Connection
 from rocketpost.transport.connector import Connector
+from rocketpost.transport.host import local_ip
 
 logger = logging.getLogger(__name__)
 

@@ -7,18 +7,16 @@ acknowledged in time comes again, to whoever asks next; brokers keep count of th
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 import time
 import uuid
 from typing import Final
 
-from rocketpost.client.config import ClientConfig, StartFrom
+from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
 from rocketpost.client.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopWish
-from rocketpost.client.producer import check_group
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import wanted
 from rocketpost.errors import ClientError, ConfigError, Fault, RemoteProtocolError
@@ -66,9 +64,7 @@ class SimpleConsumer(Lifecycle):
         check_group(group)
         if start_from not in (StartFrom.FIRST, StartFrom.LAST):
             raise ConfigError("a simple consumer starts from the first or the last offset")
-        config = config or ClientConfig()
-        if name_servers is not None:
-            config = dataclasses.replace(config, name_servers=name_servers)
+        config = with_name_servers(config or ClientConfig(), name_servers)
         self.group = group
         self.config = config
         self._start_from = start_from

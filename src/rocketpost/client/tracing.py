@@ -18,7 +18,6 @@ from typing import Final
 
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, ReceivedMessage, SendResult
-from rocketpost.client.message_id import unique_id
 from rocketpost.client.ordering import Suspend
 from rocketpost.client.retry import Retry
 from rocketpost.client.sender import Outgoing, Sender
@@ -39,6 +38,7 @@ from rocketpost.errors import RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.names import AUTO_CREATE_TOPIC
 from rocketpost.model.route import MessageQueue
+from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from rocketpost.client.message_id import local_ip
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
@@ -44,6 +43,7 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.host import local_ip
 from rocketpost.transport.listener import Listener, room_of_process
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from rocketpost.client.message_id import local_ip
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.config import BrokerConfig, broker_settings, read_properties, without_blanks
@@ -23,6 +22,7 @@ from rocketpost.server.foreign_keys import (
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
+from rocketpost.transport.host import local_ip
 
 logger = logging.getLogger(__name__)
 

@@ -51,7 +51,6 @@ class Announcement:
         data_version: The edition of ``topics``.
         topics: Every topic, by name.
         permission: ``brokerPermission``: what topics may do at most while it is not 6.
-        filter_servers: Addresses of filter servers.
     """
 
     cluster: str
@@ -62,7 +61,6 @@ class Announcement:
     data_version: DataVersion
     topics: Mapping[str, TopicConfig]
     permission: int = PERM_READ | PERM_WRITE
-    filter_servers: Sequence[str] = ()
 
 
 def parse_name_servers(text: str) -> list[str]:
@@ -88,7 +86,6 @@ class Registration:
         announce: Returns what to say now; called for every registration.
         period_ms: Between registrations; kept between 10 and 60 seconds.
         timeout_ms: How long an answer may take.
-        compressed: Whether to send the compressed form, which Apache brokers no longer do.
         on_order_topics: Called with a name server's address and the ordered topics it knows.
         retry_seconds: Until the second try after a failure; doubles up to the period.
     """
@@ -100,14 +97,12 @@ class Registration:
         announce: Callable[[], Announcement],
         period_ms: int = 30_000,
         timeout_ms: int = 24_000,
-        compressed: bool = False,
         on_order_topics: Callable[[str, Mapping[str, str]], None] | None = None,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._announce = announce
         self._period = min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX) / 1000
         self._timeout = timeout_ms / 1000
-        self._compressed = compressed
         self._on_order_topics = on_order_topics
         self._retry_seconds = retry_seconds
         self._links = {address: _Link(address) for address in name_servers}
@@ -199,7 +194,7 @@ class Registration:
     async def _register(self, link: _Link) -> None:
         connection = await self._connector.connect(link.address)
         news = self._announce()
-        data = _encode(news, compressed=self._compressed)
+        data = _encode(news)
         header = RegisterBroker(
             broker_name=news.name,
             broker_addr=news.address,
@@ -207,7 +202,6 @@ class Registration:
             ha_server_addr=news.ha_address,
             broker_id=news.broker_id,
             enable_acting_master=False,
-            compressed=self._compressed,
             body_crc32=body.body_crc(data),
         )
         response = await connection.request(
@@ -283,7 +277,7 @@ class _Link:
             await asyncio.sleep(_BURST_SECONDS - (loop.time() - began))
 
 
-def _encode(news: Announcement, *, compressed: bool) -> bytes:
+def _encode(news: Announcement) -> bytes:
     topics = dict(news.topics)
     if news.permission != PERM_READ | PERM_WRITE:
         topics = {
@@ -295,7 +289,4 @@ def _encode(news: Announcement, *, compressed: bool) -> bytes:
         mapping_data_version=DataVersion(timestamp=news.data_version.timestamp),
         topic_config_table=topics,
     )
-    registration = body.Registration(
-        filter_server_list=list(news.filter_servers), topic_config_serialize_wrapper=table
-    )
-    return body.encode_registration(registration, compressed=compressed)
+    return body.encode_registration(body.Registration(topic_config_serialize_wrapper=table))

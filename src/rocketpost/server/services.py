@@ -22,7 +22,6 @@ from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer import Timers
 from rocketpost.client.compression import decompress
-from rocketpost.client.message_id import unique_id
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
@@ -61,6 +60,7 @@ from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
 

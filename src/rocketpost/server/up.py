@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketpost.client.message_id import local_ip
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.main import broker_ready, namesrv_ready
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
+from rocketpost.transport.host import local_ip
 
 
 class SingleNode:

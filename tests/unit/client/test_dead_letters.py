@@ -157,7 +157,7 @@ async def test_a_pause_is_followed_by_another_look(dead: DeadBroker) -> None:
     for name in "UV":
         dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY=name)
     async with admin() as client:
-        await client.dead_letters.resend("G", rate=200)
+        await client.dead_letters.resend("G", rate=5)
         assert dead.orders[1:5] == ["lock", "look", "send", "look"]
         assert dead.orders[5:] == ["lock", "look", "lock", "look", "send", "unlock"]
         done = await client.dead_letters.resend("G", rate=0.001)  # what is done needs no pause

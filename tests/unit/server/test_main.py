@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocketpost.client.message_id import local_ip
 from rocketpost.errors import ConfigError
 from rocketpost.server import main, up
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.main import mqbroker, mqnamesrv
 from rocketpost.server.up import SingleNode
 from rocketpost.settings import parse_properties
+from rocketpost.transport.host import local_ip
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,8 +12,6 @@ Calls to a broker take its address; calls without one ask every broker that has 
 
 from __future__ import annotations
 
-import dataclasses
-
 from rocketpost.client.admin.brokers import BrokerAdmin
 from rocketpost.client.admin.cluster import ClusterAdmin
 from rocketpost.client.admin.dead_letter import DeadLetter, Selection
@@ -24,7 +22,7 @@ from rocketpost.client.admin.messages import MessageAdmin
 from rocketpost.client.admin.resending import Outcome, Resent
 from rocketpost.client.admin.topics import TopicAdmin
 from rocketpost.client.admin.transactions import HalfMessage, TransactionAdmin
-from rocketpost.client.config import ClientConfig
+from rocketpost.client.config import ClientConfig, with_name_servers
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.session import Session
 from rocketpost.errors import ClientError
@@ -58,9 +56,7 @@ class AdminClient(Lifecycle):
     def __init__(
         self, *, name_servers: str | None = None, config: ClientConfig | None = None
     ) -> None:
-        config = config or ClientConfig(call_timeout=5.0)
-        if name_servers is not None:
-            config = dataclasses.replace(config, name_servers=name_servers)
+        config = with_name_servers(config or ClientConfig(call_timeout=5.0), name_servers)
         self.config = config
         self._session: Session | None = None
 

@@ -1,0 +1,20 @@
+"""The address of this host."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+_UNROUTED_PROBE: Final = ("192.0.2.1", 9)
+"""A documentation address; connecting a datagram sends nothing."""
+
+
+def local_ip() -> str:
+    """Return the address that this host would use to speak to others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_UNROUTED_PROBE)
+            ip: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return ip

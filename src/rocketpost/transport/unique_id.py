@@ -1,0 +1,34 @@
+"""The unique ids of this process, see ``model.unique_id``.
+
+A forked child draws its own prefix, so that two processes never count on from the same state.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+
+from rocketpost.model.unique_id import UniqueIds
+from rocketpost.transport.host import local_ip
+
+_ids: UniqueIds
+
+
+def _draw() -> None:
+    global _ids
+    _ids = UniqueIds(
+        ip=local_ip(),
+        pid=os.getpid(),
+        chance=secrets.token_bytes(4),
+        counter=secrets.randbelow(0x10000),
+    )
+
+
+_draw()
+os.register_at_fork(after_in_child=_draw)
+
+
+def unique_id() -> str:
+    """Return an id that no other message has."""
+    return _ids.next(time.time_ns() // 1_000_000)
