@@ -178,24 +178,62 @@ async def test_what_timed_out_keeps_its_number_when_it_is_sent_again(tmp_path: P
         assert await stored(cluster) == expected
 
 
-async def test_a_broker_that_is_killed_and_comes_back_is_waited_for(tmp_path: Path) -> None:
-    for flush in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-        settings = {"flushDiskType": flush, "flushProducerStateInterval": "100"}
-        with Cluster(tmp_path / flush, settings=settings) as cluster:
-            async with Producer("p", config=config(cluster, 40), idempotent=True) as producer:
-                sent: list[bytes] = []
-                futures = []
-                for n in range(400):
-                    sent.append(b"%d" % n)
-                    futures.append(await producer.send_soon(Message(TOPIC, sent[-1])))
-                    if n in (100, 250):
-                        await asyncio.sleep(0.2)
-                        cluster.brokers[0].kill()
-                        restart = asyncio.create_task(asyncio.to_thread(cluster.brokers[0].start))
-                    elif n in (102, 252):
-                        await restart
-                await asyncio.gather(*futures)
-            assert await stored(cluster) == once(sent)
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
+    tmp_path: Path, flush: str
+) -> None:
+    settings = {"flushDiskType": flush, "flushProducerStateInterval": "100"}
+    with Cluster(tmp_path, settings=settings) as cluster:
+        async with Producer("p", config=config(cluster, 40), idempotent=True) as producer:
+            sent: list[bytes] = []
+            futures = []
+            for n in range(400):
+                sent.append(b"%d" % n)
+                futures.append(await producer.send_soon(Message(TOPIC, sent[-1])))
+                if n in (100, 250):
+                    await asyncio.sleep(0.2)
+                    cluster.brokers[0].kill()
+                    restart = asyncio.create_task(asyncio.to_thread(cluster.brokers[0].start))
+                elif n in (102, 252):
+                    await restart
+            await asyncio.gather(*futures)
+        assert await stored(cluster) == once(sent)
+
+
+async def test_another_broker_is_taken_only_for_what_was_never_sent(tmp_path: Path) -> None:
+    with Cluster(tmp_path, brokers=2) as cluster:
+        for address in cluster.broker_addresses:
+            link = await BrokerLink.connect(address)
+            await link.create_topic(TOPIC, 2)
+            link.close()
+        async with Producer("p", config=config(cluster), idempotent=True) as producer:
+            first = await producer.send(Message(TOPIC, b"first"))
+            dead = int(first.queue.broker_name.removeprefix("broker-"))
+            cluster.brokers[dead].kill()
+            assert producer._session is not None
+            async with asyncio.timeout(10):
+                while producer._session.connector.peek(cluster.broker_addresses[dead]) is not None:
+                    await asyncio.sleep(
+                        0.01
+                    )  # what leaves before it is noticed may be stored there
+            results = [await producer.send(Message(TOPIC, b"%d" % n)) for n in range(20)]
+            assert {result.queue.broker_name for result in results} == {f"broker-{1 - dead}"}
+            assert not any(result.duplicate for result in results)
+            cluster.brokers[dead].start()
+        async with Producer(
+            "p", config=config(cluster, 2.0), idempotent=True, producer_id="mine"
+        ) as named:
+            await named.send(Message(TOPIC, b"named"), sequence=0)
+            cluster.brokers[dead].kill()
+        async with Producer(
+            "p", config=config(cluster, 2.0), idempotent=True, producer_id="mine"
+        ) as named:
+            # The one that cannot be asked may have it.
+            if dead in [int(q.broker_name[-1]) for q in await named.queues(TOPIC)]:
+                with pytest.raises(RocketpostError):
+                    await named.send(Message(TOPIC, b"named"), sequence=0)
+        cluster.brokers[dead].start()
+        assert await stored(cluster) == once([b"first", b"named", *(b"%d" % n for n in range(20))])
 
 
 async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) -> None:
