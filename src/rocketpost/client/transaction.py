@@ -26,10 +26,8 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.transaction import CheckTransaction, EndTransaction
 from rocketpost.codec.record import decode_record, parse_message_id
 from rocketpost.errors import (
-    ClientError,
     ConfigError,
     CorruptRecord,
-    Fault,
     MessageRefused,
     RocketpostError,
 )
@@ -271,7 +269,7 @@ class TransactionProducer(Producer):
         try:
             await self._end(transaction, state, repr(error) if error is not None else None)
             confirmed = state is not TransactionState.UNKNOWN
-        except (ClientError, Fault) as problem:
+        except RocketpostError as problem:
             logger.warning(
                 "end of a transaction not confirmed: id=%s state=%s reason=%s",
                 transaction.id, state.name, problem,

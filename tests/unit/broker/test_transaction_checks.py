@@ -168,7 +168,10 @@ def test_a_half_older_than_messages_are_kept_is_discarded(world: World) -> None:
     assert world.discarded() == ["a"]
 
 
-def test_no_group_is_asked_too_much_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_issue_1519_no_group_is_asked_too_much_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ stored halves again for ever when too many questions were under way."""
     monkeypatch.setattr(transaction_checks, "ASKED_MAX", 2)
     for name in "abcd":
         world.send(name)
