@@ -383,7 +383,10 @@ class Producer(Lifecycle):
             Fault: The broker refused for another reason.
         """
         session, _ = self._running()
-        return await recall_message(session, self.group, topic, handle, timeout)
+        recall = recall_message(session, self.group, topic, handle, timeout)
+        if self._tracer is None:
+            return await recall
+        return await self._tracer.follow_recall(topic, handle, recall)
 
     async def flush(self) -> None:
         """Return once nothing is under way any more; results tell how it went."""

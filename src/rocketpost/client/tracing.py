@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from rocketpost.client.config import ProducerConfig
@@ -23,6 +23,7 @@ from rocketpost.client.retry import Retry
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.recall_handle import decode_recall_handle
 from rocketpost.codec.trace import (
     EndTransaction,
     MessageKind,
@@ -34,7 +35,7 @@ from rocketpost.codec.trace import (
     Trace,
     encode_trace,
 )
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import Fault, RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.names import AUTO_CREATE_TOPIC
 from rocketpost.model.route import MessageQueue
@@ -182,6 +183,28 @@ class Tracer:
                 transaction_id=transaction_id,
                 state=state,
                 from_check=from_check,
+            )
+        )
+
+    async def follow_recall(self, topic: str, handle: str, recall: Awaitable[str]) -> str:
+        """Return what a recall comes to, and note it, a refusal by a broker too."""
+        try:
+            message_id = await recall
+        except Fault:
+            self._recalled(topic, decode_recall_handle(handle).message_id, is_done=False)
+            raise
+        self._recalled(topic, message_id, is_done=True)
+        return message_id
+
+    def _recalled(self, topic: str, message_id: str, *, is_done: bool) -> None:
+        self.add(
+            Recall(
+                time_ms=_now_ms(),
+                region=_REGION,
+                group=self._group,
+                topic=topic,
+                message_id=message_id,
+                success=is_done,
             )
         )
 

@@ -14,6 +14,7 @@ from rocketpost.client import (
     ConfigError,
     Fault,
     Message,
+    MessageRefused,
     Producer,
     ProducerConfig,
     PushConsumer,
@@ -28,7 +29,8 @@ from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.properties import decode_properties
-from rocketpost.codec.trace import Outcome, Pub, SubAfter, SubBefore, Trace, decode_traces
+from rocketpost.codec.recall_handle import RecallHandle
+from rocketpost.codec.trace import Outcome, Pub, Recall, SubAfter, SubBefore, Trace, decode_traces
 
 A = "a:1"
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -229,3 +231,23 @@ async def test_handling_is_traced(
 def test_the_trace_topic_must_be_one(config: Any) -> None:
     with pytest.raises(ConfigError, match="trace_topic"):
         config(trace_topic="no topic")
+
+
+async def test_recalls_are_traced_also_when_they_are_refused(use_network: Use) -> None:
+    answers = [
+        Answer(0, {"msgId": "M"}),
+        Answer(ResponseCode.ILLEGAL_OPERATION, remark="too late"),
+    ]
+    served = broker(RECALL_MESSAGE=lambda command: answers.pop(0))
+    network = use_network(network_of(ROUTES, {A: served}))
+    handle = RecallHandle("T", "a", 5, "M").encode()
+    async with producer() as sender:
+        assert await sender.recall("T", handle) == "M"
+        with pytest.raises(Fault, match="too late"):
+            await sender.recall("T", handle)
+        with pytest.raises(MessageRefused):
+            await sender.recall("T", "no handle")
+    found = traces(network)
+    assert all(isinstance(each, Recall) for each in found)
+    told = [(each.message_id, each.success) for each in found if isinstance(each, Recall)]
+    assert told == [("M", True), ("M", False)]
