@@ -177,9 +177,9 @@ class TimerService:
             raise trouble
 
     def failed(self) -> None:
-        """Note that nothing of the last batch was stored."""
-        assert self._slot is not None
-        self._slot.put_back([each.place for each in self._batch])
+        """Note that nothing of the last batch was stored, if there was one."""
+        if self._slot is not None:
+            self._slot.put_back([each.place for each in self._batch])
         self._batch = []
 
     def leave(self) -> None:

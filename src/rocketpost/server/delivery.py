@@ -60,12 +60,13 @@ class Delivery:
 
     def states(self) -> dict[str, str]:
         """Return, for tools, how far each level that is used has come."""
-        states = {}
+        states, waiting = {}, 0
         for level in range(1, len(self._arrivals) + 1):
             done, end = self._service.state(level)
             if end:
                 states[f"scheduleMessageOffset_{level}"] = f"{done},{end}"
-        return states
+                waiting += max(0, end - done)
+        return {"delayedMessages": str(waiting), **states}
 
     async def _serve(self, level: int) -> None:
         await self._resume(level)

@@ -229,6 +229,7 @@ class TimerPart(Part):
             except Exception:
                 # This must not take the broker down, now and after every restart.
                 logger.exception("timed messages stay, will be tried again")
+                self._service.failed()
             else:
                 retry_seconds = _RETRY_SECONDS
                 continue
@@ -296,6 +297,9 @@ class TimerPart(Part):
                     await self._expire()
             except (RocketpostError, OSError) as error:
                 logger.error("what waits is not saved: reason=%s", error)
+                await asyncio.sleep(_RETRY_SECONDS_MAX)
+            except Exception:
+                logger.exception("what waits is not saved")
                 await asyncio.sleep(_RETRY_SECONDS_MAX)
 
     async def _save(self, *, flags: int = 0) -> None:
