@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -374,3 +375,57 @@ async def test_order_holds_through_kill_9(tmp_path: Path) -> None:
         await asyncio.to_thread(broker.process.start)
         link = await broker.connect()
         assert (await order_pop(link))[0] == []
+
+
+COUNT = 300
+
+
+@pytest.mark.long
+async def test_order_and_acks_survive_kill_9_at_any_moment(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    broker = Broker(tmp_path)
+    acked: list[int] = []
+    with broker.process:
+        link = await broker.connect()
+        for number in range(COUNT):
+            answer = await link.send("T", 0, [Part(b"%d" % number, {})], queue_nums=2)
+            answer.raise_for_code()
+
+        async def consume() -> None:
+            while len(acked) < COUNT:
+                got, _ = await order_pop(link, count=chance.randint(1, 6), invisible_ms=300)
+                bodies = [int(bytes(each.record.body)) for each in got]
+                # What was acknowledged never comes again, and nothing overtakes what is left.
+                assert not set(bodies) & set(acked), (seed, bodies)
+                left = [number for number in range(COUNT) if number not in acked]
+                assert bodies == left[: len(bodies)], (seed, bodies, left[:10])
+                for each, body in zip(got, bodies, strict=True):
+                    if chance.random() < 0.8:
+                        await link.ack(each)
+                        acked.append(body)
+                if not got:
+                    await asyncio.sleep(0.02)
+
+        for _ in range(6):
+            working = asyncio.ensure_future(consume())
+            await asyncio.sleep(chance.uniform(0.05, 0.5))
+            broker.process.kill()
+            with contextlib.suppress(ConnectionLost, RequestTimeout):
+                await working
+            # An ack that was not answered may count, or not.
+            await asyncio.to_thread(broker.process.start)
+            link = await broker.connect()
+            await settle(link, acked)
+        await consume()
+    assert sorted(acked) == list(range(COUNT))
+
+
+async def settle(link: Link, acked: list[int]) -> None:
+    """Learn whether an ack counts that was on its way when the broker died."""
+    got, _ = await order_pop(link, count=32, invisible_ms=0, poll_ms=3000)
+    there = [int(bytes(each.record.body)) for each in got]
+    looked_at = range(there[-1] if there else COUNT)
+    missing = [number for number in looked_at if number not in {*acked, *there}]
+    assert len(missing) <= 1
+    acked += missing

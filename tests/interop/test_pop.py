@@ -124,6 +124,32 @@ async def test_popping_in_order_means_the_same_to_both_brokers(
             assert [each.body for each in rest] == [b"3", b"4", b"5"]
 
 
+async def test_a_batch_in_hand_goes_along_when_the_store_changes_hands(
+    java: None, tmp_path: Path
+) -> None:
+    with Cluster(tmp_path, "rocketpost", settings=dict(SMALL_STORE)) as cluster:
+        async with (
+            Producer("p", name_servers=cluster.namesrv) as producer,
+            SimpleConsumer(
+                "g", name_servers=cluster.namesrv, start_from=StartFrom.FIRST, orderly=True
+            ) as consumer,
+        ):
+            queue = (await producer.send(Message("Handed", b"0"))).queue
+            for number in range(1, 4):
+                await producer.send(Message("Handed", b"%d" % number), queue=queue)
+            await consumer.subscribe("Handed")
+            first, second = await consumer.receive(2, invisible_seconds=120, await_seconds=10)
+            await consumer.ack(first)
+        cluster.stop_broker()
+        cluster.start_broker("apache")
+        async with SimpleConsumer("g", name_servers=cluster.namesrv, orderly=True) as consumer:
+            await consumer.subscribe("Handed")
+            assert await consumer.receive(await_seconds=3) == []
+            await consumer.ack(second)
+            rest = await consumer.receive(await_seconds=10)
+            assert [each.body for each in rest] == [b"2", b"3"]
+
+
 @pytest.fixture(scope="module")
 def popper(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A Java client of the release that pops."""
