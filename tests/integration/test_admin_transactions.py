@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,39 @@ async def test_a_producer_that_comes_after_the_crash_of_both_is_asked(cluster: C
             while await bodies(cluster) != [b"orphan"]:
                 await asyncio.sleep(0.1)
     assert asked == [abandoned]
+
+
+async def test_cleaning_takes_no_pending_transaction_with_it(tmp_path: Path) -> None:
+    settings = {
+        **SETTINGS,
+        "transactionCheckMax": "100",
+        "mappedFileSizeCommitLog": str(256 * 1024),
+        "maxMessageSize": str(64 * 1024),
+        "flushIntervalConsumeQueue": "100",
+        "flushConsumeQueueThoroughInterval": "100",
+    }
+    answers = {"now": UNKNOWN}
+    with Cluster(tmp_path, settings=settings) as cluster:
+        await make_topic(cluster)
+        log = cluster.broker_directory() / "store" / "commitlog"
+        async with TransactionProducer(
+            GROUP, checker=lambda message: answers["now"], name_servers=cluster.addresses
+        ) as producer:
+            half = await producer.begin(Message(TOPIC, b"old"), immunity_seconds=3)
+            for _ in range(16):
+                await producer.send(Message("Filler", os.urandom(60_000)))
+            names = sorted(path.name for path in log.iterdir())
+            for name in names[:-1]:
+                os.utime(log / name, (0, 0))  # as if nobody had written there for years
+            async with AdminClient(name_servers=cluster.addresses) as admin:
+                async with asyncio.timeout(30):
+                    while (log / names[0]).exists():  # not before its queues are saved
+                        await admin.brokers.delete_expired_log(cluster.broker_addresses[0])
+                        await asyncio.sleep(0.1)
+            [row] = await listed(cluster)
+            assert row["transactionId"] == half.id
+            answers["now"] = COMMIT
+            del half
+            async with asyncio.timeout(20):
+                while await bodies(cluster) != [b"old"]:
+                    await asyncio.sleep(0.1)
