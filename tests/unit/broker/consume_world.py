@@ -8,9 +8,7 @@ from typing import Final, NamedTuple
 from rocketpost.broker.delay import DelayService, Due
 from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.group import GroupTable
-from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import PullLimits, PullService
-from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.retry import RetryService
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.headers.retry import SendBackHeader
@@ -86,15 +84,11 @@ class World:
         self.store = MessageStore.open_blocking(
             config, clock=self.clock, on_durable=lambda position: None
         )
-        self.saved_offsets = self.saved_delays = b""
+        self.saved_delays = b""
         self.start()
 
     def start(self) -> None:
         """Begin as after a start of the process, with the tables as last saved."""
-        self.offsets = OffsetTable(clock=self.clock)
-        if self.saved_offsets:
-            self.offsets.load(self.saved_offsets)
-        self.locks = QueueLocks(clock=self.clock, lock_ms=LOCK_MS)
         self.progress = DelayProgress(clock=self.clock)
         self.progress.durable = lambda: self.store.confirmed_position
         if self.saved_delays:
@@ -122,7 +116,6 @@ class World:
         self.pulls = PullService(records=self.store, limits=PullLimits(memory_bytes=2**30))
 
     def save(self) -> None:
-        self.saved_offsets = self.offsets.to_json()
         self.saved_delays = self.progress.to_json()
 
     def crash(self) -> None:

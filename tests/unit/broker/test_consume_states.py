@@ -1,8 +1,9 @@
-"""Any mixture of pulls, commits, resets, retries, locks, time and crashes, against a small model.
+"""Any mixture of what consumers ask of a broker, against small models of what may happen.
 
-The model is what a reader of RocketMQ's manual would write down: lists of messages, numbers of
+The models are what a reader of RocketMQ's manual would write down: lists of messages, numbers of
 offsets, who holds which lock until when. Locks and pending resets die with the process; offsets go
-back to what was saved; messages stay.
+back to what was saved; messages stay. Offsets, locks and messages do not meet in the broker, so
+each has a machine of its own, whose rules meet the more often.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rocketpost.broker.offset import NO_OFFSET
+from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.model.route import MessageQueue
+from rocketpost.testing.clock import FakeClock
 
 from .consume_world import (
     DEAD,
@@ -47,8 +50,8 @@ MEMBERS = ["a", "b"]
 LEVEL_MAX = len(DELAYS_MS)
 
 some_place = st.sampled_from(PLACES)
-few_places = st.sampled_from([PLACES[0], PLACES[QUEUES]])
-"""Few enough for rules to meet."""
+FEW = PLACES[:QUEUES]
+few_places = st.sampled_from(FEW)
 some_member = st.sampled_from(MEMBERS)
 some_group = st.sampled_from([GROUP, OTHER])
 
@@ -70,8 +73,138 @@ class Holder(NamedTuple):
     epoch: int
 
 
-class ConsumeMachine(RuleBasedStateMachine):
-    """The rules of the game."""
+class OffsetMachine(RuleBasedStateMachine):
+    """Two groups that commit and are reset, on a broker that saves and dies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.table = OffsetTable(clock=self.clock)
+        self.offsets: dict[tuple[str, Place], int] = {}
+        self.resets: dict[tuple[str, Place], int] = {}
+        self.saved: dict[tuple[str, Place], int] = {}
+        self.text = self.table.to_json()
+
+    @rule(place=few_places, group=some_group)
+    def pull(self, place: Place, group: str) -> None:
+        """A pending reset comes instead of messages, once."""
+        reset = self.table.take_reset(place.topic, group, place.queue_id)
+        assert reset == self.resets.pop((group, place), None)
+
+    @rule(place=few_places, group=some_group, offset=st.integers(0, 6))
+    def commit(self, place: Place, group: str, offset: int) -> None:
+        taken = self.table.commit(place.topic, group, place.queue_id, offset)
+        assert taken == ((group, place) not in self.resets)
+        if taken:
+            self.offsets[group, place] = offset
+
+    @rule(place=few_places, group=some_group, offset=st.integers(0, 6))
+    def reset(self, place: Place, group: str, offset: int) -> None:
+        self.table.reset(place.topic, group, place.queue_id, offset)
+        self.offsets[group, place] = self.resets[group, place] = offset
+
+    @rule()
+    def clone(self) -> None:
+        """Let the other group go on where this one is; it is as if it had committed so."""
+        self.table.clone(GROUP, OTHER, TOPIC)
+        row = {p: n for (g, p), n in self.offsets.items() if g == GROUP and p.topic == TOPIC}
+        if row:
+            for place in FEW:
+                if place.topic == TOPIC:
+                    self.offsets.pop((OTHER, place), None)
+            self.offsets.update({(OTHER, place): offset for place, offset in row.items()})
+
+    @rule(group=some_group)
+    def forget_group(self, group: str) -> None:
+        self.table.forget_group(group)
+        for table in (self.offsets, self.resets):
+            for key in [key for key in table if key[0] == group]:
+                del table[key]
+
+    @rule()
+    def save(self) -> None:
+        self.text = self.table.to_json()
+        self.saved = dict(self.offsets)
+
+    @rule()
+    def crash(self) -> None:
+        self.table = OffsetTable(clock=self.clock)
+        self.table.load(self.text)
+        self.offsets = dict(self.saved)
+        self.resets.clear()
+
+    @invariant()
+    def offsets_are_right(self) -> None:
+        for group in (GROUP, OTHER):
+            for place in FEW:
+                offset = self.table.query(place.topic, group, place.queue_id)
+                assert offset == self.offsets.get((group, place), NO_OFFSET)
+
+
+class LockMachine(RuleBasedStateMachine):
+    """Two members that want the same queues."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.table = QueueLocks(clock=self.clock, lock_ms=LOCK_MS)
+        self.locks: dict[Place, Holder] = {}
+        self.epochs: dict[Place, int] = {}
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    @rule(member=some_member, places=st.sets(few_places, min_size=1))
+    def lock(self, member: str, places: set[Place]) -> None:
+        queues = [_queue(place) for place in sorted(places)]
+        held = self.table.lock(GROUP, member, queues)
+        expected = []
+        for place in sorted(places):
+            holder = self.holder(place)
+            if holder is not None and holder.member != member:
+                continue
+            if holder is None:
+                self.epochs[place] = self.epochs.get(place, 0) + 1
+            self.locks[place] = Holder(member, self.now_ms + LOCK_MS, self.epochs[place])
+            expected.append(_queue(place))
+        assert held == expected
+
+    @rule(member=some_member, places=st.sets(few_places, min_size=1))
+    def unlock(self, member: str, places: set[Place]) -> None:
+        self.table.unlock(GROUP, member, [_queue(place) for place in places])
+        for place in places:
+            holder = self.locks.get(place)
+            if holder is not None and holder.member == member:
+                del self.locks[place]
+
+    @rule()
+    def expire(self) -> None:
+        self.table.expire()
+
+    def holder(self, place: Place) -> Holder | None:
+        holder = self.locks.get(place)
+        return holder if holder is not None and holder.until_ms > self.now_ms else None
+
+    @rule(data=st.data(), late_ms=st.sampled_from([-1, 0, 1]))
+    def wait(self, data: st.DataObject, late_ms: int) -> None:
+        """Let time pass until about when a lock runs out."""
+        moments = [*(each.until_ms for each in self.locks.values()), self.now_ms + LOCK_MS // 2]
+        until_ms = data.draw(st.sampled_from(moments)) + late_ms
+        self.clock.advance(max(0, until_ms - self.now_ms))
+
+    @invariant()
+    def locks_are_right(self) -> None:
+        locks = self.table
+        for place in FEW:
+            found, holder = locks.holder(GROUP, _queue(place)), self.holder(place)
+            assert (found.client_id if found else None) == (holder.member if holder else None)
+            assert locks.holder(OTHER, _queue(place)) is None
+        assert locks.holds_locks(GROUP) == any(self.holder(place) for place in FEW)
+
+
+class MessageMachine(RuleBasedStateMachine):
+    """Messages that are pulled, sent back, delayed and given up, on a broker that dies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,11 +213,6 @@ class ConsumeMachine(RuleBasedStateMachine):
         self.queues: dict[Place, list[Copy]] = {place: [] for place in PLACES}
         self.tags: dict[str, str] = {}
         self.waiting: list[Waiting] = []
-        self.offsets: dict[tuple[str, Place], int] = {}
-        self.saved: dict[tuple[str, Place], int] = {}
-        self.resets: dict[tuple[str, Place], int] = {}
-        self.locks: dict[Place, Holder] = {}
-        self.epochs: dict[Place, int] = {}
 
     def teardown(self) -> None:
         try:
@@ -123,21 +251,16 @@ class ConsumeMachine(RuleBasedStateMachine):
         self.queues[Place(TOPIC, queue_id)].append(Copy(name, 0))
 
     @rule(
-        place=few_places | some_place,
-        group=some_group,
+        place=some_place,
+        offset=st.integers(0, 6),
         count=st.integers(1, 4),
         tags=st.sampled_from([frozenset(), frozenset("A"), frozenset("AB")]),
     )
-    def pull(self, place: Place, group: str, count: int, tags: frozenset[str]) -> None:
-        """Go on where the group is; a pending reset comes instead, once."""
-        world = self.world
-        reset = world.offsets.take_reset(place.topic, group, place.queue_id)
-        assert reset == self.resets.pop((group, place), None)
-        offset = max(0, self.offsets.get((group, place), 0))
+    def pull(self, place: Place, offset: int, count: int, tags: frozenset[str]) -> None:
         have = self.queues[place]
         if offset > len(have):
             return
-        pulled = world.pull(place, offset, count, tags)
+        pulled = self.world.pull(place, offset, count, tags)
         wanted = [
             (at, copy)
             for at, copy in enumerate(have)
@@ -177,79 +300,13 @@ class ConsumeMachine(RuleBasedStateMachine):
                 self.waiting.remove(each)
                 self.queues[each.place].append(each.copy)
 
-    # Offsets.
-
-    @rule(place=few_places, group=some_group, offset=st.integers(0, 6))
-    def commit(self, place: Place, group: str, offset: int) -> None:
-        taken = self.world.offsets.commit(place.topic, group, place.queue_id, offset)
-        assert taken == ((group, place) not in self.resets)
-        if taken:
-            self.offsets[group, place] = offset
-
-    @rule(place=few_places, group=some_group, offset=st.integers(0, 6))
-    def reset(self, place: Place, group: str, offset: int) -> None:
-        self.world.offsets.reset(place.topic, group, place.queue_id, offset)
-        self.offsets[group, place] = self.resets[group, place] = offset
-
-    @rule()
-    def clone(self) -> None:
-        """Let the other group go on where this one is; it is as if it had committed so."""
-        self.world.offsets.clone(GROUP, OTHER, TOPIC)
-        row = {p: n for (g, p), n in self.offsets.items() if g == GROUP and p.topic == TOPIC}
-        if row:
-            for place in PLACES:
-                if place.topic == TOPIC:
-                    self.offsets.pop((OTHER, place), None)
-            self.offsets.update({(OTHER, place): offset for place, offset in row.items()})
-
-    @rule(group=some_group)
-    def forget_group(self, group: str) -> None:
-        self.world.offsets.forget_group(group)
-        for table in (self.offsets, self.resets):
-            for key in [key for key in table if key[0] == group]:
-                del table[key]
-
-    # Locks.
-
-    @rule(member=some_member, places=st.sets(few_places, min_size=1))
-    def lock(self, member: str, places: set[Place]) -> None:
-        queues = [_queue(place) for place in sorted(places)]
-        held = self.world.locks.lock(GROUP, member, queues)
-        expected = []
-        for place in sorted(places):
-            holder = self.holder(place)
-            if holder is not None and holder.member != member:
-                continue
-            if holder is None:
-                self.epochs[place] = self.epochs.get(place, 0) + 1
-            self.locks[place] = Holder(member, self.now_ms + LOCK_MS, self.epochs[place])
-            expected.append(_queue(place))
-        assert held == expected
-
-    @rule(member=some_member, places=st.sets(few_places, min_size=1))
-    def unlock(self, member: str, places: set[Place]) -> None:
-        self.world.locks.unlock(GROUP, member, [_queue(place) for place in places])
-        for place in places:
-            holder = self.locks.get(place)
-            if holder is not None and holder.member == member:
-                del self.locks[place]
-
-    @rule()
-    def expire(self) -> None:
-        self.world.locks.expire()
-
-    def holder(self, place: Place) -> Holder | None:
-        holder = self.locks.get(place)
-        return holder if holder is not None and holder.until_ms > self.now_ms else None
-
     # Time and death.
 
     @rule(data=st.data(), late_ms=st.sampled_from([-1, 0, 500]))
     def wait(self, data: st.DataObject, late_ms: int) -> None:
-        """Let time pass until about when a lock runs out or a message is due."""
+        """Let time pass until about when a message is due."""
         moments = [
             *(each.due_ms for each in self.waiting),
-            *(each.until_ms for each in self.locks.values()),
             self.now_ms + 1000,
         ]
         until_ms = data.draw(st.sampled_from(moments)) + late_ms
@@ -258,14 +315,10 @@ class ConsumeMachine(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         self.world.save()
-        self.saved = dict(self.offsets)
 
     @rule()
     def crash(self) -> None:
         self.world.crash()
-        self.offsets = dict(self.saved)
-        self.resets.clear()
-        self.locks.clear()
 
     # What is always true.
 
@@ -274,26 +327,14 @@ class ConsumeMachine(RuleBasedStateMachine):
         for place, copies in self.queues.items():
             assert self.world.contents(place) == copies
 
-    @invariant()
-    def offsets_are_right(self) -> None:
-        for group in (GROUP, OTHER):
-            for place in PLACES:
-                offset = self.world.offsets.query(place.topic, group, place.queue_id)
-                assert offset == self.offsets.get((group, place), NO_OFFSET)
-
-    @invariant()
-    def locks_are_right(self) -> None:
-        locks = self.world.locks
-        for place in PLACES:
-            found, holder = locks.holder(GROUP, _queue(place)), self.holder(place)
-            assert (found.client_id if found else None) == (holder.member if holder else None)
-            assert locks.holder(OTHER, _queue(place)) is None
-        assert locks.holds_locks(GROUP) == any(self.holder(place) for place in PLACES)
-
 
 def _queue(place: Place) -> MessageQueue:
     return MessageQueue("b", place.queue_id, place.topic)
 
 
-TestConsuming = ConsumeMachine.TestCase
-TestConsuming.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestOffsets = OffsetMachine.TestCase
+TestOffsets.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLocks = LockMachine.TestCase
+TestLocks.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestMessages = MessageMachine.TestCase
+TestMessages.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
