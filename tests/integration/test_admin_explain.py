@@ -235,6 +235,14 @@ async def test_a_delayed_message_tells_its_time(cluster: Cluster) -> None:
     assert f"for {TOPIC}" in await text(cluster, sent.message_id, "-t", TOPIC)
 
 
+async def test_a_timed_message_tells_its_time(cluster: Cluster) -> None:
+    due_ms = time.time_ns() // 1_000_000 + 300_000
+    sent = await send(cluster, b"1", deliver_at_ms=due_ms)
+    one = await told(cluster, sent.message_id, "-t", TOPIC)
+    assert (one["delayedUntil"], one["topic"]) == (due_ms, "rmq_sys_wheel_timer")
+    assert f"for {TOPIC}" in await text(cluster, sent.message_id, "-t", TOPIC)
+
+
 async def test_the_holder_of_a_lock_is_named(cluster: Cluster) -> None:
     release, begun = asyncio.Event(), asyncio.Event()
 

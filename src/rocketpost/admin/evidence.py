@@ -29,7 +29,13 @@ from rocketpost.codec.headers.pop import real_topic as pop_topic
 from rocketpost.codec.headers.topic import TopicRequest
 from rocketpost.errors import RocketpostError, RouteNotFound
 from rocketpost.model import properties as names
-from rocketpost.model.names import SCHEDULE_TOPIC, dlq_topic, is_retry_or_dlq, retry_topic
+from rocketpost.model.names import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dlq_topic,
+    is_retry_or_dlq,
+    retry_topic,
+)
 from rocketpost.model.route import BrokerData, MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -89,7 +95,12 @@ class Witness:
 
     async def delayed_until_ms(self) -> int | None:
         """Return when the message is delivered, if it waits; None if it does not wait."""
-        if self._message.record.topic != SCHEDULE_TOPIC:
+        topic = self._message.record.topic
+        if topic == TIMER_TOPIC:
+            due = self._message.properties.get(names.TIMER_DELIVER_MS, "")
+            due = due or self._message.properties.get(names.TIMER_OUT_MS, "")
+            return int(due) if due.isdecimal() else None
+        if topic != SCHEDULE_TOPIC:
             return None
         return await self._due_ms(self._broker, self._message)
 
@@ -360,7 +371,7 @@ def log_file(config: Mapping[str, str], position: int) -> str | None:
 def real_topic(message: ReceivedMessage) -> str:
     """Return the topic of a message; of one that waits for its time, where it will go."""
     topic = message.record.topic
-    if topic == SCHEDULE_TOPIC:
+    if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return message.properties.get(names.REAL_TOPIC, topic)
     return topic
 

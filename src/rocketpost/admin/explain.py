@@ -19,7 +19,7 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.faults import NoMessage
 from rocketpost.errors import RocketpostError
 from rocketpost.model import properties as names
-from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpost.model.route import MessageQueue
 
 UNKNOWN: Final = "unknown here"
@@ -115,6 +115,13 @@ async def _indexed(admin: AdminClient, name: str, topic: str) -> list[ReceivedMe
             for each in await admin.messages.indexed_at(broker, SCHEDULE_TOPIC, name, unique=unique)
             if each.properties.get(names.REAL_TOPIC) == topic and not _delivered(each, found)
         ]
+        for broker in brokers:
+            timed = await admin.messages.indexed_at(broker, TIMER_TOPIC, name, unique=unique)
+            # Newest first: one that waits long is stored again now and then.
+            for each in sorted(timed, key=lambda message: -message.position):
+                is_recall = names.TIMER_RECALLS in each.properties
+                if each.properties.get(names.REAL_TOPIC) == topic and not is_recall:
+                    found += [] if _delivered(each, found) else [each]
         if found:
             return found
     return []
