@@ -392,7 +392,14 @@ def backlog(admin: Admin) -> str:
     return topic
 
 
-def test_a_queue_that_waits_says_why(admin: Admin, clients: Clients, backlog: str) -> None:
+def test_a_queue_that_waits_says_why(
+    admin: Admin,
+    clients: Clients,
+    backlog: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the files of consumerStatus
     clients.call(_pause(clients, True))
     try:
         # A pull that is held when the consumer is paused still fetches one message.
