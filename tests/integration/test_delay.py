@@ -112,6 +112,16 @@ async def test_a_broker_that_was_down_delivers_when_it_is_back(broker: Broker) -
     assert [key_of(record) for record in records] == ["a", "b"]
 
 
+async def test_a_topic_made_by_a_delayed_send_outlives_a_kill(broker: Broker) -> None:
+    """No queue of the topic tells of it; without its name the message would be discarded."""
+    link = await BrokerLink.connect(broker.address)
+    await broker.send(link, ["first"], 2)
+    broker.process.kill()
+    link.close()
+    broker.process.start()
+    assert [key_of(record) for record in await broker.all_delivered(1)] == ["first"]
+
+
 @pytest.mark.long
 async def test_killed_again_and_again_while_delivering(broker: Broker) -> None:
     rng = random.Random(8)

@@ -100,7 +100,7 @@ class Services:
         self._clean = clean
         self._identity = identity
         self._on_topic_change = on_topic_change
-        self.announcing = Announcing(told=told)
+        self.announcing = Announcing(told=self._kept_and_told)
         self._told = told
         self._keys = known.keys
         self._broker = live.section(BrokerConfig)
@@ -462,6 +462,17 @@ class Services:
             # Clients may know of more queues than those that got a message.
             least = 1 if is_retry_or_dlq(topic) else self._broker.default_topic_queue_nums
             self.topics.adopt(topic, queue_nums=max(count, least))
+
+    async def _kept_and_told(self) -> None:
+        """Return once new topics survive a crash and the name servers know them.
+
+        What waits for its time names its topic, and no queue of that topic tells of it yet.
+        """
+        try:
+            await self.persistence.save_urgent()
+        except StoreError as error:
+            logger.error("new topics are not saved yet: reason=%s", error)
+        await self._told()
 
     async def _saved_and_told(self) -> None:
         await self.persistence.save()
