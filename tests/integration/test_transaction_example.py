@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,9 +80,8 @@ def server_of_postgres(directory: Path) -> Iterator[str]:
     user = None
     if os.geteuid() == 0:  # as whom it refuses to run
         user = "nobody"
-        shutil.chown(data, user)
-        for path in list(data.parents)[:3]:
-            path.chmod(0o755)
+        for path in (directory, data):
+            shutil.chown(path, user)
     made = subprocess.run(
         [home / "initdb", "-D", data, "-U", "test", "--auth=trust"],
         capture_output=True, text=True, cwd="/", user=user,
@@ -120,7 +120,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield str(tmp_path / "orders.db")
     else:
-        yield from server_of_postgres(tmp_path)
+        # Not below pytest's directory, which is closed to other users.
+        with tempfile.TemporaryDirectory() as directory:
+            yield from server_of_postgres(Path(directory))
 
 
 def run(cluster: Cluster, database: str, *command: str) -> subprocess.CompletedProcess[str]:
