@@ -124,13 +124,11 @@ class TransactionPart(Part):
     # Requests.
 
     def end(self, connection: Connection, command: Command) -> Reply | None:
-        """Commit or roll back; answer once that is stored. Who does not know gets no answer."""
+        """Commit or roll back; answer once that is stored, at once to who does not know."""
         header = command.read(EndTransaction)
         if header.commit_or_rollback == TRANSACTION_NONE:
             self._service.unknown(header)
-            if not command.is_oneway:
-                connection.no_answer()
-            return None
+            return Reply(remark="noted; the broker will ask again")
         ending = self._service.end(header)
         if ending is None:
             return Reply(remark="the transaction has ended like that before")
