@@ -7,6 +7,7 @@ copies first, so that a crash in between repeats some and loses none.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Container, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -17,9 +18,9 @@ from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_targets import Cursor, Targets
 from rocketpost.broker.priority import has_levels
 from rocketpost.codec.faults import NoMessage
-from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, host_bits
-from rocketpost.errors import Fault, StoreError
+from rocketpost.errors import LocalProtocolError, RocketpostError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
@@ -188,7 +189,7 @@ class ReceiptService:
             copies = self._copies(checkpoint, offsets)
             ack = self._log.ack_draft(checkpoint, offsets, now_ms=self._clock.now_ms())
             stored = self._put([*copies.values(), ack])
-        except (Fault, StoreError) as error:
+        except RocketpostError as error:
             logger.warning(
                 "popped messages not handed out again yet: topic=%s group=%s reason=%s",
                 checkpoint.key.topic, checkpoint.key.group, error,
@@ -247,9 +248,8 @@ class ReceiptService:
         if not record.topic.startswith(RETRY_PREFIX):
             more[names.RETRY_TOPIC] = record.topic  # for who pulls it, or finds it among the dead
         if not more.keys() <= properties.keys():
-            longer = encode_properties(more | properties)
-            if len(longer) <= PROPERTIES_BYTES_MAX:
-                encoded = longer
+            with contextlib.suppress(LocalProtocolError):  # without room it goes as it is
+                encoded = encode_properties(more | properties)
         words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
         return Draft(
             topic,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any, Final, Protocol
 
 from rocketpost.model.clock import Clock
 
+logger = logging.getLogger(__name__)
+
 CLOCK_LOOK_SECONDS: Final = 5.0
 """The clock is looked at so often, since it may be set."""
+_RETRY_SECONDS: Final = 1.0
 
 
 class Service(Protocol):
@@ -53,7 +57,13 @@ class Revival:
                     async with asyncio.timeout(min(wait_ms / 1000, CLOCK_LOOK_SECONDS)):
                         await self._woken.wait()
                 continue
-            storing = self._service.revive()
+            try:
+                storing = self._service.revive()
+            except Exception:
+                # One bad message must not take the broker down, now and after every restart.
+                logger.exception("popped messages stay, will be tried again")
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
             if storing:
                 await asyncio.wait(storing)
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from rocketpost.broker.pop_targets import RetryRules
 from rocketpost.broker.pull import PullLimits
 from rocketpost.codec.faults import NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import pop_retry_topic
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.errors import StoreFull
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.store.draft import Draft
@@ -291,6 +292,19 @@ def test_half_a_revival_is_completed(world: World) -> None:
     world.clock.advance(1000)
     world.revive()
     assert world.pop_names() == names[1:]
+
+
+def test_a_message_without_room_for_more_properties_comes_again_as_it_is(world: World) -> None:
+    longest = PROPERTIES_BYTES_MAX - len(encode_properties({"UNIQ_KEY": "m1", "TAGS": "."})) + 1
+    name = world.send(tag="x" * longest)
+    [first] = world.pop(world.wish(invisible_ms=1))
+    assert len(first.record.properties_bytes) == PROPERTIES_BYTES_MAX
+    world.clock.advance(1)
+    world.revive()
+    [again] = world.pop()
+    assert again.name == name
+    assert again.record.properties == first.record.properties
+    assert again.record.reconsume_times == 1
 
 
 # After a crash.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from rocketpost.server import pop_revival
 from rocketpost.server.pop_revival import Revival
 from rocketpost.testing.clock import FakeClock
 
@@ -70,6 +73,29 @@ async def test_it_sleeps_as_long_as_it_must() -> None:
         async with asyncio.timeout(2):
             while not service.revived:
                 await asyncio.sleep(0.001)
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def test_what_goes_wrong_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    service = Service(clock)
+    service.due = [clock.now_ms()]
+    revive, failures = service.revive, [ValueError("a bad message")]
+    monkeypatch.setattr(pop_revival, "_RETRY_SECONDS", 0)
+
+    def fails_once() -> list[Any]:
+        if failures:
+            raise failures.pop()
+        return revive()
+
+    monkeypatch.setattr(service, "revive", fails_once)
+    running = asyncio.ensure_future(Revival(service=service, clock=clock).run())
+    try:
+        await turns()
+        assert service.revived == [clock.now_ms()]
+        assert not running.done()
     finally:
         running.cancel()
         await asyncio.wait((running,))

@@ -22,8 +22,9 @@ from rocketpost.codec.headers.pop import (
     order_counts_text,
     start_offsets_text,
 )
-from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import decode_record, encode_record
+from rocketpost.errors import LocalProtocolError
 from rocketpost.model import properties as names
 from rocketpost.server.dispatch import Reply
 from rocketpost.transport.connection import Buffer
@@ -92,9 +93,10 @@ class PopReplies:
             offset,
         )
         record = decode_record(view, verify_crc=False)
-        properties = encode_properties(record.properties | {names.POP_CK: str(receipt)})
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            return [view]  # clients make the receipt from the header then
+        try:
+            properties = encode_properties(record.properties | {names.POP_CK: str(receipt)})
+        except LocalProtocolError:  # no room; clients make the receipt from the header then
+            return [view]
         topic = wish.topic.topic_name
         changed = msgspec.structs.replace(record, topic=topic, properties_bytes=properties)
         return list[Buffer](encode_record(changed))

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.headers.pop import pop_retry_topic
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX
+from rocketpost.codec.record import decode_records
+
 from .popping import PopWorld
 
 
@@ -38,5 +43,24 @@ async def test_what_comes_again_says_where_it_lies(
     assert (record.topic, bytes(record.body), record.reconsume_times) == ("T", b"again", 1)
     assert receipt.retry == retry
     assert (await world.ack(receipt, topic=topic)).code == 0
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_message_without_room_for_its_receipt_is_handed_out_as_it_lies(
+    world: PopWorld,
+) -> None:
+    world.send(tag="x" * (PROPERTIES_BYTES_MAX - len("TAGS") - 2))
+    assert len(await world.pop_all(invisibleTime=10)) == 1
+    running = asyncio.ensure_future(world.part.run())
+    world.clock.advance(10)
+    async with asyncio.timeout(2):
+        while world.store.queue(pop_retry_topic("g", "T"), 0) is None:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    answer = await world.pop()
+    assert answer.code == ResponseCode.SUCCESS
+    [record] = decode_records(answer.body)
+    assert record.topic == pop_retry_topic("g", "T")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
