@@ -184,9 +184,10 @@ class Flight:
     def next_due_ms(self) -> int | None:
         """Return when the next checkpoint is due, None if none is."""
         while self._due:
-            due_ms, _, _, key = self._due[0]
+            due_ms, _, revive_offset, key = self._due[0]
             checkpoint = self._by_key.get(key)
-            if checkpoint is not None and checkpoint.left:
+            is_its = checkpoint is not None and checkpoint.revive_offset == revive_offset
+            if checkpoint is not None and is_its and checkpoint.left:
                 return due_ms
             heapq.heappop(self._due)
         return None

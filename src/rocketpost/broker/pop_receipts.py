@@ -32,6 +32,8 @@ from rocketpost.store.queue_files import FILLER_SIZE
 
 logger = logging.getLogger(__name__)
 
+_CHANGES_MS_MAX: Final = 1000
+"""A receipt may be this much ahead by many changes at once; beyond, the clock was set back."""
 REVIVED_AT_ONCE: Final = 32
 RETRY_MS: Final = 1000
 """How long what could not be stored waits for the next attempt."""
@@ -146,6 +148,9 @@ class ReceiptService:
         if old is None or offset not in old.left:
             raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
         now_ms = pop_ms = self._clock.now_ms()
+        if now_ms <= key.pop_ms < now_ms + _CHANGES_MS_MAX:
+            # Names of what has ended must not come again: their acknowledgements are in the log.
+            pop_ms = key.pop_ms + 1
         while self._flight.find(key._replace(start_offset=offset, pop_ms=pop_ms)) is not None:
             pop_ms += 1
         new = Checkpoint(

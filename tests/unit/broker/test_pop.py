@@ -158,6 +158,20 @@ def test_the_receipt_before_a_change_is_good_no_more(world: World) -> None:
     assert world.change(changed, 1000).key != changed.key  # in the same millisecond
 
 
+def test_names_of_changes_in_one_millisecond_never_come_again(world: World) -> None:
+    name = world.send()
+    [one] = world.pop(world.wish(invisible_ms=0))
+    second = world.change(one, 0)
+    third = world.change(second, 10)
+    assert len({one.key, second.key, third.key}) == 3
+    world.clock.advance(5)
+    world.revive()
+    assert world.pop_names() == []  # it is not due before the third says so
+    world.clock.advance(10)
+    world.revive()
+    assert world.pop_names() == [name]
+
+
 def test_unwanted_tags_are_passed_over(world: World) -> None:
     world.send(tag="B")
     wanted = world.send(tag="A")
