@@ -208,7 +208,8 @@ class DelayService:
         if entry is None or entry[2] > self._clock.now_ms():
             return False
         record = self._record(entry[0], entry[1])
-        copy = self._copy_of(record) if record is not None else None
+        after = self._progress.delivered_before(level)
+        copy = self._copy_of(record, after) if record is not None else None
         if copy is None:
             return False
         self._claimed.add(copy.position)
@@ -330,8 +331,11 @@ class DelayService:
         )  # fmt: skip
         return True
 
-    def _copy_of(self, record: Record) -> Record | None:
-        """Return the delivered copy of a message, unless it stands for another already."""
+    def _copy_of(self, record: Record, after: int) -> Record | None:
+        """Return the delivered copy of a message, unless it stands for another already.
+
+        What lies before ``after`` does: it is counted by the progress that was saved.
+        """
         properties = record.properties
         topic = properties.get(names.REAL_TOPIC, "")
         key = properties.get(names.UNIQUE_KEY, "")
@@ -345,6 +349,7 @@ class DelayService:
             if (
                 copy is not None
                 and position > record.position
+                and position >= after
                 and position not in self._claimed
                 and copy.topic == topic
                 and copy.reconsume_times == record.reconsume_times

@@ -23,6 +23,8 @@ class DelayProgress:
         self._clock = clock
         self._reached: dict[int, int] = {}
         self._safe: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
+        self._safe_positions: dict[int, int] = {}
         self._unsafe: deque[tuple[Position, int, int]] = deque()
         self._revision = 0
         self.durable: Callable[[], Position] = lambda: Position(0)
@@ -41,7 +43,15 @@ class DelayProgress:
     def advance(self, level: int, offset: int, *, position: Position) -> None:
         """Note that a level is delivered up to ``offset``, by copies before ``position``."""
         self._reached[level] = offset
+        self._positions[level] = max(position, self._positions.get(level, 0))
         self._unsafe.append((position, level, offset))
+
+    def delivered_before(self, level: int) -> int:
+        """Return a position before which all copies lie that :meth:`reached` counts.
+
+        A copy behind it belongs to a message that is not counted yet. 0 if nothing is known.
+        """
+        return self._positions.get(level, 0)
 
     def body(self) -> bytes:
         """Return the body of GET_ALL_DELAY_OFFSET."""
@@ -50,7 +60,8 @@ class DelayProgress:
 
     def to_json(self) -> bytes:
         """Return the text of ``delayOffset.json``."""
-        return self.body()
+        self._settle()
+        return encode_delay_offsets(self.version, self._safe, self._safe_positions)
 
     def load(self, data: bytes) -> None:
         """Take over what ``delayOffset.json`` says.
@@ -65,11 +76,16 @@ class DelayProgress:
         self.version = table.data_version
         self._safe = {level: max(0, at) for level, at in table.offset_table.items() if level > 0}
         self._reached = dict(self._safe)
+        self._positions = dict(table.delivered_before)
+        self._safe_positions = dict(table.delivered_before)
 
     def _settle(self) -> None:
         durable = self.durable()
         while self._unsafe and self._unsafe[0][0] <= durable:
-            _, level, offset = self._unsafe.popleft()
+            position, level, offset = self._unsafe.popleft()
             self._safe[level] = offset
+            if position:
+                before = self._safe_positions.get(level, 0)
+                self._safe_positions[level] = max(position, before)
             self._revision += 1
             self.version = self.version.next(self._clock.now_ms())

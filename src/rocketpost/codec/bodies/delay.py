@@ -1,6 +1,8 @@
 """How far the delay levels have been delivered: ``delayOffset.json`` and GET_ALL_DELAY_OFFSET.
 
-Levels are bare integers as keys, ``{1:12,18:0}``, as Java writes them.
+Levels are bare integers as keys, ``{1:12,18:0}``, as Java writes them. ``deliveredBefore`` is ours:
+the log position before which all copies of a level lie that its offset counts. Java's broker reads
+past it and does not write it, so that it is gone where it would be wrong.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ class DelayOffsets(msgspec.Struct, rename="camel", kw_only=True):
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[int, int] = {}
+    delivered_before: dict[int, int] = {}
 
 
-def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> bytes:
-    """Return the text of the table."""
-    row = b",".join(b"%d:%d" % item for item in sorted(offsets.items()))
-    return b'{"dataVersion":%b,"offsetTable":{%b}}' % (encode(version), row)
+def encode_delay_offsets(
+    version: DataVersion, offsets: Mapping[int, int], positions: Mapping[int, int] | None = None
+) -> bytes:
+    """Return the text of the table, with our own part if ``positions`` are given."""
+    own = b',"deliveredBefore":{%b}' % _row(positions) if positions else b""
+    return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (encode(version), _row(offsets), own)
 
 
 def decode_delay_offsets(data: bytes | memoryview) -> DelayOffsets:
@@ -34,3 +39,7 @@ def decode_delay_offsets(data: bytes | memoryview) -> DelayOffsets:
         RemoteProtocolError: It is none.
     """
     return decode_body(data, DelayOffsets)
+
+
+def _row(values: Mapping[int, int]) -> bytes:
+    return b",".join(b"%d:%d" % item for item in sorted(values.items()))

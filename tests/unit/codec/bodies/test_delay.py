@@ -30,3 +30,9 @@ def test_javas_file_is_read() -> None:
 def test_other_text_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         decode_delay_offsets(b'{"offsetTable":[1]}')
+
+
+def test_positions_of_our_own_are_written_beside_javas_table() -> None:
+    text = encode_delay_offsets(DataVersion(1, 0, 5), {2: 7}, {2: 900})
+    assert text.endswith(b'"offsetTable":{2:7},"deliveredBefore":{2:900}}')
+    assert decode_delay_offsets(text).delivered_before == {2: 900}
