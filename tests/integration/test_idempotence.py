@@ -23,7 +23,9 @@ from rocketpost.client import (
 )
 from rocketpost.client.blocking import Producer as BlockingProducer
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ProducerFenced
+from rocketpost.model.sysflag import TRANSACTION_ROLLBACK
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.fault_proxy import NONE, Fault, FaultProxy
 from rocketpost.testing.link import BrokerLink, Part
@@ -271,6 +273,41 @@ async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) 
             while (await stored(cluster))[b"later"] == 0:
                 await asyncio.sleep(0.2)
         assert await stored(cluster) == once([b"x", b"y", b"later"])
+
+
+async def test_what_was_rolled_back_or_recalled_may_be_sent_again(tmp_path: Path) -> None:
+    """A duplicate of what is never delivered would be a loss, before a crash and after it."""
+    half = Part(b"x", {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "p"})
+    timed = Part(b"x", {"UNIQ_KEY": "A2", "TIMER_DELAY_SEC": "3600"})
+    with Cluster(tmp_path, settings={"recallMessageEnable": "true"}) as cluster:
+        link = await BrokerLink.connect(cluster.broker_addresses[0])
+        await link.create_topic(TOPIC, 2, attributes="+dedup.seconds=3600")
+
+        async def send(part: Part, *, is_new: bool) -> Command:
+            answer = await link.send(TOPIC, 0, [part])
+            answer.raise_for_code()
+            assert answer.fields.get("duplicate") == (None if is_new else "true")
+            return answer
+
+        async def undo() -> None:
+            """Send both, twice; then see to it that neither is ever delivered."""
+            prepared, waiting = await send(half, is_new=True), await send(timed, is_new=True)
+            await send(half, is_new=False)
+            again = await send(timed, is_new=False)
+            handle = waiting.fields["recallHandle"]
+            assert again.fields["recallHandle"] == handle
+            ended = await link.end_transaction("p", prepared, TRANSACTION_ROLLBACK)
+            ended.raise_for_code()
+            (await link.recall(TOPIC, handle)).raise_for_code()
+
+        await undo()
+        await undo()
+        link.close()
+        cluster.brokers[0].kill()
+        cluster.brokers[0].start()
+        link = await BrokerLink.connect(cluster.broker_addresses[0])
+        await undo()
+        link.close()
 
 
 async def test_refusals_change_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from rocketpost.broker.kinds import TIMER, with_properties
 from rocketpost.codec.faults import MessageIllegal, SystemError_
 from rocketpost.codec.properties import (
     PROPERTIES_BYTES_MAX,
-    decode_properties,
     encode_properties,
 )
 from rocketpost.codec.recall_handle import RecallHandle
@@ -142,9 +141,8 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def recall_handle(draft: Draft, broker_name: str) -> str | None:
+def recall_handle(properties: dict[str, str], broker_name: str) -> str | None:
     """Return the handle by which a waiting message can be recalled; retries cannot be."""
-    properties = decode_properties(draft.properties)
     topic = properties[names.REAL_TOPIC]
     if topic.startswith(RETRY_PREFIX):
         return None

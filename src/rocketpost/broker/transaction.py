@@ -76,6 +76,8 @@ class Ending(NamedTuple):
 
     fate: Fate
     identity: Identity
+    topic: str
+    """Where the message was to go."""
     half: Half | None
     """None if it was discarded before."""
     drafts: list[Draft]
@@ -217,7 +219,7 @@ class TransactionService:
         if fate is None:
             raise SystemError_(f"commitOrRollback={header.commit_or_rollback} is no end")
         record, properties = self._addressed(header)
-        whose = identity(record, properties)
+        whose, topic = identity(record, properties), properties.get(names.REAL_TOPIC, "")
         half = self.table.find(whose)
         if half is not None:
             self.on_answer(half)
@@ -231,13 +233,13 @@ class TransactionService:
             drafts = [self._commit(record, properties)]
             if self._evidence.is_kept:
                 half.ending = fate
-                return Ending(fate, whose, half, drafts, [])
+                return Ending(fate, whose, topic, half, drafts, [])
         else:
             drafts = []
         # Without a commit that could be found, only the op message tells after a crash.
         offsets = [half.offset, *self.ops.take()]
         half.ending = fate
-        return Ending(fate, whose, half, [*drafts, self.op(offsets)], offsets)
+        return Ending(fate, whose, topic, half, [*drafts, self.op(offsets)], offsets)
 
     def ended(self, ending: Ending, stored: list[Appended]) -> bool:
         """Note what became of the drafts of an end; returns whether the transaction is over."""
@@ -361,7 +363,7 @@ class TransactionService:
             raise IllegalOperation("the transaction was rolled back already")
         draft = self._commit(record, properties)
         self._late.add(whose)
-        return Ending(fate, whose, None, [draft], [])
+        return Ending(fate, whose, draft.topic, None, [draft], [])
 
     def _commit(self, record: Record, properties: dict[str, str]) -> Draft:
         goal = destination(properties)

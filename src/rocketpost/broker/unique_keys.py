@@ -1,8 +1,9 @@
 """Duplicates of producers that number nothing: known by their unique key, for a while.
 
 Every RocketMQ client gives a message a unique key that its retries keep. Where a topic asks for it,
-a message whose key was stored within the window is a duplicate. Nothing of this is saved: after a
-start the keys are read back from the queues.
+a message whose key was stored within the window is a duplicate. What was rolled back, recalled or
+deleted with its topic is no original: whoever sends it again means it. Nothing of this is saved:
+after a start the keys are read back from the queues.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class KeyWindow:
     def watch(self, topic: str, config: TopicConfig | None) -> None:
         """Take the window that a topic names, or that it is gone."""
         text = config.attributes.get(DEDUP_SECONDS, "") if config is not None else ""
+        if config is None:  # its messages went with it, so nothing is a duplicate of them
+            for key in [key for key in self._keys if key[0] == topic]:
+                del self._keys[key]
         if text.isascii() and text.isdecimal():
             self._windows_ms[topic] = int(text) * 1000
         elif self._windows_ms.pop(topic, None) is None:
@@ -77,6 +81,11 @@ class KeyWindow:
     def take(self, key: Key, appended: Appended) -> None:
         """Remember a message that was appended; :meth:`commit` or :meth:`undo` follows."""
         self._uncommitted[key] = appended
+
+    def forget(self, key: Key) -> None:
+        """Take a message for no original any more: it will never be delivered."""
+        self._keys.pop(key, None)
+        self._uncommitted.pop(key, None)
 
     def commit(self) -> None:
         """Keep what was appended: the log is written."""

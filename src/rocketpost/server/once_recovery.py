@@ -8,19 +8,21 @@ Apache's broker stored in between is read like everything after the snapshot.
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import NamedTuple
 
 from rocketpost.broker.kinds import WAITING_TOPICS
 from rocketpost.broker.once import sent_queue_id, stamp_of
 from rocketpost.broker.producers import ProducerLimits, ProducerTable
 from rocketpost.broker.topic import TopicTable
+from rocketpost.broker.transaction_log import done_offsets
 from rocketpost.broker.unique_keys import Key, KeyWindow
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.model.names import is_retry_or_dlq
+from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.server.config import BrokerConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.draft import Appended
@@ -160,7 +162,7 @@ def _stored_keys(
     store: MessageStore, keys: KeyWindow, topics: TopicTable, *, now_ms: int
 ) -> dict[Key, Appended]:
     """Read back the unique keys that count still, oldest first."""
-    found: list[tuple[Key, Appended]] = []
+    found: list[tuple[int, Key, Appended | None]] = []
     for topic in topics.configs:
         is_waiting = topic in WAITING_TOPICS
         window_ms = keys.window_ms_max if is_waiting else keys.window_ms(topic)
@@ -168,27 +170,49 @@ def _stored_keys(
             continue
         for queue in store.queues_of(topic):
             found += _queue_keys(store, keys, queue, begin_ms=now_ms - window_ms)
-    found.sort(key=lambda each: each[1].position)
-    return dict(found[-keys.keys_max :])
+    found.sort(key=lambda each: each[0])
+    counted: dict[Key, Appended] = {}
+    for _, key, place in found:
+        counted.pop(key, None)
+        if place is not None:
+            counted[key] = place
+    return dict(islice(counted.items(), max(0, len(counted) - keys.keys_max), None))
 
 
 def _queue_keys(
     store: MessageStore, keys: KeyWindow, queue: ConsumeQueue, *, begin_ms: int
-) -> list[tuple[Key, Appended]]:
+) -> list[tuple[int, Key, Appended | None]]:
+    """Return the keys of one queue with their positions; no place says that one was recalled."""
+    ended = _ended_halves(store, begin_ms) if queue.topic == HALF_TOPIC else frozenset()
     begin = max(int(queue.offset_at(begin_ms)), int(queue.end) - keys.keys_max)
     found = []
     for offset in range(begin, int(queue.end)):
         entry = queue.entry(offset)
         record = store.record_at(entry[0]) if entry is not None else None
-        if record is None or record.reconsume_times > 0:
+        if record is None or record.reconsume_times > 0 or offset in ended:
             continue
         topic = record.topic
         if topic in WAITING_TOPICS:
             topic = record.properties.get(names.REAL_TOPIC, topic)
         unique_key = record.properties.get(names.UNIQUE_KEY)
         if unique_key and keys.window_ms(topic):
-            found.append(((topic, unique_key), _place(record, topic, unique_key)))
+            is_recall = queue.topic == TIMER_TOPIC and names.TIMER_RECALLS in record.properties
+            place = None if is_recall else _place(record, topic, unique_key)
+            found.append((record.position, (topic, unique_key), place))
     return found
+
+
+def _ended_halves(store: MessageStore, begin_ms: int) -> frozenset[int]:
+    """Return the offsets of halves that are over: what was committed is in its topic."""
+    ended: set[int] = set()
+    queue = store.queue(OP_HALF_TOPIC, 0)
+    begin = int(queue.offset_at(begin_ms)) if queue is not None else 0
+    for offset in range(begin, int(queue.end) if queue is not None else 0):
+        entry = queue.entry(offset) if queue is not None else None
+        record = store.record_at(entry[0]) if entry is not None else None
+        if record is not None:
+            ended.update(done_offsets(record))
+    return frozenset(ended)
 
 
 def _place(record: Record, topic: str, unique_key: str) -> Appended:

@@ -256,6 +256,7 @@ class Services:
                 new_unique_id=unique_id,
                 put=self.sends.put,
                 rules=transaction_rules(self._broker, store_config),
+                forget_key=once.keys.forget,
             ),
             PopPart(
                 store=store,
@@ -287,6 +288,7 @@ class Services:
                     store_host=store_host,
                     put=self.sends.put,
                     tables_saved=self.persistence.save_urgent,
+                    forget_key=once.keys.forget,
                 ),
             )
         self.configure(self._broker, store_config)

@@ -27,8 +27,9 @@ from rocketpost.codec.headers.offset import (
 )
 from rocketpost.codec.headers.timer import RecallHeader
 from rocketpost.codec.headers.topic import CreateTopic, TopicRequest
+from rocketpost.codec.headers.transaction import EndTransaction
 from rocketpost.codec.properties import encode_properties
-from rocketpost.codec.record import Record, decode_records
+from rocketpost.codec.record import Record, decode_records, parse_message_id
 from rocketpost.errors import ConnectionLost, Fault
 from rocketpost.model.names import AUTO_CREATE_TOPIC
 from rocketpost.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -201,6 +202,18 @@ class BrokerLink:
         """Ask to recall a timed message; returns the answer, whatever it is."""
         header = RecallHeader(topic=topic, recall_handle=handle, producer_group="chaos")
         return await self._ask(RequestCode.RECALL_MESSAGE, header)
+
+    async def end_transaction(self, group: str, half: Command, kind: int) -> Command:
+        """Commit or roll back what ``half`` is the answer of."""
+        fields = half.fields
+        header = EndTransaction(
+            producer_group=group,
+            tran_state_table_offset=int(fields["queueOffset"]),
+            commit_log_offset=parse_message_id(fields["msgId"])[1],
+            commit_or_rollback=kind,
+            msg_id=fields["transactionId"],
+        )
+        return await self._ask(RequestCode.END_TRANSACTION, header)
 
     async def create_topic(
         self, topic: str, queue_nums: int, *, attributes: str | None = None

@@ -165,7 +165,7 @@ class World:
         plain = Draft("T", 0, 0, 0, self.clock.ms, BORN, HOST, 0, 0, body, encoded, 0, (key,))
         draft = self.kind.claim(plain, properties) or plain
         if draft is not plain:
-            timed.handle = recall_handle(draft, "b") or ""
+            timed.handle = recall_handle(decode_properties(draft.properties), "b") or ""
         self.put([draft])
         timed.is_acked = True
         return timed

@@ -54,7 +54,7 @@ def test_a_message_waits_in_its_slot(properties: dict[str, str], due_ms: int) ->
     assert kept["TIMER_DELIVER_MS"] == str(due_ms)
     assert kept["TIMER_OUT_MS"] == str((due_ms - 1) // 1000 * 1000)
     assert (kept["REAL_TOPIC"], kept["REAL_QID"]) == ("T", "3")
-    handle = recall_handle(stored, "b")
+    handle = recall_handle(decode_properties(stored.properties), "b")
     assert handle is not None
     assert decode_recall_handle(handle) == RecallHandle("T", "b", due_ms, "U")
 

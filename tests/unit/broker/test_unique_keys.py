@@ -59,6 +59,28 @@ def test_what_could_not_be_written_is_forgotten(clock: FakeClock) -> None:
     assert keys.original(("T", "k")) is None
 
 
+def test_what_will_never_be_delivered_is_no_original(clock: FakeClock) -> None:
+    keys = window(clock)
+    for name in ("recalled", "kept"):
+        keys.take(("T", name), place(clock.now_ms()))
+    keys.forget(("T", "recalled"))
+    keys.commit()
+    assert keys.original(("T", "recalled")) is None
+    assert keys.original(("T", "kept")) is not None
+    keys.forget(("T", "kept"))
+    keys.forget(("T", "never heard of"))
+    assert keys.original(("T", "kept")) is None
+
+
+def test_the_keys_of_a_topic_go_with_it(clock: FakeClock) -> None:
+    keys = window(clock)
+    keys.configure(default_seconds=10, keys_max=10)
+    keys.fill({("T", "k"): place(clock.now_ms()), ("U", "k"): place(clock.now_ms())})
+    keys.watch("T", None)
+    assert keys.original(("T", "k")) is None
+    assert keys.original(("U", "k")) is not None
+
+
 def test_only_so_many_are_kept(clock: FakeClock) -> None:
     keys = window(clock)
     keys.configure(default_seconds=0, keys_max=2)

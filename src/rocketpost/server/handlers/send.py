@@ -25,6 +25,7 @@ from rocketpost.codec.command import JSON, ONEWAY, Command
 from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.frames import encode_json_frame
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
+from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
@@ -229,7 +230,8 @@ class SendHandler:
                     real_topic, queue_id = real_queue(draft)
                     appended = appended._replace(topic=real_topic, queue_id=queue_id)
                     if draft.topic == TIMER_TOPIC and not command.flag & ONEWAY:
-                        self._handles[id(command)] = recall_handle(draft, self._broker_name)
+                        properties = decode_properties(draft.properties)
+                        self._handles[id(command)] = recall_handle(properties, self._broker_name)
                 stored = [appended]
         except StoreError as error:
             self._stats.put_failed()
@@ -262,9 +264,9 @@ class SendHandler:
         if not header.batch and new and new[0].topic in WAITING_TOPICS:
             real_topic, queue_id = real_queue(new[0])
             appended = [appended[0]._replace(topic=real_topic, queue_id=queue_id)]
-            if new[0].topic == TIMER_TOPIC and not command.flag & ONEWAY:
-                self._handles[id(command)] = recall_handle(new[0], self._broker_name)
         stored = self._once.take(admitted, appended)
+        if drafts[0].topic == TIMER_TOPIC and not command.flag & ONEWAY:
+            self._handles[id(command)] = self._handle(drafts[0], stored[0], is_new=bool(new))
         marks = b""
         if header.sequence is not None or len(new) < len(drafts):
             marks = b",".join([b"false" if each.is_new else b"true" for each in admitted])
@@ -272,6 +274,15 @@ class SendHandler:
         if self._sync_flush and _NO_WAIT in header.properties:
             self._impatient.add(id(command))
         self._schedule()
+
+    def _handle(self, draft: Draft, stored: Appended, *, is_new: bool) -> str | None:
+        """Return how a timed message is recalled; a duplicate is as its original is."""
+        if is_new:
+            return recall_handle(decode_properties(draft.properties), self._broker_name)
+        record = self._store.record_at(stored.position)
+        if record is None or record.topic != TIMER_TOPIC:
+            return None  # delivered meanwhile, or not visible yet
+        return recall_handle(record.properties, self._broker_name)
 
     def _answer_again(self, tickets: list[Ticket], impatient: set[int]) -> None:
         """Answer duplicates as safely as their originals were."""

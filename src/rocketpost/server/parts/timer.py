@@ -103,6 +103,7 @@ class TimerPart(Part):
         timers: The timer's files; this part closes them.
         put: Stores messages as safely as sends are stored.
         tables_saved: Returns once the topics there are now are on disk.
+        forget_key: Told the topic and unique key of a message that was recalled.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class TimerPart(Part):
         store_host: bytes,
         put: Put,
         tables_saved: Callable[[], Awaitable[None]],
+        forget_key: Callable[[tuple[str, str]], None],
     ) -> None:
         if timers.is_suspect:
             _adopt_topics(store, timers, topics)
@@ -147,6 +149,7 @@ class TimerPart(Part):
         self._find_topic = topics.find
         self._clock = clock
         self._put = put
+        self._forget_key = forget_key
         self._arrived = asyncio.Event()
         self._much_changed = asyncio.Event()
         self._under_way: asyncio.Future[list[Appended]] | None = None
@@ -357,6 +360,7 @@ class TimerPart(Part):
         else:
             if stored.queue_offset >= self._timers.queue_offset:  # it is not in the wheel yet
                 service.recalled.add(recall.key)
+            self._forget_key((header.topic, recall.message_id))
         finally:
             service.recalling.discard(recall.key)
             self._arrived.set()

@@ -66,6 +66,7 @@ class TransactionPart(Part):
         kind: What claims halves among the sends.
         offsets: Keeps how far the two queues of transactions are done.
         put: Stores messages as safely as sends are stored.
+        forget_key: Told the topic and unique key of a message that was rolled back.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class TransactionPart(Part):
         new_unique_id: Callable[[], str],
         put: Put,
         rules: Rules,
+        forget_key: Callable[[tuple[str, str]], None],
     ) -> None:
         self._kind = kind
         self._store = store
@@ -89,6 +91,7 @@ class TransactionPart(Part):
         self._clock = clock
         self._broker_name = broker_name
         self._put = put
+        self._forget_key = forget_key
         self._woken = asyncio.Event()
         self._service = TransactionService(
             store=store,
@@ -230,7 +233,8 @@ class TransactionPart(Part):
         if isinstance(error, Exception):
             self._service.ended(ending, [])
             return refusal(connection, command, error)
-        self._service.ended(ending, future.result())
+        if self._service.ended(ending, future.result()) and ending.fate is Fate.ROLLBACK:
+            self._forget_key((ending.topic, ending.identity.unique_key))
         self._woken.set()
         return Reply()
 

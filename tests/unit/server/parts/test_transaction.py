@@ -53,6 +53,7 @@ class World:
         self.membership = Membership(clock=self.clock)
         self.kind = HalfMessages()
         self.full = False
+        self.forgotten: list[tuple[str, str]] = []
         broker = BrokerConfig(transaction_timeout_ms=50, transaction_check_interval_ms=50)
         self.part = TransactionPart(
             kind=self.kind,
@@ -66,6 +67,7 @@ class World:
             new_unique_id=lambda: "OP",
             put=self.put,
             rules=transaction_rules(broker, config),
+            forget_key=self.forgotten.append,
         )
         self.part.configure(broker, config)
         self.call = Caller(self.part)
@@ -135,6 +137,14 @@ async def test_a_full_store_refuses_and_keeps_the_half(world: World) -> None:
     world.full = False
     assert world.state("transactionsPending") == "1"
     assert (await world.call(END, fields)).code == ResponseCode.SUCCESS
+
+
+async def test_the_key_of_what_is_rolled_back_may_be_sent_again(world: World) -> None:
+    committed, rolled_back = world.send("a"), world.send("b")
+    assert (await world.call(END, committed)).code == ResponseCode.SUCCESS
+    rolled_back["commitOrRollback"] = "12"
+    assert (await world.call(END, rolled_back)).code == ResponseCode.SUCCESS
+    assert world.forgotten == [("T", "b")]
 
 
 async def test_who_does_not_know_is_answered_and_asked_again(world: World) -> None:
