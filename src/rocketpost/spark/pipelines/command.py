@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -59,6 +60,34 @@ master_option = click.option(
 conf_option = click.option(
     "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be repeated."
 )
+
+
+class _Time(click.ParamType[int]):
+    """Milliseconds since the epoch, or a time such as 2026-11-16T12:00:00 (UTC if it says none)."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value)
+        if text.isdecimal():
+            return int(text)
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{text!r} is neither milliseconds nor a time like 2026-11-16T12:00:00")
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return int(time.timestamp() * 1000)
+
+
+since_option = click.option(
+    "--since", type=_Time(), help="Stored then or later: ms, or a UTC time."
+)
+until_option = click.option("--until", type=_Time(), help="Stored before.")
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketpost.spark.pipelines.archive_command import archive
+from rocketpost.spark.pipelines.audit_command import audit
 from rocketpost.spark.pipelines.copying_commands import dead_letters, replay
 
 
@@ -14,5 +15,6 @@ def pipeline() -> None:
 
 
 pipeline.add_command(archive)
+pipeline.add_command(audit)
 pipeline.add_command(replay)
 pipeline.add_command(dead_letters)

@@ -18,6 +18,8 @@ from rocketpost.spark.pipelines.command import (
     failures,
     master_option,
     session,
+    since_option,
+    until_option,
 )
 from rocketpost.spark.pipelines.copying import CopyConfig
 from rocketpost.spark.pipelines.dead_letters import Choice
@@ -30,36 +32,11 @@ from rocketpost.spark.pipelines.replay import (
 )
 from rocketpost.spark.pipelines.replay import replay as replay_all
 
-
-class _Time(click.ParamType[int]):
-    """Milliseconds since the epoch, or a time such as 2026-11-16T12:00:00 (UTC if it says none)."""
-
-    name = "time"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value)
-        if text.isdecimal():
-            return int(text)
-        try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(f"{text!r} is neither milliseconds nor a time like 2026-11-16T12:00:00")
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        return int(time.timestamp() * 1000)
-
-
 _name_server = click.option(
     "--name-server", "-n", required=True, metavar="HOST:PORT", help="Name servers, parted by ;"
 )
 _rate = click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
 _name = click.option("--name", help="What this run is called; the same name again continues it.")
-_since = click.option("--since", type=_Time(), help="Stored then or later: ms, or a UTC time.")
-_until = click.option("--until", type=_Time(), help="Stored before.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
 
 
@@ -69,8 +46,8 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be 
 @click.option("--topic", "-t", required=True, help="Whose messages; several parted by commas.")
 @click.option("--to", help="The topic for all copies; where they came from if not given.")
 @click.option("--lake", help="Read what was archived here; from the brokers if not given.")
-@_since
-@_until
+@since_option
+@until_option
 @_name
 @_rate
 @click.option("--tasks", type=click.IntRange(1), default=4, show_default=True)
@@ -113,8 +90,8 @@ def replay(
 @click.option("--cause", help="A part of the exception that killed them.")
 @click.option("--topic", "-t", help="Where they came from.")
 @click.option("--key", help="One of their keys.")
-@_since
-@_until
+@since_option
+@until_option
 @click.option("--redrive", is_flag=True, help="Send them to where they came from.")
 @click.option("--to", help="Send them to this topic instead.")
 @_name

@@ -1,0 +1,171 @@
+"""``rocketpost pipeline audit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from rocketpost.model.names import TRACE_TOPIC
+from rocketpost.spark.lake import Lake
+from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, bounds
+from rocketpost.spark.pipelines.audit import audit as audit_all
+from rocketpost.spark.pipelines.audit_page import page, utc
+from rocketpost.spark.pipelines.audit_report import AuditReport
+from rocketpost.spark.pipelines.command import (
+    conf_option,
+    config_option,
+    console,
+    failures,
+    master_option,
+    session,
+    since_option,
+    until_option,
+)
+
+_EXAMPLES_SHOWN = 3
+
+
+@click.command()
+@config_option
+@click.option("--name-server", "-n", metavar="HOST:PORT", help="Name servers, parted by ;")
+@click.option("--topic", "-t", required=True, help="Whose messages; several parted by commas.")
+@click.option("--lake", help="Audit what was archived here, not what brokers have.")
+@click.option("--store", help="Audit this store directory, not what brokers have.")
+@click.option(
+    "--by",
+    type=click.Choice([UNIQUE_KEY, KEYS]),
+    default=UNIQUE_KEY,
+    show_default=True,
+    help="By what a message is known elsewhere.",
+)
+@click.option("--produced", help="What must be stored: a CSV, JSON or Parquet file, or a table.")
+@click.option("--produced-column", help="Its column with the ids.")
+@click.option("--group", "-g", help="Whose progress counts as consumed.")
+@click.option("--traces", is_flag=True, help="Compare with what clients wrote about their work.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where they wrote it.")
+@since_option
+@until_option
+@click.option("--late", type=click.FloatRange(min=0), help="Over how many seconds is late.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all of it here.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page here.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be read.")
+@master_option
+@conf_option
+def audit(
+    name_server: str | None,
+    topic: str,
+    lake: str | None,
+    store: str | None,
+    by: str,
+    produced: str | None,
+    produced_column: str | None,
+    group: str | None,
+    traces: bool,
+    trace_topic: str,
+    since: int | None,
+    until: int | None,
+    late: float | None,
+    json_file: Path | None,
+    html_file: Path | None,
+    dry_run: bool,
+    master: str,
+    conf: tuple[str, ...],
+) -> None:
+    """Prove that messages are there, once: produced against stored against consumed.
+
+    Exits with 1 if something is missing, duplicated or damaged.
+    """
+    with failures():
+        config = AuditConfig(
+            topics=tuple(name.strip() for name in topic.split(",") if name.strip()),
+            name_servers=name_server or "",
+            lake=lake or "",
+            store=store or "",
+            identified_by=by,
+            produced=produced or "",
+            produced_column=produced_column or "",
+            group=group or "",
+            trace_topic=trace_topic if traces else "",
+            start_ms=since,
+            end_ms=until,
+            late_ms=None if late is None else round(late * 1000),
+        )
+        if dry_run:
+            _say_plan(config)
+            return
+        with session("audit", master, conf) as spark, console.status("auditing"):
+            report = audit_all(spark, config)
+    if json_file is not None:
+        json_file.write_bytes(report.to_json())
+    if html_file is not None:
+        html_file.write_text(page(report), encoding="utf-8")
+    _show(report)
+    if not report.is_whole:
+        raise click.exceptions.Exit(1)
+
+
+def _say_plan(config: AuditConfig) -> None:
+    console.print(f"would audit {', '.join(config.topics)} in the {config.source}")
+    if config.lake:
+        ends = Lake(config.lake).watermark()
+        for queue, end in ends.items():
+            if queue.topic in config.topics:
+                console.print(f"{queue}: up to offset {end}")
+    elif not config.store:
+        have, committed = bounds(config)
+        for queue, bound in have.items():
+            group = f", {config.group} is at {committed[queue]}" if config.group else ""
+            console.print(f"{queue}: offsets {bound.first} to {bound.end - 1}{group}")
+
+
+def _show(report: AuditReport) -> None:
+    console.print(_findings(report))
+    console.print(_queues(report))
+    for latency in report.latencies:
+        console.print(
+            f"{latency.name}: median {latency.median:,.0f} ms, 95 % {latency.p95:,.0f} ms, "
+            f"99 % {latency.p99:,.0f} ms, longest {latency.max:,.0f} ms ({latency.count:,})"
+        )
+    if report.hot_keys:
+        hot = ", ".join(f"{each.key} ({each.messages:,})" for each in report.hot_keys[:5])
+        console.print(f"hot keys: {hot}", markup=False)
+    when = ""
+    if report.first_ms is not None and report.last_ms is not None:
+        when = f", stored {utc(report.first_ms)} to {utc(report.last_ms)} UTC"
+    verdict = "[green]nothing is missing, duplicated or damaged[/green]"
+    if not report.is_whole:
+        verdict = "[red]not all is as it should be[/red]"
+    console.print(f"{report.messages:,} messages{when}: {verdict}")
+
+
+def _findings(report: AuditReport) -> Table:
+    table = Table(title=f"audit of {', '.join(report.topics)}")
+    table.add_column("what")
+    table.add_column("found", justify="right")
+    table.add_column("meaning", overflow="fold")
+    for finding in report.findings:
+        color = "red" if finding.fails else "green" if finding.is_fault else "default"
+        lines = [finding.meaning, *finding.examples[:_EXAMPLES_SHOWN]]
+        if finding.count > _EXAMPLES_SHOWN and finding.examples:
+            lines.append("...")
+        table.add_row(finding.name, f"[{color}]{finding.count:,}[/{color}]", "\n".join(lines))
+    return table
+
+
+def _queues(report: AuditReport) -> Table:
+    table = Table(title="queues")
+    has_group = any(queue.lag is not None for queue in report.queues)
+    names = ["queue", "messages", "bytes", "offsets", "holes", "repeats", "disorder"]
+    for name in [*names, "lag"] if has_group else names:
+        table.add_column(name, justify="left" if name == "queue" else "right")
+    for queue in report.queues:
+        offsets = f"{queue.first:,} to {queue.last:,}"
+        counts = (queue.holes, queue.repeats, queue.disorder)
+        row = [queue.name, f"{queue.messages:,}", f"{queue.stored_bytes:,}", offsets]
+        row += [f"{count:,}" for count in counts]
+        if has_group:
+            row.append("" if queue.lag is None else f"{queue.lag:,}")
+        table.add_row(*row)
+    return table

@@ -1,0 +1,75 @@
+"""The records of a trace topic as a table: what producers and consumers said about messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from rocketpost.codec.trace import Pub, SubAfter, SubBefore, decode_traces
+from rocketpost.spark.options import SourceOptions
+
+_SCHEMA: Final = (
+    "array<struct<kind string, timeMs bigint, `group` string, topic string, uniqKey string, "
+    "keys string, costMs bigint, success boolean, requestId string>>"
+)
+_Fields = tuple[str, int, str, str, str, str, int, bool, str]
+
+
+def traces(spark: SparkSession, name_servers: str, trace_topic: str) -> DataFrame:
+    """Return the records of a trace topic, one in a row; what cannot be read is left out."""
+    decoded = f.udf(fields_of, _SCHEMA, useArrow=False)
+    source = SourceOptions(name_servers=name_servers, topic=trace_topic)
+    reader = spark.read.format("rocketmq").schema("body binary")
+    for key, value in source.given().items():
+        reader = reader.option(key, value)
+    return reader.load().select(f.inline(decoded("body")))
+
+
+def sent(records: DataFrame, topics: tuple[str, ...]) -> DataFrame:
+    """Return the messages that producers said were sent: uniqKey, keys, timeMs, costMs."""
+    is_sent = (f.col("kind") == "Pub") & f.col("success") & f.col("topic").isin(*topics)
+    return records.filter(is_sent).select("uniqKey", "keys", "timeMs", "costMs")
+
+
+def handled(records: DataFrame, group: str | None) -> DataFrame:
+    """Return what consumers handled well: uniqKey, keys, doneMs, costMs, one row a handling."""
+    begun = records.filter("kind = 'SubBefore'").select(
+        "requestId", "uniqKey", f.col("group").alias("begunBy"), f.col("timeMs").alias("begunMs")
+    )
+    after = records.filter("kind = 'SubAfter' AND success").drop("topic", "kind")
+    # Old clients say who and when only before they handle a message.
+    both = after.join(begun.distinct(), ["requestId", "uniqKey"], "left")
+    done = (
+        both.withColumn(
+            "by", f.when(f.col("group") == "", f.col("begunBy")).otherwise(f.col("group"))
+        )
+        .withColumn(
+            "doneMs",
+            f.when(f.col("timeMs") > 0, f.col("timeMs")).otherwise(
+                f.col("begunMs") + f.col("costMs")
+            ),
+        )
+        .select("uniqKey", "keys", "doneMs", "costMs", "by")
+    )
+    return done.filter(f.col("by") == group) if group else done
+
+
+def fields_of(body: bytes | None) -> list[_Fields]:
+    """Return the records of one trace message, as the rows of the table have them."""
+    rows: list[_Fields] = []
+    for trace in decode_traces(bytes(body or b"").decode(errors="replace")):
+        match trace:
+            case Pub():
+                head = ("Pub", trace.time_ms, trace.group, trace.topic, trace.message_id)
+                rows.append((*head, trace.keys, trace.cost_ms, trace.success, ""))
+            case SubBefore():
+                head = ("SubBefore", trace.time_ms, trace.group, "", trace.message_id)
+                rows.append((*head, trace.keys, 0, True, trace.request_id))
+            case SubAfter():
+                head = ("SubAfter", trace.time_ms, trace.group, "", trace.message_id)
+                rows.append((*head, trace.keys, trace.cost_ms, trace.success, trace.request_id))
+            case _:
+                pass
+    return rows

@@ -1,0 +1,230 @@
+"""Audits find what is missing, doubled, damaged and out of order, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame, SparkSession
+
+from rocketpost.cli import rocketpost
+from rocketpost.client import (
+    Message,
+    Producer,
+    ProducerConfig,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    StartFrom,
+)
+from rocketpost.errors import ConfigError
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.pipelines import audit_checks as checks
+from rocketpost.spark.pipelines import audit_command
+from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
+from rocketpost.spark.pipelines.audit import AuditConfig, audit
+from rocketpost.spark.pipelines.audit_report import AuditReport
+
+from .conftest import Topics
+
+pytestmark = pytest.mark.slow
+
+STORED = (
+    "topic string, broker string, queueId int, queueOffset bigint, id string, keys string, "
+    "bornMs bigint, storedMs bigint, bytes bigint, isSound boolean"
+)
+
+
+def config(topics: Topics, topic: str, **more: object) -> AuditConfig:
+    return AuditConfig(topics=(topic,), name_servers=topics.cluster.addresses, **more)  # type: ignore[arg-type]
+
+
+def ids(topics: Topics, topic: str) -> list[str]:
+    return [row.uniqKey for row in topics.read(topic).select("uniqKey").collect()]
+
+
+def counts(report: AuditReport) -> dict[str, int]:
+    return {finding.name: finding.count for finding in report.findings if finding.count}
+
+
+def rows(spark: SparkSession, *places: tuple[int, int, str]) -> DataFrame:
+    """Return stored messages: queue offset, store time and id."""
+    return spark.createDataFrame(
+        [("T", "b", 0, offset, name, None, ms, ms, 100, True) for offset, ms, name in places],
+        STORED,
+    )
+
+
+def test_a_topic_that_has_what_was_produced_is_whole(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Whole", [b"%d" % number for number in range(60)], keys="k same")
+    table = tmp_path / "produced.csv"
+    table.write_text("uniqKey,amount\n" + "".join(f"{each},1\n" for each in ids(topics, "Whole")))
+    report = audit(topics.spark, config(topics, "Whole", produced=str(table)))
+    assert report.is_whole
+    assert (report.messages, len(report.queues)) == (60, 4)
+    assert sum(queue.stored_bytes for queue in report.queues) == report.stored_bytes
+    assert sum(moment.messages for moment in report.timeline) == 60
+    assert [(hot.key, hot.messages) for hot in report.hot_keys] == [("k", 60), ("same", 60)]
+    assert report.latencies[0].count == sum(report.latencies[0].buckets) == 60
+
+
+def test_lake_and_store_directory_say_what_the_brokers_say(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Everywhere", [b"x" * number for number in range(1, 41)], tags="A")
+    live = audit(topics.spark, config(topics, "Everywhere"))
+    source = SourceOptions(name_servers=topics.cluster.addresses, topic="Everywhere")
+    archive(topics.spark, ArchiveConfig(source=source, lake=str(tmp_path)))
+    store = str(topics.cluster.broker_directory() / "store")
+    for place in ({"lake": str(tmp_path)}, {"store": store}):
+        other = audit(topics.spark, AuditConfig(topics=("Everywhere",), **place))
+        assert other.is_whole
+        assert other.stored_bytes == live.stored_bytes
+        assert [queue.last for queue in other.queues] == [queue.last for queue in live.queues]
+        middle = audit(
+            topics.spark,
+            AuditConfig(topics=("Everywhere",), **place, start_ms=live.last_ms),
+        )
+        assert 0 < middle.messages <= live.messages
+        assert "holes" not in counts(middle)
+
+
+def test_missing_and_duplicated_messages_are_named(topics: Topics, tmp_path: Path) -> None:
+    for number in range(5):
+        topics.send("Faulty", [b"x"], keys=f"order-{number}")
+    topics.send("Faulty", [b"x"], keys="order-3")
+    (tmp_path / "p.json").write_text(
+        "".join(f'{{"keys": "order-{number}"}}\n' for number in range(1, 7))
+    )
+    report = audit(
+        topics.spark,
+        config(topics, "Faulty", identified_by="keys", produced=str(tmp_path / "p.json")),
+    )
+    assert not report.is_whole
+    assert sorted(report.finding("missing").examples) == ["order-5", "order-6"]
+    assert report.finding("duplicated").count == 1
+    assert report.finding("duplicated").examples[0].startswith("order-3: 2 times, at Faulty/")
+    assert report.finding("unexpected").examples[0].startswith("order-0 at Faulty/")
+
+
+def test_holes_repeats_and_disorder_within_a_queue(spark: SparkSession) -> None:
+    frame = rows(
+        spark, (3, 10, "a"), (4, 20, "b"), (4, 25, "b"), (7, 15, "c"), (8, 30, "d"), (9, 29, "e")
+    )
+    facts, findings = checks.queue_checks(frame)
+    found = {each.name: each.count for each in findings}
+    assert found == {"holes": 2, "repeats": 1, "damaged": 0, "disorder": 2, "overtaken": 2}
+    assert findings[0].examples == ("2 missing before T/b/0/7",)
+    assert (facts[0].first, facts[0].last, facts[0].messages) == (3, 9, 6)
+    # One message that is there twice is a repeat, and no second message of its id.
+    assert checks.id_checks(frame, "uniqKey")[0].count == 0
+
+
+def test_a_clock_that_was_set_back_makes_no_hole(spark: SparkSession) -> None:
+    frame = rows(spark, (0, 10, "a"), (1, 20, "b"), (2, 5, "c"), (3, 30, "d"), (4, 60, "e"))
+    some = checks.between(frame, 15, 50)
+    assert sorted(row.queueOffset for row in some.collect()) == [1, 2, 3]
+
+
+def test_a_damaged_body_is_found_in_the_lake(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Rotten", [b"fresh"])
+    source = SourceOptions(name_servers=topics.cluster.addresses, topic="Rotten")
+    archive(topics.spark, ArchiveConfig(source=source, lake=str(tmp_path)))
+    file = next((tmp_path / "data").rglob("*.parquet"))
+    rotten = topics.spark.read.parquet(str(file)).selectExpr(
+        "* EXCEPT (body)", "CAST('rotten' AS BINARY) AS body"
+    )
+    rotten.write.parquet(str(tmp_path / "other"))
+    next((tmp_path / "other").glob("*.parquet")).replace(file)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    report = audit(topics.spark, AuditConfig(topics=("Rotten",), lake=str(tmp_path)))
+    assert counts(report)["damaged"] == 1
+
+
+@pytest.mark.long
+def test_traces_tell_what_was_sent_and_handled(topics: Topics) -> None:
+    async def work() -> None:
+        address = topics.cluster.addresses
+        done, seen = asyncio.Event(), 0
+
+        async def handle(message: ReceivedMessage) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == 10:
+                done.set()
+
+        producing = ProducerConfig(
+            name_servers=address, enable_trace=True, trace_topic="AuditTraces"
+        )
+        async with Producer("p", config=producing) as producer:
+            for number in range(10):
+                await producer.send(Message("Followed", b"%d" % number))
+        consumer = PushConsumer(
+            "followers",
+            config=PushConsumerConfig(
+                name_servers=address,
+                enable_trace=True,
+                trace_topic="AuditTraces",
+                start_from=StartFrom.FIRST,
+            ),
+        )
+        consumer.subscribe("Followed", handle)
+        async with consumer:
+            await done.wait()
+
+    asyncio.run(work())
+    asked = config(topics, "Followed", group="followers", trace_topic="AuditTraces")
+    report = audit(topics.spark, asked)
+    assert report.is_whole, counts(report)
+    assert [each.name for each in report.latencies] == [
+        "born to stored", "send", "stored to handled", "handling",
+    ]  # fmt: skip
+    assert all(queue.lag == 0 for queue in report.queues)
+    topics.send("Followed", [b"untraced"] * 3)
+    report = audit(topics.spark, asked)
+    assert counts(report) | {"overtaken": 0} == {"unexpected": 3, "waiting": 3, "overtaken": 0}
+    everything = config(topics, "Followed", trace_topic="AuditTraces")
+    assert audit(topics.spark, everything).finding("unhandled").count == 3
+
+
+def test_the_command_fails_and_writes_what_it_found(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def ours(*_: object) -> Iterator[SparkSession]:
+        yield topics.spark  # and does not stop it
+
+    monkeypatch.setattr(audit_command, "session", ours)
+    topics.send("Told", [b"<b>"] * 8, keys="<script>")
+    options = tmp_path / "audit.yaml"
+    options.write_text(f"name-server: {topics.cluster.addresses}\ntopic: Told\nlate: 5\n")
+    asked = ["pipeline", "audit", "--config", str(options)]
+    result = CliRunner().invoke(rocketpost, [*asked, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "would audit Told" in result.output
+    files = ["--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html")]
+    result = CliRunner().invoke(rocketpost, [*asked, *files])
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "a.json").read_text())["isWhole"] is True
+    result = CliRunner().invoke(rocketpost, [*asked, *files, "--by", "keys"])
+    assert result.exit_code == 1, result.output
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert [each["count"] for each in found["findings"] if each["name"] == "duplicated"] == [7]
+    page = (tmp_path / "a.html").read_text()
+    assert "7 duplicated" in page
+    assert "<script>" not in page
+    assert "http" not in page
+
+
+def test_options_that_make_no_sense_are_refused(topics: Topics, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="name servers"):
+        AuditConfig(topics=("T",))
+    with pytest.raises(ConfigError, match="two audits"):
+        AuditConfig(topics=("T",), lake="a", store="b")
+    (tmp_path / "p.csv").write_text("a,b\n1,2\n")
+    topics.send("Columns", [b"x"])
+    with pytest.raises(ConfigError, match="no column uniqKey; there are a, b"):
+        audit(topics.spark, config(topics, "Columns", produced=str(tmp_path / "p.csv")))
