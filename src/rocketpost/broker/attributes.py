@@ -16,6 +16,8 @@ PRIORITY: Final = "PRIORITY"
 DEDUP_SECONDS: Final = "dedup.seconds"
 """Ours: how long a message with a unique key that was stored before counts as a duplicate."""
 DEDUP_SECONDS_MAX: Final = 7 * 86_400
+RETENTION_HOLD: Final = "retention.hold"
+"""Ours: whether messages may expire only after the group has got to them."""
 
 
 class Attribute(NamedTuple):
@@ -49,7 +51,8 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     DEDUP_SECONDS: Attribute(minimum=0, maximum=DEDUP_SECONDS_MAX),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
-    "priority.factor": Attribute(minimum=0, maximum=100)
+    "priority.factor": Attribute(minimum=0, maximum=100),
+    RETENTION_HOLD: Attribute(frozenset({"true", "false"})),
 }
 
 

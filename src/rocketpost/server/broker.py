@@ -294,8 +294,9 @@ class BrokerServer:
             now_ms = self._clock.now_ms()
             hour = datetime.fromtimestamp(now_ms / 1000).hour
             try:
+                held = self._services.holds.position() if self._services is not None else None
                 plan = await asyncio.to_thread(
-                    cleaning.plan_blocking, now_ms=now_ms, hour=hour, is_asked=is_asked
+                    cleaning.plan_blocking, now_ms=now_ms, hour=hour, is_asked=is_asked, held=held
                 )
                 if plan.gone and self._services is not None:
                     end = plan.gone[-1] + self._store_config.segment_bytes

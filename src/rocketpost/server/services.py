@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
 from rocketpost.broker.filters import Filters
+from rocketpost.broker.holds import Holds
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.once import OnceService
@@ -48,6 +49,7 @@ from rocketpost.server.part import Part
 from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
 from rocketpost.server.parts.filter import FilterPart
+from rocketpost.server.parts.hold import HoldPart
 from rocketpost.server.parts.once import OncePart
 from rocketpost.server.parts.pop import PopPart
 from rocketpost.server.parts.reply import ReplyPart
@@ -197,7 +199,9 @@ class Services:
             membership=self._membership,
             locks=self._locks,
         )
+        self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=store.queues)
         self.parts: tuple[Part, ...] = (
+            HoldPart(holds=self.holds, saved=self.persistence.save),
             StandstillPart(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
             ),

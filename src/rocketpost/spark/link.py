@@ -12,14 +12,18 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import msgspec
+
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig, PullConsumerConfig
 from rocketpost.client.fetch import PullStatus
 from rocketpost.client.loop_thread import shared
 from rocketpost.client.pull_consumer import PullConsumer
+from rocketpost.codec.faults import GroupNotExist
 from rocketpost.errors import ClientError, ConnectionLost, RequestTimeout
+from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
-from rocketpost.model.route import MessageQueue
+from rocketpost.model.route import MASTER_ID, MessageQueue
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 
@@ -27,6 +31,7 @@ T = TypeVar("T")
 
 GROUP: Final = "CID_RMQ_SYS_SPARK"
 """Who pulls when the user names no group; brokers let such a group read without being made."""
+_HOLDING: Final = {"retention.hold": "true"}
 _CALLS_AT_ONCE: Final = 32
 _CHUNKS_AT_ONCE: Final = 8
 
@@ -108,6 +113,14 @@ class Link:
 
         self._thread.call(self._of_each(offsets, one))
 
+    def hold(self, group: str, queues: Iterable[QueueKey]) -> None:
+        """Make a group at the brokers of queues that holds what it has not passed.
+
+        Raises:
+            Fault: A broker does not know of holds.
+        """
+        self._thread.call(self._hold(group, sorted({queue.broker for queue in queues})))
+
     def mean_size(self, queue: QueueKey, offset: int) -> int:
         """Return how many bytes a record of a queue takes, by the mean of a few."""
 
@@ -117,6 +130,22 @@ class Link:
             return len(pulled.data) // count
 
         return self._thread.call(self._of_each([queue], one))[queue]
+
+    async def _hold(self, group: str, brokers: list[str]) -> None:
+        for broker in brokers:
+            addresses = await self._again(partial(self._admin.cluster.broker_addresses, broker))
+            if MASTER_ID not in addresses:
+                raise ClientError(f"the broker {broker} has no master that could hold messages")
+            address = addresses[MASTER_ID]
+            try:
+                known = await self._admin.groups.config(address, group)
+            except GroupNotExist:
+                known = GroupConfig(group_name=group)
+            if known.attributes != known.attributes | _HOLDING:
+                changes = {f"+{name}": value for name, value in _HOLDING.items()}
+                await self._admin.groups.create(
+                    address, msgspec.structs.replace(known, attributes=changes)
+                )
 
     async def _queues(self) -> list[QueueKey]:
         options = self._options

@@ -58,13 +58,16 @@ class Cleaning:
         self._doomed_segments: list[str] = []
         self._doomed: list[str] = []
 
-    def plan_blocking(self, *, now_ms: int, hour: int, is_asked: bool = False) -> CleanPlan:
+    def plan_blocking(
+        self, *, now_ms: int, hour: int, is_asked: bool = False, held: Position | None = None
+    ) -> CleanPlan:
         """Decide what may go; changes nothing. Any thread.
 
         Args:
             now_ms: The time.
             hour: The hour of the day where the broker runs.
             is_asked: Whether an administrator wants expired segments to go now.
+            held: Where the oldest record lies that may not expire yet.
         """
         safe = self._safe_position()
         # The plan never takes the last segment, so one that must stay ends the list.
@@ -77,6 +80,7 @@ class Cleaning:
             hour=hour,
             is_rejecting=self._is_rejecting,
             is_asked=is_asked,
+            held=held,
         )
         return plan_cleaning(facts, self.config)
 

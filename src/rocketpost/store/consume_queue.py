@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from rocketpost.model.ids import QueueOffset
+from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER, FILLER_SIZE, QueueFiles
 
 log = logging.getLogger(__name__)
@@ -187,17 +187,29 @@ class ConsumeQueue:
         """
         per_file = self._files.entries_per_file
         file_before = self.first // per_file
+        self.first = self.first_at(position_min)
+        return self._expired_files() if self.first // per_file > file_before else []
+
+    def first_at(self, position: int) -> QueueOffset:
+        """Return the first offset whose record lies at ``position`` or later; not a filler."""
         low, high = int(self.first), int(self.end)
-        middle = low  # most often nothing is to be hidden
+        middle = low  # most often it is the first
         while low < high:
             entry = self.entry(middle)
-            if entry is None or entry[0] < position_min or entry[1] == FILLER_SIZE:
+            if entry is None or entry[0] < position or entry[1] == FILLER_SIZE:
                 low = middle + 1
             else:
                 high = middle
             middle = (low + high) // 2
-        self.first = QueueOffset(low)
-        return self._expired_files() if low // per_file > file_before else []
+        return QueueOffset(low)
+
+    def position_from(self, offset: int) -> Position | None:
+        """Return where the first record at ``offset`` or later lies, None if there is none."""
+        for at in range(max(offset, self.first), self.end):
+            entry = self.entry(at)
+            if entry is not None and entry[1] != FILLER_SIZE:
+                return Position(entry[0])
+        return None
 
     def cut_at(self, position: int) -> None:
         """Forget entries whose record lies at or after ``position``."""

@@ -11,8 +11,9 @@ its own, then tells queues and index where the log begins now.
     over the third   ``diskSpaceWarningLevelRatio``: also, writes are rejected, until the partition
                      is back under the second
 
-At most ``deleteFileBatchMax`` segments go in one round, the last one never. Unlike RocketMQ, which
-takes a full batch, we force out no more than brings the partition under the forcing level.
+Expired segments stay while somebody holds them; what is forced out goes all the same. At most
+``deleteFileBatchMax`` segments go in one round, the last one never. Unlike RocketMQ, which takes a
+full batch, we force out no more than brings the partition under the forcing level.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class CleanFacts(NamedTuple):
     """What a plan is made from.
 
     ``segments`` are oldest first. ``usages`` are the partitions of the commit log and of the
-    queues; None where it could not be read. ``is_rejecting`` is what the last plan said.
+    queues; None where it could not be read. ``is_rejecting`` is what the last plan said. From
+    ``held`` on nothing may expire, though the disk may force it out.
     """
 
     segments: Sequence[SegmentFact]
@@ -48,6 +50,7 @@ class CleanFacts(NamedTuple):
     hour: int
     is_rejecting: bool = False
     is_asked: bool = False
+    held: Position | None = None
 
 
 class CleanPlan(NamedTuple):
@@ -126,7 +129,8 @@ def _choose(facts: CleanFacts, config: StoreConfig, excess_bytes: int) -> tuple[
     expired_before = facts.now_ms - config.reserved_hours * _HOUR_MS
     gone: list[Position] = []
     for segment in facts.segments[:-1][: config.clean_batch_count_max]:
-        is_expired = segment.modified_ms <= expired_before
+        is_held = facts.held is not None and segment.start + segment.size > facts.held
+        is_expired = segment.modified_ms <= expired_before and not is_held
         if not is_expired and excess_bytes <= 0:
             break
         gone.append(segment.start)
@@ -143,6 +147,7 @@ def gather_facts_blocking(
     hour: int,
     is_rejecting: bool = False,
     is_asked: bool = False,
+    held: Position | None = None,
 ) -> CleanFacts:
     """Read from the disk what a plan needs.
 
@@ -154,13 +159,14 @@ def gather_facts_blocking(
         hour: The hour of the day where the broker runs.
         is_rejecting: What the last plan said.
         is_asked: Whether an administrator wants expired segments to go now.
+        held: Where the oldest record lies that somebody still needs.
     """
     found = []
     for start, size, path in segments:
         stat = files.stat(path)
         found.append(SegmentFact(start, size, stat.modified_ms if stat else 0))
     usages = [_usage(files, path) for path in paths]
-    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_asked)
+    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_asked, held)
 
 
 def _usage(files: FileSystem, path: str) -> DiskUsage | None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from rocketpost.admin.main import mqadmin
 from rocketpost.cli import rocketpost
-from rocketpost.errors import ClientError
+from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.lake import Lake
+from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import (
     ArchiveConfig,
@@ -17,6 +19,7 @@ from rocketpost.spark.pipelines.archive import (
     archive_once,
     archived,
     compact,
+    hold,
     verify,
 )
 from rocketpost.spark.pipelines.history import history
@@ -120,3 +123,22 @@ def test_the_command_says_what_it_would_do(topics: Topics, tmp_path: Path) -> No
     result = run(rocketpost, [*asked, "--dry-run"])
     assert result.exit_code == 2
     assert "no option 'topics'" in result.output
+
+
+def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Held", numbered(20))
+    source = SourceOptions(name_servers=topics.cluster.addresses, topic="Held", group="keeper")
+    options = ArchiveConfig(source=source, lake=str(tmp_path), hold="keeper")
+    hold(options)
+    with Link(source) as link:
+        assert set(link.group_offsets(link.queues()).values()) == {0}
+        archive(topics.spark, options)
+        assert link.group_offsets(link.queues()) == Lake(str(tmp_path)).watermark()
+    status = CliRunner().invoke(
+        mqadmin,
+        ["getConsumerConfig", "-g", "keeper", "--json"],
+        env={"NAMESRV_ADDR": topics.cluster.addresses},
+    )
+    assert '"retention.hold": "true"' in status.output
+    with pytest.raises(ConfigError, match="cannot hold"):
+        ArchiveConfig(source=source, lake=str(tmp_path), hold="a b")

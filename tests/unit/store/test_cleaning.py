@@ -128,3 +128,23 @@ def test_a_topic_dropped_while_queues_are_trimmed_is_left_alone(opener: Opener) 
     store.drop_queues("TopicA").finish_blocking()
     assert not store.cleaning.trim_queues()
     store.cleaning.unlink_blocking()
+
+
+def test_what_is_held_stays_until_it_is_let_go(opener: Opener) -> None:
+    store = opener(queue_file_bytes=100)
+    fill(store)
+    store.save_blocking()
+    age(opener, 2)
+    queue = store.queue("TopicA", 0)
+    assert queue is not None
+    needed = queue.position_from(0)
+    assert needed == 0
+    assert store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4, held=needed).gone == ()
+    beyond = queue.first_at(2 * 16384)
+    assert queue.position_from(beyond - 1) < 2 * 16384 <= queue.position_from(beyond)  # type: ignore[operator]
+    let_go = store.cleaning.plan_blocking(
+        now_ms=opener.clock.ms, hour=4, held=queue.position_from(beyond)
+    )
+    assert let_go.gone == (0, 16384)
+    assert queue.position_from(queue.end) is None
+    opener.crash(store)

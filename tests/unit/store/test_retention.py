@@ -159,4 +159,22 @@ def test_facts_are_read_from_the_disk(tmp_path: Path) -> None:
     )
     assert facts.segments[0] == (0, SIZE, 0)
     assert facts.segments[1].modified_ms == path.stat().st_mtime_ns // 1_000_000
-    assert facts[1:] == ([usage(42), None], NOW, 3, True, True)
+    assert facts[1:] == ([usage(42), None], NOW, 3, True, True, None)
+
+
+def held_plan(held: int, percent: float = 50) -> CleanPlan:
+    usages = [usage(percent), usage(50)]
+    facts = CleanFacts(OLD, usages, NOW, hour=4, held=Position(held))
+    return plan_cleaning(facts, StoreConfig())
+
+
+@pytest.mark.parametrize(
+    ("held", "gone"), [(0, ()), (999, ()), (1000, (0,)), (2500, (0, 1000)), (9000, (0, 1000, 2000))]
+)
+def test_expired_segments_stay_while_they_are_held(held: int, gone: tuple[int, ...]) -> None:
+    assert held_plan(held).gone == gone
+
+
+def test_the_disk_forces_out_what_is_held_and_no_more() -> None:
+    assert held_plan(0, percent=76).gone == ()
+    assert held_plan(0, percent=86).gone == (0,)

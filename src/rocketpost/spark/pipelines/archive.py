@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
+from rocketpost.model.names import group_problem
 from rocketpost.spark import plan
 from rocketpost.spark.lake import Batch, Flaw, Lake
 from rocketpost.spark.link import Link
@@ -38,16 +39,20 @@ class ArchiveConfig:
         lake: A directory, or a URI that Arrow and Spark can open.
         offsets_max: How many messages one batch has at most.
         allow_loss: Whether to go on if messages were deleted before they were archived.
+        hold: A group by which brokers keep what is not archived yet; none if empty.
     """
 
     source: SourceOptions
     lake: str
     offsets_max: int | None = None
     allow_loss: bool = False
+    hold: str = ""
 
     def __post_init__(self) -> None:
         if not self.lake:
             raise ConfigError("the lake is required: where archived messages go")
+        if self.hold and (problem := group_problem(self.hold)):
+            raise ConfigError(f"the group {self.hold!r} cannot hold: {problem}")
 
 
 @dataclass(slots=True)
@@ -144,16 +149,28 @@ def archive(
 ) -> ArchiveReport:
     """Archive what is there now, in as many batches as that takes; what comes meanwhile waits."""
     report = ArchiveReport()
+    hold(config)
     target = _ends(config)
     reached = Lake(config.lake).watermark()
     while any(reached.get(queue, 0) < end for queue, end in target.items()):
         batch = archive_once(spark, config)
         if batch is None:
             break
+        hold(config)
         report.add(batch)
         on_batch(report)
         reached = Lake(config.lake).watermark()
     return report
+
+
+def hold(config: ArchiveConfig) -> None:
+    """Have brokers keep what the lake does not have yet, if that is wished."""
+    if not config.hold:
+        return
+    with Link(replaced(config.source, group=config.hold)) as link:
+        queues = link.queues()
+        link.hold(config.hold, queues)
+        link.commit(_starts(Lake(config.lake).watermark(), link.bounds(queues)))
 
 
 def verify(spark: SparkSession, lake_uri: str) -> list[Flaw]:

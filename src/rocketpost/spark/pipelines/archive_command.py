@@ -36,6 +36,7 @@ from rocketpost.spark.plan import Range
 @click.option("--lake", required=True, help="A directory, or a URI that Spark and Arrow can open.")
 @click.option("--max-offsets", type=click.IntRange(1), help="Messages of one batch at most.")
 @click.option("--every", type=click.FloatRange(min=0.1), help="Go on, and look again so often (s).")
+@click.option("--hold", metavar="GROUP", help="Let brokers keep what is not archived yet.")
 @click.option("--allow-loss", is_flag=True, help="Go on if messages were deleted unarchived.")
 @click.option("--verify", "is_verify", is_flag=True, help="Only check what is archived.")
 @click.option("--compact", "is_compact", is_flag=True, help="Only merge small files.")
@@ -49,6 +50,7 @@ def archive(
     lake: str,
     max_offsets: int | None,
     every: float | None,
+    hold: str | None,
     allow_loss: bool,
     is_verify: bool,
     is_compact: bool,
@@ -73,6 +75,7 @@ def archive(
             lake=lake,
             offsets_max=max_offsets,
             allow_loss=allow_loss,
+            hold=hold or "",
         )
         if dry_run:
             pieces, lost = planned(config)
