@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 
@@ -63,6 +65,8 @@ class SourceOptions:
     commit_offsets: bool = option("commitOffsetsToBroker", False)
     fail_on_data_loss: bool = option("failOnDataLoss", True)
     offsets_max: int | None = option("maxOffsetsPerTrigger", None)
+    offsets_min: int | None = option("minOffsetsPerTrigger", None)
+    trigger_delay: str = option("maxTriggerDelay", "15m")
     bytes_max: int | None = option("maxBytesPerTrigger", None)
     partitions_min: int | None = option("minPartitions", None)
     partitions_max: int = option("maxPartitions", 32)
@@ -95,6 +99,9 @@ class SourceOptions:
             raise ConfigError("startingOffsets=group needs the option group")
         if self.commit_offsets and not self.group:
             raise ConfigError("commitOffsetsToBroker needs the option group")
+        if (self.offsets_min or 0) > (self.offsets_max or self.offsets_min or 0):
+            raise ConfigError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+        self.trigger_delay_seconds  # noqa: B018 - checks it
         self.assigned  # noqa: B018 - checks it
         for key in ("starting_offsets", "ending_offsets"):
             text = getattr(self, key)
@@ -123,6 +130,16 @@ class SourceOptions:
             raise ConfigError(
                 f'assign must look like {{"Topic": {{"broker-a": [0, 1]}}}}, not {self.assign}'
             ) from None
+
+    @property
+    def trigger_delay_seconds(self) -> float:
+        """How long a batch may wait until there are enough messages."""
+        found = _DURATION.fullmatch(self.trigger_delay.strip().lower())
+        if found is None:
+            raise ConfigError(
+                f"maxTriggerDelay={self.trigger_delay!r} is no duration such as 500ms, 30s, 15m, 1h"
+            )
+        return int(found[1]) * _SECONDS[found[2]]
 
     def given(self) -> dict[str, str]:
         """Return the options that differ from their defaults, as Spark takes them."""

@@ -131,6 +131,11 @@ def queues_of(value: Json) -> Offsets:
 # What to read.
 
 
+def backlog(start: Mapping[QueueKey, int], available: Offsets) -> dict[QueueKey, int]:
+    """Return how many messages of each queue are there to read; none of one that is made anew."""
+    return {queue: max(end - start.get(queue, end), 0) for queue, end in available.items()}
+
+
 def admitted(start: Mapping[QueueKey, int], available: Offsets, count_max: int | None) -> Offsets:
     """Return how far to read: everything, or ``count_max`` messages shared by backlog.
 
@@ -138,11 +143,11 @@ def admitted(start: Mapping[QueueKey, int], available: Offsets, count_max: int |
     Every queue with a backlog moves, so the sum may pass the bound by a message a queue. A queue
     that ends before ``start`` was made anew; its new end is returned, and :func:`ranges` tells.
     """
-    backlog = {queue: max(end - start.get(queue, end), 0) for queue, end in available.items()}
-    total = sum(backlog.values())
+    waiting = backlog(start, available)
+    total = sum(waiting.values())
     ends = dict(available)
     if count_max is not None and total > count_max:
-        for queue, count in backlog.items():
+        for queue, count in waiting.items():
             share = -(-count * count_max // total)  # rounded up, so that small queues move
             ends[queue] = available[queue] - count + min(count, share)
     for queue, offset in start.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -109,7 +111,10 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         super().__init__(options, columns)
         self._initial: Json | None = None
         self._target: Offsets | None = None
-        self._sizes: dict[plan.QueueKey, int] = {}
+        self._stored: Json | None = None
+        """What was last stored for the group."""
+        self._planned_at: float | None = None
+        """When the last batch was planned."""
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where a new query begins; the same at every call of this reader."""
@@ -123,6 +128,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how much a batch reads."""
         if self.options.offsets_max is not None:
             return ReadMaxRows(self.options.offsets_max)
+        if self.options.offsets_min is not None:
+            return ReadMinRows(self.options.offsets_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -131,16 +138,25 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = self._ends(link)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Return where the next batch ends; ``start`` itself if there is nothing new."""
+        """Return where the next batch ends; ``start`` itself if there is nothing new.
+
+        Spark asks when every batch up to ``start`` is done, also after the last one of a run over
+        what is available now.
+        """
         begun = plan.queues_of(start)
         with Link(self.options) as link:
+            if self.options.commit_offsets:
+                self._commit(link, start)
             available = self._target if self._target is not None else self._ends(link)
             new = set(available) - set(begun)
             firsts = {queue: bound.first for queue, bound in link.bounds(new).items()}
+            if self._is_too_early({**firsts, **begun}, available, limit):
+                return start
             count_max = self._count_max(link, {**firsts, **begun}, available, limit)
         end = plan.admitted({**firsts, **begun}, available, count_max)
         if all(end[queue] == begun.get(queue, firsts.get(queue, 0)) for queue in end):
             return start
+        self._planned_at = time.monotonic()
         return plan.end_json(start, end)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
@@ -157,6 +173,24 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the messages of a task."""
         assert isinstance(partition, Ranges)
         return self._read(partition)
+
+    def _commit(self, link: Link, done: Json) -> None:
+        """Store for the group what is done, once; where a query begins is not done by it."""
+        if not done.get("initial") and done != self._stored:
+            offsets = plan.queues_of(done)
+            there = set(link.queues())
+            link.commit({queue: at for queue, at in offsets.items() if queue in there})
+            self._stored = done
+
+    def _is_too_early(self, start: Offsets, available: Offsets, limit: ReadLimit) -> bool:
+        """Whether the next batch waits for more messages."""
+        count_min = self.options.offsets_min
+        # A trigger that runs once, or over what is available now, waits for nothing.
+        if count_min is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        if sum(plan.backlog(start, available).values()) >= count_min or self._planned_at is None:
+            return False
+        return time.monotonic() - self._planned_at < self.options.trigger_delay_seconds
 
     def _ends(self, link: Link) -> Offsets:
         return {queue: bound.end for queue, bound in link.bounds(link.queues()).items()}

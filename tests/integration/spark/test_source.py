@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from rocketpost.admin.main import mqadmin
 from rocketpost.client import PullConsumer
 
 from .conftest import Topics
@@ -119,6 +121,45 @@ def test_a_stream_goes_on_where_it_stopped(topics: Topics, tmp_path: Path) -> No
     assert sum(topics.drain(topics.stream("Streamed", **options), tmp_path)) == 50
     written = topics.spark.read.parquet(str(tmp_path / "out"))
     assert topics.bodies(written) == texts(numbered(350))
+
+
+def test_the_lag_of_a_stream_is_seen_by_tools(topics: Topics, tmp_path: Path) -> None:
+    def lag() -> tuple[int, int]:
+        """Return how far the group is and how much waits for it, by the tool."""
+        words = ["consumerProgress", "-g", "watched", "-t", "Watched", "--json"]
+        result = CliRunner().invoke(mqadmin, words, env={"NAMESRV_ADDR": topics.cluster.addresses})
+        assert result.exit_code == 0, (result.stdout, result.stderr)
+        rows = json.loads(result.stdout)["queues"]
+        return sum(row["consumerOffset"] for row in rows), sum(row["diff"] for row in rows)
+
+    topics.send("Watched", numbered(120))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 50, "group": "watched"}
+    source = topics.stream("Watched", commitOffsetsToBroker=True, **options)
+    topics.drain(source, tmp_path)
+    assert lag() == (120, 0)  # of the last batch too
+    topics.send("Watched", numbered(7))
+    assert lag() == (120, 7)
+    # Another query goes on where the group stands.
+    group = topics.read("Watched", startingOffsets="group", group="watched")
+    assert group.count() == 7
+
+
+def test_a_batch_waits_for_enough_messages(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Few", numbered(10))
+    counts: list[int] = []
+    source = topics.stream("Few", startingOffsets="earliest", minOffsetsPerTrigger=30)
+    writer = source.writeStream.foreachBatch(lambda frame, _: counts.append(frame.count()))
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        query.processAllAvailable()
+        topics.send("Few", numbered(20))
+        query.processAllAvailable()
+        assert sum(counts) == 10
+        topics.send("Few", numbered(10))
+        query.processAllAvailable()
+        assert [count for count in counts if count] == [10, 30]
+    finally:
+        query.stop()
 
 
 def test_batch_0_is_not_lost_when_it_fails_and_latest_moves_on(

@@ -37,6 +37,8 @@ def test_assign_names_queues() -> None:
         (BASE | {"startingOffsets": '{"T":{"a":{"0":-3}}}'}, "-2 earliest, -1 latest"),
         (BASE | {"startingOffsets": "group"}, "needs the option group"),
         (BASE | {"commitOffsetsToBroker": "true"}, "needs the option group"),
+        (BASE | {"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is no duration"),
+        (BASE | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"}, "is more than"),
         ({"nameServer": "x:1", "topicPattern": "("}, "no regular expression"),
         ({"nameServer": "x:1", "assign": '{"T": [0]}'}, "assign must look like"),
     ],
@@ -44,6 +46,14 @@ def test_assign_names_queues() -> None:
 def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parsed(SourceOptions, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("2 H", 7200)]
+)
+def test_durations_have_units(text: str, seconds: float) -> None:
+    options = parsed(SourceOptions, BASE | {"maxTriggerDelay": text})
+    assert options.trigger_delay_seconds == seconds
 
 
 def test_options_in_words_hold_no_defaults() -> None:

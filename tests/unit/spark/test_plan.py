@@ -84,6 +84,10 @@ def test_a_queue_that_was_made_anew_is_told_and_read_from_its_beginning() -> Non
     assert "but 90 was there" in losses[0].text
 
 
+def test_a_queue_made_anew_has_no_backlog() -> None:
+    assert plan.backlog({A0: 90, A1: 2}, {A0: 7, A1: 5}) == {A0: 0, A1: 3}
+
+
 def test_without_a_bound_everything_is_admitted() -> None:
     assert plan.admitted({A0: 1}, {A0: 9, A1: 4}, None) == {A0: 9, A1: 4}
 
