@@ -16,6 +16,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rounds", type=int, default=ROUNDS_DEFAULT, help="how often each campaign kills a broker"
     )
+    parser.addoption(
+        "--spark-messages", type=int, default=100_000, help="messages of the campaign with Spark"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,3 +39,8 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--rounds"))
+
+
+@pytest.fixture
+def spark_messages(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--spark-messages"))

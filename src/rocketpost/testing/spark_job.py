@@ -1,0 +1,115 @@
+"""A Spark job that may be killed at any time: ``python -m rocketpost.testing.spark_job FILE``.
+
+It copies one topic to another by a stream and archives it to a lake, both in one driver. What fails
+is started again. It ends, with 0, when the file ``stop`` is there and both have all messages that
+were there then. FILE holds a ``Job`` as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rocketpost.errors import RocketpostError
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
+from rocketpost.spark.session import make_session
+
+logger = logging.getLogger(__name__)
+
+READY: Final = "the job is ready"
+_AGAIN_SECONDS: Final = 0.2
+_OPTIONS: Final = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is copied, and where to."""
+
+    name_servers: str
+    source: str
+    target: str
+    directory: str
+    delivery: str
+    offsets_max: int
+    rate: int
+    """Rows a second and task, so that tasks last long enough to be killed."""
+    master: str = "local[6,8]"
+
+    @property
+    def lake(self) -> str:
+        """Where the archive goes."""
+        return f"{self.directory}/lake"
+
+    def write(self, path: Path) -> None:
+        """Write it for the job to read."""
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+
+def start_copy(spark: SparkSession, job: Job) -> StreamingQuery:
+    """Start the stream."""
+    source = (
+        spark.readStream.format("rocketmq")
+        .option("nameServer", job.name_servers)
+        .option("topic", job.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", job.offsets_max)
+        .option("fetchOffset.numRetries", 20)
+        .load()
+    )
+    return (
+        source.selectExpr("body", "properties['__SHARDINGKEY'] AS shardingKey")
+        .writeStream.format("rocketmq")
+        .option("nameServer", job.name_servers)
+        .option("topic", job.target)
+        .option("delivery", job.delivery)
+        .option("rateLimitPerTask", job.rate)
+        .option("checkpointLocation", f"{job.directory}/checkpoint")
+        .start()
+    )
+
+
+def run(job: Job) -> None:
+    """Copy and archive until told to stop."""
+    options = {**_OPTIONS, "spark.sql.warehouse.dir": f"{job.directory}/warehouse"}
+    spark = make_session("campaign", master=job.master, options=options)
+    spark.sparkContext.setLogLevel("OFF")
+    config = ArchiveConfig(
+        source=SourceOptions(name_servers=job.name_servers, topic=job.source),
+        lake=job.lake,
+        offsets_max=job.offsets_max * 2,
+    )
+    copy: StreamingQuery | None = None
+    print(READY, flush=True)
+    while True:
+        is_last = Path(job.directory, "stop").exists()
+        try:
+            if copy is None or not copy.isActive:
+                copy = start_copy(spark, job)
+            archive(spark, config)
+            if is_last:
+                copy.processAllAvailable()
+                copy.stop()
+                break
+        except (RocketpostError, PySparkException) as error:
+            logger.warning("again: %s", str(error).partition("\n")[0])
+        time.sleep(_AGAIN_SECONDS)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    run(Job(**json.loads(Path(sys.argv[1]).read_text())))
