@@ -62,7 +62,7 @@ class FaultProxy:
         """How many connections were made so far."""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, *self._listen)
+        self._server = await asyncio.start_server(self._accept, *self._listen)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -84,19 +84,26 @@ class FaultProxy:
             session.cancel()
         await asyncio.gather(*sessions, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Known from here on, not from the first step of its task on: a cut must not miss it.
+        assert self._server is not None
         self.connection_count += 1
-        session = asyncio.current_task()
-        assert session is not None
-        self._sessions.add(session)
-        try:
-            if not self.fault.refuse:
-                await self._forward(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # one side is gone, or the test has cut the connection: both end below
-        finally:
-            self._sessions.discard(session)
+        if self.fault.refuse or not self._server.is_serving():
             writer.transport.abort()
+            return
+        session = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._sessions.add(session)
+
+        def end(session: asyncio.Task[None]) -> None:
+            self._sessions.discard(session)
+            writer.transport.abort()  # also if the task was cancelled before it began
+
+        session.add_done_callback(end)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # One side is gone, or the test has cut the connection: then both end.
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await self._forward(reader, writer)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection(*self._target)

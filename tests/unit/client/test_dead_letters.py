@@ -7,8 +7,8 @@ import pytest
 
 from client.brokers import NAMESRV, QueueBroker, name_server, record, route_of
 from client.network import Answer, FakeNetwork
-from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Selection, resend_lock
-from rocketpost.client.admin import resending as resending_module
+from client.virtual_time import in_virtual_time
+from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Selection
 from rocketpost.client.admin.resending import copy_properties
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.message import ReceivedMessage
@@ -142,6 +142,7 @@ def test_the_id_of_the_copy_follows_from_the_dead_letter() -> None:
     assert bytes.fromhex(one.resent_id)[10:14] == bytes(4)
 
 
+@in_virtual_time
 async def test_a_message_is_locked_for_looked_for_and_sent(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     async with admin() as client:
@@ -153,6 +154,7 @@ async def test_a_message_is_locked_for_looked_for_and_sent(dead: DeadBroker) -> 
     assert dead.orders[6:] == ["lock", "lock", "look", "unlock"]
 
 
+@in_virtual_time
 async def test_a_pause_is_followed_by_another_look(dead: DeadBroker) -> None:
     for name in "UV":
         dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY=name)
@@ -164,6 +166,7 @@ async def test_a_pause_is_followed_by_another_look(dead: DeadBroker) -> None:
     assert [each.outcome for each in done] == [Outcome.ALREADY_SENT] * 2
 
 
+@in_virtual_time
 async def test_a_dry_run_locks_and_sends_nothing(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     async with admin() as client:
@@ -173,6 +176,7 @@ async def test_a_dry_run_locks_and_sends_nothing(dead: DeadBroker) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
+@in_virtual_time
 async def test_a_send_without_an_answer_is_not_repeated_by_this_run(
     dead: DeadBroker, stored: bool
 ) -> None:
@@ -191,6 +195,7 @@ async def test_a_send_without_an_answer_is_not_repeated_by_this_run(
     assert len(dead.sent) == 2
 
 
+@in_virtual_time
 async def test_what_cannot_be_sent_is_told_and_the_rest_goes_on(dead: DeadBroker) -> None:
     dead.put(b"1", UNIQ_KEY="U")
     dead.put(b"2", RETRY_TOPIC="Gone", UNIQ_KEY="V")
@@ -203,6 +208,7 @@ async def test_what_cannot_be_sent_is_told_and_the_rest_goes_on(dead: DeadBroker
     assert all(each.reason for each in done[:4])
 
 
+@in_virtual_time
 async def test_a_refusal_is_certain(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     dead.refuse[RequestCode.SEND_MESSAGE_V2] = ResponseCode.NO_PERMISSION
@@ -212,9 +218,8 @@ async def test_a_refusal_is_certain(dead: DeadBroker) -> None:
     assert dead.holder is None
 
 
-async def test_without_an_index_it_stops(dead: DeadBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resending_module, "_INDEXED_SECONDS", 0.0)
-    monkeypatch.setattr(resending_module, "_LOOK_AGAIN_SECONDS", 0.0)
+@in_virtual_time
+async def test_without_an_index_it_stops(dead: DeadBroker) -> None:
     dead.indexes_nothing = True
     for name in "UV":
         dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY=name)
@@ -224,6 +229,7 @@ async def test_without_an_index_it_stops(dead: DeadBroker, monkeypatch: pytest.M
     assert len(dead.sent) == 1
 
 
+@in_virtual_time
 async def test_a_look_up_that_fails_stops_the_run(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     dead.refuse[RequestCode.QUERY_MESSAGE] = ResponseCode.SYSTEM_ERROR
@@ -233,8 +239,8 @@ async def test_a_look_up_that_fails_stops_the_run(dead: DeadBroker) -> None:
     assert dead.sent == {}
 
 
-async def test_another_run_is_waited_for(dead: DeadBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resend_lock, "_AGAIN_SECONDS", 0.0)
+@in_virtual_time
+async def test_another_run_is_waited_for(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     dead.holder = "other"
     told = asyncio.Event()
@@ -247,11 +253,8 @@ async def test_another_run_is_waited_for(dead: DeadBroker, monkeypatch: pytest.M
     assert done.outcome is Outcome.SENT
 
 
-async def test_another_run_is_not_waited_for_without_end(
-    dead: DeadBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resend_lock, "_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(resend_lock, "WAIT_SECONDS", 0.0)
+@in_virtual_time
+async def test_another_run_is_not_waited_for_without_end(dead: DeadBroker) -> None:
     dead.holder = "other"
     async with admin() as client:
         with pytest.raises(ClientError, match="somebody else"):
@@ -259,10 +262,8 @@ async def test_another_run_is_not_waited_for_without_end(
     assert dead.holder == "other"
 
 
-async def test_the_lock_of_a_dead_run_is_taken(
-    dead: DeadBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resend_lock, "SETTLE_SECONDS", 0.0)
+@in_virtual_time
+async def test_the_lock_of_a_dead_run_is_taken(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     dead.holder = "killed"
     async with admin() as client:
@@ -270,6 +271,7 @@ async def test_the_lock_of_a_dead_run_is_taken(
     assert done.outcome is Outcome.SENT
 
 
+@in_virtual_time
 async def test_a_lock_that_was_lost_stops_the_run(dead: DeadBroker) -> None:
     for name in "UV":
         dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY=name)
@@ -284,6 +286,7 @@ async def test_a_lock_that_was_lost_stops_the_run(dead: DeadBroker) -> None:
     assert dead.holder == "other"
 
 
+@in_virtual_time
 async def test_a_group_without_dead_letters_is_told(dead: DeadBroker) -> None:
     async with admin() as client:
         with pytest.raises(RouteNotFound, match="no dead letters"):
@@ -292,6 +295,7 @@ async def test_a_group_without_dead_letters_is_told(dead: DeadBroker) -> None:
             await client.dead_letters.resend("a/b")
 
 
+@in_virtual_time
 async def test_a_topic_that_may_not_be_read_is_told(use_network: Use) -> None:
     fake = FakeNetwork()
     fake.servers = {NAMESRV: name_server({DLQ: route_of({"a": A}, queues=1, perm=2)})}
@@ -301,6 +305,7 @@ async def test_a_topic_that_may_not_be_read_is_told(use_network: Use) -> None:
             [_ async for _ in client.dead_letters.read("G")]
 
 
+@in_virtual_time
 async def test_a_span_of_time_is_looked_up_and_checked(dead: DeadBroker) -> None:
     dead.put(b"x", RETRY_TOPIC="T", UNIQ_KEY="U")
     async with admin() as client:

@@ -9,6 +9,7 @@ import pytest
 
 from client.brokers import NAMESRV, broker, network_of, record, route_of, stored
 from client.network import Answer, FakeNetwork
+from client.virtual_time import in_virtual_time
 from rocketpost.client import (
     Compression,
     ConnectionLost,
@@ -114,6 +115,7 @@ async def test_every_broker_of_the_topic_knows_the_requester_before(use_network:
         assert {A, B} <= set(beats)
 
 
+@in_virtual_time
 async def test_a_reply_may_come_before_the_send_is_answered(use_network: Use) -> None:
     with_replier(use_network, first=True)
     async with producer(send_timeout=0.05, retries=0) as sender:
@@ -127,6 +129,7 @@ async def test_a_compressed_reply_is_read(use_network: Use) -> None:
         assert (await sender.request(Message("T", b"ping"))).body == b"pong" * 1000
 
 
+@in_virtual_time
 async def test_without_a_reply_the_message_is_stored_all_the_same(use_network: Use) -> None:
     network = use_network(network_of(BOTH, {A: broker(), B: broker()}))
     async with producer() as sender:
