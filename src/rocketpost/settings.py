@@ -122,11 +122,12 @@ def reject_unknown(
     all_acting = {key for keys in acting for key in keys}
     unknown = sorted(set(values) - all_acting - set(inactive))
     if unknown:
-        names = ", ".join(_with_suggestion(key, all_acting) for key in unknown)
+        names = ", ".join(with_suggestion(key, all_acting) for key in unknown)
         raise ConfigError(f"unknown setting: {names}; check the spelling or remove it")
 
 
-def _with_suggestion(key: str, known: Iterable[str]) -> str:
+def with_suggestion(key: str, known: Iterable[str]) -> str:
+    """Return a key that is not known, with the nearest one that is."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
     return f"{key} (did you mean {near[0]}?)" if near else key
 

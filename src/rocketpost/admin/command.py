@@ -143,7 +143,7 @@ def explain(error: RocketpostError) -> str:
         case RouteNotFound() | TopicNotExist():
             return f"{text}; `mqadmin topicList` and `mqadmin clusterList` show what there is"
         case ConsumerNotOnline():
-            return f"{text}; nobody of the group is connected, start a consumer first"
+            return f"{text}; start a consumer of the group first"
         case GroupNotExist():
             return f"{text}; `mqadmin consumerProgress` shows the groups"
         case NoMessage():

@@ -30,7 +30,7 @@ from rocketpost.admin.render import Column, Table, map_text, time_text_ms
 from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Resent, Selection
 from rocketpost.client.admin.dead_letter import UNKNOWN_CAUSE
 from rocketpost.codec.faults import NoMessage
-from rocketpost.errors import ClientError
+from rocketpost.errors import ClientError, RouteNotFound
 from rocketpost.model import properties as names
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -304,7 +304,8 @@ async def dlq_resend(
             on_wait=on_wait,
         )
     except (ClientError, asyncio.CancelledError) as error:
-        error.add_note(f"{tally[Outcome.SENT]} were sent; start the command again to go on")
+        if not isinstance(error, RouteNotFound) or tally[Outcome.SENT]:
+            error.add_note(f"{tally[Outcome.SENT]} were sent; start the command again to go on")
         raise
     if not as_json:
         say(tally_text(tally))

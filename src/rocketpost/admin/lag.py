@@ -73,8 +73,10 @@ async def _count(
 def matches(entries: QueueEntries) -> int | None:
     """Return how many entries the group's filter lets through; None if entries do not tell."""
     wanted = entries.subscription_data
+    if wanted is None and entries.queue_data:
+        return None  # nobody is online, so nothing is known of a filter
     if wanted is None:
-        return len(entries.queue_data)  # nobody is online, so nothing is known of a filter
+        return 0
     if not wanted.is_tag and not entries.judged:
         return None  # Apache's brokers do not look at properties for this
     return sum(entry.eval for entry in entries.queue_data)

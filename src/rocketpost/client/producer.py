@@ -236,7 +236,10 @@ class Producer(Lifecycle):
         session, sender = self._running()
         check_queue(message, queue)
         if self._idempotent is not None:
-            raise MessageRefused("without an answer nobody knows whether to send it again")
+            raise MessageRefused(
+                "an idempotent producer sends nothing one-way: without an answer nobody knows "
+                "whether to send it again; use send or send_soon"
+            )
         out = self._outgoing(message)
         route = await session.routes.publish(message.topic)
         target, _ = target_queue(message, route, sender, queue, selector)

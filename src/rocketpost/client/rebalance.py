@@ -26,6 +26,7 @@ from rocketpost.model.shares import java_order
 logger = logging.getLogger(__name__)
 
 ROUND_SECONDS_MIN: Final = 1.0
+_FAILURES_TO_TELL: Final = 3
 
 Apply = Callable[[str, list[MessageQueue], bool], Awaitable[None]]
 """Told a topic, our share of its queues, and whether we are the only member."""
@@ -69,7 +70,7 @@ class Rebalancer:
         self._after = after
         self._assigning = assigning
         self._wake = asyncio.Event()
-        self._complained: set[str] = set()
+        self._failed: dict[str, int] = {}
 
     def wake(self) -> None:
         """Run a round soon."""
@@ -94,11 +95,12 @@ class Rebalancer:
         for topic in self._topics():
             try:
                 await self._share_out(topic)
-                self._complained.discard(topic)
+                self._failed.pop(topic, None)
             except RocketpostError as error:
                 balanced = False
-                if topic not in self._complained:
-                    self._complained.add(topic)
+                self._failed[topic] = self._failed.get(topic, 0) + 1
+                # Name servers hear of a new group's retry topic a moment after its first member.
+                if self._failed[topic] == _FAILURES_TO_TELL:
                     logger.warning("not shared out: topic=%s reason=%s", topic, error)
         return balanced
 

@@ -38,16 +38,18 @@ def decode_recall_handle(text: str) -> RecallHandle:
     Raises:
         RemoteProtocolError: It is none.
     """
+    if len(text) > _BYTES_MAX:
+        raise RemoteProtocolError(f"the recall handle is too long: {len(text)} characters")
     try:
         data = text.encode("ascii")
-        if len(data) > _BYTES_MAX:
-            raise ValueError("too long")
         padded = data + b"=" * (-len(data) % 4)
         words = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
-    except (ValueError, binascii.Error) as error:
-        raise RemoteProtocolError(f"the recall handle cannot be read: {error}") from None
+    except (ValueError, binascii.Error):
+        words = []
     if len(words) != _WORDS or words[0] != _VERSION or not all(words):
-        raise RemoteProtocolError("the recall handle is not one of version v1")
+        raise RemoteProtocolError(
+            "this is no recall handle of version v1; take the one of the SendResult"
+        )
     _, topic, broker_name, time, message_id = words
     if not (time.isascii() and time.isdecimal() and len(time) <= _DIGITS_MAX):
         raise RemoteProtocolError(f"the recall handle has no time: {time[:32]!r}")

@@ -121,10 +121,7 @@ class LiveConfig:
         """
         for key in values:
             if not _is_mutable(key, list(self._sections)):
-                raise NoPermission(
-                    f"{key!r} cannot be changed while the broker runs; keys that can: "
-                    + ", ".join(self.mutable_keys)
-                )
+                raise NoPermission(self._why_not(key))
         replaced = {}
         for cls, section in self._sections.items():
             mine = {key: values[key] for key in settings.keys_of(cls) if key in values}
@@ -159,6 +156,14 @@ class LiveConfig:
     def to_json(self) -> bytes:
         """Return the text of ``brokerOverrides.json``."""
         return msgspec.json.format(msgspec.json.encode(self._overrides), indent=2)
+
+    def _why_not(self, key: str) -> str:
+        if any(key in settings.keys_of(cls) for cls in self._sections):
+            return f"{key!r} cannot be changed while the broker runs: set it in its file, restart"
+        named = (
+            settings.with_suggestion(key, self.mutable_keys) if key.isidentifier() else repr(key)
+        )
+        return f"{named} cannot be changed while the broker runs: there is no such setting"
 
 
 def _is_mutable(key: str, classes: Sequence[type]) -> bool:

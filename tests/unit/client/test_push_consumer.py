@@ -778,6 +778,25 @@ async def test_members_that_subscribe_differently_are_reported_once(
     assert caplog.text.count("of T we want TAG A, another member wants TAG B") == 1
 
 
+async def test_a_topic_without_a_route_is_told_once_and_not_at_once(
+    use_network: Use, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
+    network, _ = setup(use_network)
+    reader = consumer()
+    reader.subscribe("Nowhere", Got())
+    async with reader:
+
+        def asked() -> int:
+            sent = network.sent(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+            return sum(command.fields["topic"] == "Nowhere" for command in sent)
+
+        await until(lambda: asked() >= 1)
+        assert "not shared out" not in caplog.text
+        await until(lambda: asked() > 5)
+    assert caplog.text.count("not shared out: topic=Nowhere") == 1
+
+
 async def test_a_strategy_that_fails_leaves_the_queues_as_they_are(use_network: Use) -> None:
     _, broker = setup(use_network)
 

@@ -74,6 +74,19 @@ def test_a_change_is_made_whole_or_not_at_all(
     assert decode_overrides(live.to_json()) == {}
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("storePathRootDir", "set it in its file, restart"),
+        ("traceOm", r"did you mean traceOn\?"),
+        ("a\nb", r"'a\\nb' cannot be changed .* no such setting"),
+    ],
+)
+def test_a_refusal_says_what_to_do(key: str, text: str) -> None:
+    with pytest.raises(NoPermission, match=text):
+        make().change({key: "1"})
+
+
 def test_a_change_survives_a_restart() -> None:
     from_file = {"fileReservedTime": "48", "brokerName": "b"}
     live = make(**from_file)
