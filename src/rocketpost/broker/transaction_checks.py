@@ -24,6 +24,7 @@ from rocketpost.broker.transaction import TransactionService
 from rocketpost.broker.transaction_log import destination, discarded, renewed
 from rocketpost.broker.transaction_table import Fate, Half
 from rocketpost.codec.record import Record
+from rocketpost.errors import LocalProtocolError
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.store.draft import Appended, Draft
@@ -185,7 +186,7 @@ class CheckService:
                 return  # the others next time
             record = self._record_at(half.position)
             if record is not None and half.ending is None and not half.is_moving:
-                batch.add(half, renewed(record, checks=half.checks, store_host=self._store_host))
+                self._renew(half, record, batch)
         self._kept_up_at = end
 
     def _judge(self, half: Half, batch: _Batch, now_ms: int) -> None:
@@ -204,11 +205,7 @@ class CheckService:
         else:
             record = self._read(half)
             if record is not None:
-                checks = half.checks + 1
-                draft = renewed(record, checks=checks, store_host=self._store_host)
-                batch.add(half, draft, is_asked=True)
-                half.is_asked = True
-                self._asked[half.group] = self._asked.get(half.group, 0) + 1
+                self._renew(half, record, batch, is_asked=True)
 
     def _judge_age(self, half: Half, batch: _Batch, now_ms: int) -> None:
         """Discard a half that is as old as messages get, keep a younger one."""
@@ -219,7 +216,20 @@ class CheckService:
             return
         record = self._read(half)
         if record is not None:
-            batch.add(half, renewed(record, checks=half.checks, store_host=self._store_host))
+            self._renew(half, record, batch)
+
+    def _renew(self, half: Half, record: Record, batch: _Batch, *, is_asked: bool = False) -> None:
+        """Store a half once more; one that cannot be counted is for operators at once."""
+        try:
+            draft = renewed(record, checks=half.checks + is_asked, store_host=self._store_host)
+        except LocalProtocolError as error:
+            logger.warning("transaction cannot be asked about: reason=%s", error)
+            self._discard(half, batch)
+            return
+        batch.add(half, draft, is_asked=is_asked)
+        if is_asked:
+            half.is_asked = True
+            self._asked[half.group] = self._asked.get(half.group, 0) + 1
 
     def _is_too_old(self, half: Half, now_ms: int) -> bool:
         return now_ms - half.since_ms > self._transactions.rules.reserved_ms

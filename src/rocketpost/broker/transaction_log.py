@@ -83,25 +83,30 @@ def halved(draft: Draft, properties: dict[str, str]) -> Draft:
 
 def committed(record: Record, *, topic: str, queue_id: int, store_host: bytes) -> Draft:
     """Return the commit of a half."""
-    draft = _copy(record, topic, queue_id, record.properties, store_host)
+    draft = _copy(record, topic, queue_id, store_host)
     draft.sys_flag |= TRANSACTION_COMMIT
     draft.prepared_position = record.position
-    draft.properties = record.properties_bytes
     return draft
 
 
 def renewed(record: Record, *, checks: int, store_host: bytes) -> Draft:
-    """Return a half once more, with a count of checks."""
+    """Return a half once more, with a count of checks.
+
+    Raises:
+        LocalProtocolError: RocketMQ took it and left no room for the count.
+    """
     properties = record.properties
     properties.setdefault(names.PREPARED_QUEUE_OFFSET, str(record.queue_offset))
     if checks or names.TRANSACTION_CHECKS in properties:
         properties[names.TRANSACTION_CHECKS] = str(checks)
-    return _copy(record, HALF_TOPIC, 0, properties, store_host)
+    draft = _copy(record, HALF_TOPIC, 0, store_host)
+    draft.properties = encode_properties(properties)
+    return draft
 
 
 def discarded(record: Record, *, store_host: bytes) -> Draft:
     """Return a half that nobody ended, as operators find it."""
-    return _copy(record, CHECK_MAX_TOPIC, 0, record.properties, store_host)
+    return _copy(record, CHECK_MAX_TOPIC, 0, store_host)
 
 
 def resumed(record: Record, *, store_host: bytes) -> Draft:
@@ -109,7 +114,9 @@ def resumed(record: Record, *, store_host: bytes) -> Draft:
     properties = record.properties
     properties.pop(names.PREPARED_QUEUE_OFFSET, None)
     properties[names.TRANSACTION_CHECKS] = "0"
-    return _copy(record, HALF_TOPIC, 0, properties, store_host)
+    draft = _copy(record, HALF_TOPIC, 0, store_host)
+    draft.properties = encode_properties(properties)
+    return draft
 
 
 def done(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str) -> Draft:
@@ -171,9 +178,8 @@ def destination(properties: dict[str, str]) -> tuple[str, int] | None:
     return topic, int(queue_id)
 
 
-def _copy(
-    record: Record, topic: str, queue_id: int, properties: dict[str, str], store_host: bytes
-) -> Draft:
+def _copy(record: Record, topic: str, queue_id: int, store_host: bytes) -> Draft:
+    properties = record.properties
     words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
     return Draft(
         topic,
@@ -186,7 +192,7 @@ def _copy(
         record.reconsume_times,
         0,
         bytes(record.body),
-        encode_properties(properties),
+        record.properties_bytes,
         string_hash(properties.get(names.TAGS, "")),
         tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
     )

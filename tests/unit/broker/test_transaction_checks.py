@@ -12,10 +12,23 @@ from rocketpost.broker import transaction_checks
 from rocketpost.broker.transaction import TRANSACTION_GROUP
 from rocketpost.broker.transaction_checks import Wait, Work
 from rocketpost.broker.transaction_table import Fate
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.errors import StoreFull
 from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC
+from rocketpost.store.draft import Draft
 
-from .transaction_world import COMMIT, GROUP, ROLLBACK, TOPIC, UNKNOWN, World, answer
+from .transaction_world import (
+    BORN,
+    COMMIT,
+    GROUP,
+    HOST,
+    ROLLBACK,
+    TOPIC,
+    UNKNOWN,
+    Sent,
+    World,
+    answer,
+)
 
 TIMEOUT_MS, INTERVAL_MS, OP_MS, HOUR_MS = 6000, 30_000, 3000, 3_600_000
 
@@ -51,6 +64,24 @@ def test_the_answer_ends_the_transaction(world: World) -> None:
     assert world.names() == ["a"]
     assert world.pending == []
     assert world.done() == set(range(4))
+
+
+def test_a_half_without_room_for_the_count_is_for_operators(world: World) -> None:
+    """RocketMQ's broker takes such halves; the others that are due must not wait for it."""
+    properties = {"UNIQ_KEY": "a", "TRAN_MSG": "true", "PGROUP": GROUP, "REAL_TOPIC": TOPIC}
+    properties |= {"REAL_QID": "2", "x": ""}
+    properties["x"] = "x" * (PROPERTIES_BYTES_MAX - len(encode_properties(properties)))
+    draft = Draft(
+        HALF_TOPIC, 0, 0, 0, world.clock.now_ms(), BORN, HOST, 0, 0, b"body of a",
+        encode_properties(properties), 0, ("a",),
+    )  # fmt: skip
+    [stored] = world.put([draft])
+    world.send("b")
+    [question] = world.later(TIMEOUT_MS)
+    assert question.unique_key == "b"
+    assert (world.discarded(), world.pending) == (["a"], ["b"])
+    assert world.end(Sent("a", stored.position, stored.queue_offset), COMMIT)
+    assert world.names() == ["a"]
 
 
 def test_a_commit_may_still_name_the_first_copy(world: World) -> None:

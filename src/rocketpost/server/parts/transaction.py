@@ -162,8 +162,7 @@ class TransactionPart(Part):
     async def run(self) -> None:
         """Ask, discard and note what is done, until cancelled."""
         try:
-            while self._service.settle(_SETTLED_AT_ONCE):  # noqa: ASYNC110 - lets requests in
-                await asyncio.sleep(0)
+            await self._settle()
             await self._follow()
         finally:
             work = self._checks.flush()
@@ -171,6 +170,14 @@ class TransactionPart(Part):
                 # Stored with the last sends; if not, the next start finds out by itself.
                 with contextlib.suppress(StoreError):
                     self._put(work.drafts)
+
+    async def _settle(self) -> None:
+        try:
+            while self._service.settle(_SETTLED_AT_ONCE):  # noqa: ASYNC110 - lets requests in
+                await asyncio.sleep(0)
+        except Exception:
+            # What was not looked at is when it is ended or comes up.
+            logger.exception("pending transactions were not all looked up")
 
     async def _follow(self) -> None:
         while True:
