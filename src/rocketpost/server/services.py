@@ -27,8 +27,8 @@ from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
-from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
+from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.announcing import Announcing
 from rocketpost.server.broker_tables import Identity, Tables
 from rocketpost.server.config import BrokerConfig
@@ -120,8 +120,14 @@ class Services:
         )
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self.persistence.changed
+        saved_ms = self.topics.version.timestamp
         self.topics.add_builtin()
-        self._adopt_topics()
+        adopt_topics(
+            store,
+            self.topics,
+            queue_nums=self._broker.default_topic_queue_nums,
+            saved_ms=saved_ms,
+        )
         self.groups.add_builtin()
 
         self.stats = BrokerStats(clock=clock, day_of=_local_day)
@@ -458,16 +464,6 @@ class Services:
         self.pulls.wake(topic, queue_id)
         for part in self.parts:
             part.offset_reset(topic, queue_id)
-
-    def _adopt_topics(self) -> None:
-        """Take back topics that were made by a send just before a crash."""
-        counts: dict[str, int] = {}
-        for queue in self.store.queues:
-            counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
-        for topic, count in counts.items():
-            # Clients may know of more queues than those that got a message.
-            least = 1 if is_retry_or_dlq(topic) else self._broker.default_topic_queue_nums
-            self.topics.adopt(topic, queue_nums=max(count, least))
 
     async def _kept_and_told(self) -> None:
         """Return once new topics survive a crash and the name servers know them.

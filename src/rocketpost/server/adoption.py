@@ -1,0 +1,62 @@
+"""Topics that a send made just before a crash, which the saved table does not know.
+
+The messages are there and acknowledged, so the topic is taken back: where it has queues, and where
+a message waits to be delivered or committed to it. A topic that was deleted while something waits
+for it is not: the table was saved after that, and only what was stored later than the table counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rocketpost.broker.topic import TopicTable
+from rocketpost.model import properties as names
+from rocketpost.model.names import HALF_TOPIC, SCHEDULE_TOPIC, is_retry_or_dlq
+from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.message_store import MessageStore
+
+UNSAVED_MS_MAX: Final = 60_000
+"""The table is saved at once; so long that may take at most, be the disk ever so slow."""
+_QUEUE_DIGITS_MAX: Final = 6
+
+
+def adopt_topics(
+    store: MessageStore, topics: TopicTable, *, queue_nums: int, saved_ms: int
+) -> None:
+    """Take back the topics of messages that are stored.
+
+    Args:
+        store: Where the messages are; timed ones are the timer's business.
+        topics: The table as it was saved.
+        queue_nums: How many queues a topic has at least: clients may know of more queues than those
+            that got a message.
+        saved_ms: When the table was changed last before it was saved.
+    """
+    counts: dict[str, int] = {}
+    for queue in store.queues:
+        counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
+    since_ms = max(saved_ms, store.store_ms - UNSAVED_MS_MAX)
+    for waiting in (HALF_TOPIC, SCHEDULE_TOPIC):
+        for queue in store.queues_of(waiting):
+            for topic, queue_id in _destinations(store, queue, since_ms):
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    for topic, count in counts.items():
+        topics.adopt(topic, queue_nums=max(count, 1 if is_retry_or_dlq(topic) else queue_nums))
+
+
+def _destinations(
+    store: MessageStore, queue: ConsumeQueue, since_ms: int
+) -> Iterator[tuple[str, int]]:
+    """Yield where the newest messages of a queue are to go, back to a time."""
+    for offset in range(int(queue.end) - 1, int(queue.first) - 1, -1):
+        entry = queue.entry(offset)
+        record = store.record_at(entry[0]) if entry is not None else None
+        if record is None:
+            continue
+        if record.store_ms < since_ms:
+            return
+        topic = record.properties.get(names.REAL_TOPIC)
+        text = record.properties.get(names.REAL_QUEUE_ID, "")
+        if topic and text.isascii() and text.isdecimal() and len(text) <= _QUEUE_DIGITS_MAX:
+            yield topic, int(text)
