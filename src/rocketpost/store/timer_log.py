@@ -106,7 +106,8 @@ class TimerLog:
         self._fds: dict[int, int] = {}
         self._starts: list[int] = []
         self._unsynced: set[int] = set()
-        self._is_new = False
+        self._syncing: set[int] = set()
+        self._is_new = self._is_new_syncing = False
         self.end = 0
         """Where the next unit goes."""
 
@@ -205,11 +206,21 @@ class TimerLog:
         return decode_unit(self._files.pread(self._descriptor(start), UNIT_BYTES, position - start))
 
     def take_unsynced(self) -> Unsynced:
-        """Return what was written since the last time, for :meth:`sync_blocking`."""
-        taken = Unsynced([self._descriptor(start) for start in self._unsynced], self._is_new)
+        """Return what was written since the last time, for :meth:`sync_blocking`.
+
+        After a save that failed, what it had is returned again with the rest.
+        """
+        self._syncing |= self._unsynced
+        self._is_new_syncing |= self._is_new
         self._unsynced.clear()
         self._is_new = False
-        return taken
+        descriptors = [self._descriptor(start) for start in self._syncing]
+        return Unsynced(descriptors, self._is_new_syncing)
+
+    def saved(self) -> None:
+        """Note that what was taken last is on disk."""
+        self._syncing.clear()
+        self._is_new_syncing = False
 
     def sync_blocking(self, unsynced: Unsynced) -> None:
         """Make what was written durable. Any one thread, while no file expires."""
@@ -272,6 +283,7 @@ class TimerLog:
     def _forget(self, start: int) -> None:
         self._starts.remove(start)
         self._unsynced.discard(start)
+        self._syncing.discard(start)
         fd = self._fds.pop(start, None)
         if fd is not None:
             self._files.close(fd)

@@ -278,6 +278,7 @@ class TimerStore:
     def saved(self) -> None:
         """Note, on the loop thread, that the last save is done."""
         self.wheel.saved()
+        self.log.saved()
 
     def unlink_blocking(self, paths: Sequence[str]) -> None:
         """Unlink files of the log that have expired, the oldest first."""

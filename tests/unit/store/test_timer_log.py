@@ -71,6 +71,19 @@ def test_only_files_whose_messages_are_all_gone_expire(tmp_path: Path) -> None:
     log.take_unsynced()
 
 
+def test_what_a_failed_save_had_is_synced_by_the_next(tmp_path: Path) -> None:
+    log = opened(tmp_path / "l")
+    place(log, [unit(1)])
+    first = log.take_unsynced()
+    assert first.has_new_file
+    assert log.take_unsynced() == first  # nothing came of the first
+    log.saved()
+    assert log.take_unsynced() == ([], False)
+    place(log, [unit(2)])
+    assert log.take_unsynced() == (first.descriptors, False)
+    log.close()
+
+
 def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
     (tmp_path / "l").mkdir()
     (tmp_path / "l" / f"{0:020d}").write_bytes(bytes(301))
