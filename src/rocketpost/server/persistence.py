@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
@@ -45,6 +46,30 @@ class Saved(NamedTuple):
     table: Table
     file: File
     at_once: bool = True
+
+
+class AfterFlush:
+    """A file that is replaced only when all that its table speaks of is on disk.
+
+    Offsets say what is done with, also of the broker's own messages: what a popped message was
+    stored as again must not be taken back by a power cut that leaves the offset behind it.
+
+    Args:
+        flush_blocking: Makes everything that is written durable.
+    """
+
+    def __init__(self, file: File, flush_blocking: Callable[[], None]) -> None:
+        self._file = file
+        self._flush_blocking = flush_blocking
+
+    def save_blocking(self, data: bytes) -> None:
+        """Replace the file.
+
+        Raises:
+            StoreError: The messages cannot be made durable; the file is left as it was.
+        """
+        self._flush_blocking()
+        self._file.save_blocking(data)
 
 
 class Persistence:

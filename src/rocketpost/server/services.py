@@ -56,7 +56,7 @@ from rocketpost.server.parts.reply import ReplyPart
 from rocketpost.server.parts.standstill import StandstillPart
 from rocketpost.server.parts.timer import TimerPart, timer_rules
 from rocketpost.server.parts.transaction import TransactionPart, transaction_rules
-from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
 from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
 from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
@@ -113,8 +113,12 @@ class Services:
             [
                 Saved(self.topics, tables.topics_file),
                 Saved(self.groups, tables.groups_file),
-                Saved(self.offsets, tables.offsets_file, at_once=False),
                 Saved(live, overrides_file),
+                Saved(
+                    self.offsets,
+                    AfterFlush(tables.offsets_file, store.flush_blocking),
+                    at_once=False,
+                ),
             ],
             interval_s=self._broker.flush_offsets_ms / 1000,
         )

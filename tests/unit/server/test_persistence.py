@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from rocketpost.errors import StoreError
-from rocketpost.server.persistence import Persistence, Saved
+from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.server.persistence import AfterFlush, Persistence, Saved
 
 HOUR_S = 3600.0
 
@@ -144,4 +144,25 @@ async def test_the_round_comes_although_urgent_tables_change_all_the_time() -> N
     await until(slow, 1)
     task.cancel()
     await asyncio.wait((task,))
+    await persistence.close()
+
+
+async def test_a_table_may_wait_until_what_it_speaks_of_is_on_disk() -> None:
+    table, file = FakeTable(), FakeFile()
+    flushes: list[int] = []
+    broken: list[Exception] = [StoreBroken("the disk is gone")]
+
+    def flush_blocking() -> None:
+        flushes.append(len(file.saved))
+        if broken:
+            raise broken.pop()
+
+    persistence = Persistence(
+        [Saved(table, AfterFlush(file, flush_blocking), at_once=False)], interval_s=HOUR_S
+    )
+    with pytest.raises(StoreBroken):
+        await persistence.save()
+    assert file.saved == []
+    await persistence.save()
+    assert (flushes, file.saved) == ([0, 0], [b"0"])
     await persistence.close()
