@@ -29,7 +29,8 @@ from rocketpost.spark.log_files import (
     splits,
 )
 from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.visibility import Visibility, known_topics, topic_spans
+from rocketpost.spark.visibility import Visibility, dispatched, known_topics, topic_spans
+from rocketpost.store.layout import Layout
 
 _TOPIC = all_columns.projected([("topic", "string")])
 _TAGS = all_columns.projected([("tags", "string")])
@@ -59,12 +60,12 @@ class LogReader(DataSourceReader):
         for path in options.paths:
             layout = layout_of(path)
             known = known_topics(layout)
-            for segment in _wanted(segments(layout), options):
-                if _may_hold(segment, options, path):
-                    found += [
-                        LogSplit(layout.root, split, known)
-                        for split in splits(segment, options.split_bytes)
-                    ]
+            some = _with_topics(_in_time(segments(layout), options), options, layout)
+            found += [
+                LogSplit(layout.root, split, known)
+                for segment in some
+                for split in splits(segment, options.split_bytes)
+            ]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -115,7 +116,7 @@ class LogReader(DataSourceReader):
         return starts
 
 
-def _wanted(every: list[Segment], options: LogOptions) -> list[Segment]:
+def _in_time(every: list[Segment], options: LogOptions) -> list[Segment]:
     """Leave out segments that were written before or after the times that are asked for."""
     if options.starting_timestamp is None and options.ending_timestamp is None:
         return every
@@ -133,19 +134,18 @@ def _wanted(every: list[Segment], options: LogOptions) -> list[Segment]:
     return wanted
 
 
-def _may_hold(segment: Segment, options: LogOptions, path: str) -> bool:
-    """Whether a segment may hold messages of the topics that are asked for."""
-    if not options.topics or options.view != "consumer" or segment.is_last:
-        return True
-    end = segment.start + segment.size
-    newest = -1
-    for topic in options.topics:
-        for low, high in topic_spans(layout_of(path), topic):
-            if low < end and high >= segment.start:
-                return True
-            newest = max(newest, high)
-    # What a running broker has not put into its queues yet lies at the end of the log.
-    return newest < segment.start
+def _with_topics(every: list[Segment], options: LogOptions, layout: Layout) -> list[Segment]:
+    """Leave out segments that hold nothing of the topics that are asked for."""
+    if not options.topics or options.view != "consumer":
+        return every
+    spans = [span for topic in options.topics for span in topic_spans(layout, topic)]
+    newest = dispatched(layout)  # what lies behind it may be of any topic
+    return [
+        segment
+        for segment in every
+        if segment.start + segment.size > newest
+        or any(low < segment.start + segment.size and high >= segment.start for low, high in spans)
+    ]
 
 
 def _pieces(data: bytes, starts: Ints) -> Iterator[Ints]:

@@ -68,6 +68,27 @@ class QueueFiles:
                 found.append((int(real.min()), int(real.max())))
         return found
 
+    def newest(self) -> int:
+        """Return the position of the last message; -1 if there is none."""
+        for start in reversed(self._starts):
+            low, high = 0, self._file_bytes // _ENTRY.itemsize
+            while low < high:  # entries are filled from the front
+                middle = (low + high) // 2
+                if self._entry(start, middle) is None:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low and (last := self._entry(start, low - 1)) is not None:
+                return last
+        return -1
+
+    def _entry(self, start: int, at: int) -> int | None:
+        """Return the position that an entry of a file says; None if it is empty."""
+        data = self._read(start, at * _ENTRY.itemsize, _ENTRY.itemsize)
+        if len(data) < _ENTRY.itemsize or not any(data[8:12]):
+            return None
+        return int.from_bytes(data[:8], "big", signed=True)
+
     def _read(self, start: int, at: int, count: int) -> bytes:
         try:
             descriptor = os.open(f"{self._directory}/{file_name(start)}", os.O_RDONLY)
@@ -141,13 +162,19 @@ def known_topics(layout: Layout) -> frozenset[str]:
 def topic_spans(layout: Layout, topic: str) -> list[tuple[int, int]]:
     """Return the positions between which the messages of a topic lie, file by file of its queues.
 
-    What was stored after the last of them may not be in its queue yet.
+    What lies behind :func:`dispatched` may not be in its queue yet.
     """
+    return [span for queue in _queues(layout, topic) for span in queue.spans()]
+
+
+def dispatched(layout: Layout) -> int:
+    """Return the position of the last message that is in the files of any queue; -1 if none is."""
+    folder = layout.consume_queues
+    topics = os.listdir(folder) if os.path.isdir(folder) else []
+    return max((queue.newest() for topic in topics for queue in _queues(layout, topic)), default=-1)
+
+
+def _queues(layout: Layout, topic: str) -> list[QueueFiles]:
     directory = layout.topic_queues(topic)
     names = os.listdir(directory) if os.path.isdir(directory) else []
-    return [
-        span
-        for name in names
-        if parse_queue_id(name) is not None
-        for span in QueueFiles(f"{directory}/{name}").spans()
-    ]
+    return [QueueFiles(f"{directory}/{name}") for name in names if parse_queue_id(name) is not None]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rocketpost.codec.record import Record
 from rocketpost.model.sysflag import TRANSACTION_PREPARED
-from rocketpost.spark.visibility import Visibility, known_topics, topic_spans
+from rocketpost.spark.visibility import Visibility, dispatched, known_topics, topic_spans
 from rocketpost.store.layout import Layout
 
 from .records import record
@@ -91,3 +91,10 @@ def test_where_the_messages_of_a_topic_lie(tmp_path: Path) -> None:
     write_queues(tmp_path, some)
     assert topic_spans(Layout(str(tmp_path)), "U") == [(some[1].position, some[3].position)]
     assert topic_spans(Layout(str(tmp_path)), "V") == []
+
+
+def test_how_far_queues_have_come(tmp_path: Path) -> None:
+    assert dispatched(Layout(str(tmp_path))) == -1
+    some = stored(tmp_path, *[record(queue_id=at % 3, queue_offset=at // 3) for at in range(250)])
+    write_queues(tmp_path, some[:200])  # over several files of a queue
+    assert dispatched(Layout(str(tmp_path))) == some[199].position
