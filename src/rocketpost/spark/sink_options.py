@@ -48,6 +48,7 @@ class SinkOptions:
     delivery: str = option("delivery", "atLeastOnce")
     sink_id: str = option("sinkId", "")
     checkpoint: str = option("checkpointLocation", "")
+    epoch: int | None = option("epoch", None)
     send_timeout_ms: int = option("sendTimeoutMs", 30_000)
     batch_bytes: int = option("batchBytes", 1024 * 1024)
     in_flight: int = option("inFlight", 4)
@@ -71,6 +72,8 @@ class SinkOptions:
         ):
             if value < 1:
                 raise ConfigError(f"{key}={value} is too small")
+        if self.epoch is not None and self.epoch < 0:
+            raise ConfigError(f"epoch={self.epoch} is no number of a batch")
 
     @property
     def is_exactly_once(self) -> bool:

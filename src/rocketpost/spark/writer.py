@@ -68,10 +68,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     context = TaskContext.get()
     assert context is not None
-    batch_id = context.getLocalProperty(_BATCH_ID)
+    epoch = options.epoch
+    if epoch is None:
+        epoch = int(context.getLocalProperty(_BATCH_ID) or 0)
     thread = shared.enter()
     try:
-        sending = thread.call(_opened(options, context.partitionId(), int(batch_id or 0)))
+        sending = thread.call(_opened(options, context.partitionId(), epoch))
         try:
             return _sent(thread, sending, batches)
         finally:

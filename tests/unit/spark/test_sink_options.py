@@ -1,0 +1,17 @@
+"""Options of the sink."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.options import parsed
+from rocketpost.spark.sink_options import SinkOptions
+
+
+def test_an_epoch_may_be_given_and_is_a_batch_number() -> None:
+    given = {"nameServer": "x:1", "topic": "T"}
+    assert parsed(SinkOptions, given).epoch is None
+    assert parsed(SinkOptions, given | {"epoch": "0"}).epoch == 0
+    with pytest.raises(ConfigError, match="epoch"):
+        parsed(SinkOptions, given | {"epoch": "-1"})
