@@ -31,7 +31,26 @@ Ints = npt.NDArray[np.int64]
 _PARTS: Final = 7
 _BODY, _TOPIC, _PROPERTIES = 1, 3, 5
 _V6_MORE: Final = 12
-_HEAD_V4: Final = 88
+_HEAD_FIELDS: Final = {
+    "size": (">i4", 0),
+    "magic": (">i4", 4),
+    "bodyCrc": (">i4", 8),
+    "queueId": (">i4", 12),
+    "flag": (">i4", 16),
+    "queueOffset": (">i8", 20),
+    "position": (">i8", 28),
+    "sysFlag": (">i4", 36),
+    "bornTime": (">i8", 40),
+}
+"""Where fields lie that no address comes before."""
+_HEAD: Final = np.dtype(
+    {
+        "names": list(_HEAD_FIELDS),
+        "formats": [kind for kind, _ in _HEAD_FIELDS.values()],
+        "offsets": [at for _, at in _HEAD_FIELDS.values()],
+        "itemsize": 48,
+    }
+)
 _TIME_MIN_MS: Final = -62_135_596_800_000
 _TIME_MAX_MS: Final = 253_402_300_799_999
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
@@ -83,7 +102,8 @@ class _Records:
         self._count = len(starts)
         self._broker_name = broker_name
         self._decompressed = decompressed
-        self._sys_flag = self.ints(starts + 36)
+        self._head = heads(data, starts)
+        self._sys_flag = self._head["sysFlag"].astype(np.int64)
         born_more = np.where(self._sys_flag & BORN_HOST_V6, _V6_MORE, 0)
         store_more = np.where(self._sys_flag & STORE_HOST_V6, _V6_MORE, 0)
         self._born_v6, self._store_v6 = bool(born_more.any()), bool(store_more.any())
@@ -118,17 +138,17 @@ class _Records:
             return pa.nulls(self._count, pa.string())
         return pa.repeat(pa.scalar(self._broker_name, pa.string()), self._count)
 
-    def number(self, at: int) -> pa.Array:
-        return pa.array(self.ints(self._starts + at).astype(np.int32))
+    def number(self, field: str) -> pa.Array:
+        return pa.array(self._head[field].astype(np.int32))
 
-    def long(self, at: int) -> pa.Array:
-        return pa.array(self.longs(self._starts + at))
+    def long(self, field: str) -> pa.Array:
+        return pa.array(self._head[field].astype(np.int64))
 
     def sys_flag(self) -> pa.Array:
         return pa.array(self._sys_flag.astype(np.int32))
 
     def born_time(self) -> pa.Array:
-        return _times(self.longs(self._starts + 40))
+        return _times(self._head["bornTime"].astype(np.int64))
 
     def store_time(self) -> pa.Array:
         return _times(self.longs(self._after_born))
@@ -146,7 +166,7 @@ class _Records:
         return pa.array(self.longs(self._after_store + 4))
 
     def message_id(self) -> pa.Array:
-        positions = self.longs(self._starts + 28)
+        positions = self._head["position"]
         if self._store_v6:
             hosts = self._host_bytes(self._after_born + 8, STORE_HOST_V6)
             pairs = zip(hosts, positions.tolist(), strict=True)
@@ -181,7 +201,7 @@ class _Records:
     def _parts(self) -> pa.BinaryArray:
         """Return the bytes cut at the boundaries of every part of every record."""
         if self._parts_made is None:
-            is_v2 = self.ints(self._starts + 4) == MAGIC_V2
+            is_v2 = self._head["magic"] == MAGIC_V2
             cuts = np.empty((self._count, _PARTS), np.int64)
             cuts[:, 0] = self._starts
             cuts[:, 1] = self._after_store + 16
@@ -191,7 +211,7 @@ class _Records:
             high = np.where(is_v2, _bytes(self._data)[cuts[:, 2]].astype(np.int64), 0)
             cuts[:, 4] = cuts[:, 3] + (high << 8) + low
             cuts[:, 5] = cuts[:, 4] + 2
-            cuts[:, 6] = cuts[:, 0] + self.ints(self._starts)
+            cuts[:, 6] = cuts[:, 0] + self._head["size"]
             ends = np.append(cuts.ravel(), cuts[-1, 6] if self._count else 0)
             self._parts_made = pa.BinaryArray.from_buffers(
                 pa.binary(),
@@ -218,20 +238,20 @@ class _Records:
 _MAKERS: Final[dict[str, Callable[[_Records], pa.Array]]] = {
     "topic": _Records.topic,
     "brokername": _Records.broker_name,
-    "queueid": lambda records: records.number(12),
-    "queueoffset": lambda records: records.long(20),
-    "commitlogoffset": lambda records: records.long(28),
+    "queueid": lambda records: records.number("queueId"),
+    "queueoffset": lambda records: records.long("queueOffset"),
+    "commitlogoffset": lambda records: records.long("position"),
     "msgid": _Records.message_id,
-    "flag": lambda records: records.number(16),
+    "flag": lambda records: records.number("flag"),
     "sysflag": _Records.sys_flag,
-    "bodycrc": lambda records: records.number(8),
+    "bodycrc": lambda records: records.number("bodyCrc"),
     "borntimestamp": _Records.born_time,
     "bornhost": _Records.born_host,
     "storetimestamp": _Records.store_time,
     "storehost": _Records.store_host,
     "reconsumetimes": _Records.reconsume_times,
     "preparedtransactionoffset": _Records.prepared_position,
-    "storesize": lambda records: records.number(0),
+    "storesize": lambda records: records.number("size"),
     "body": _Records.body,
 }
 
@@ -246,7 +266,10 @@ class _Properties:
         self._ends = ends
         self._names = names
         self._values = values
-        self._codes: Any = names.dictionary_encode()
+        coded: Any = names.dictionary_encode()
+        self._known = coded.dictionary
+        self._codes = coded.indices.to_numpy()
+        self._rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
 
     @classmethod
     def of(cls, raw: pa.BinaryArray) -> _Properties:
@@ -273,7 +296,7 @@ class _Properties:
         offsets = np.frombuffer(raw.buffers()[1], np.int32)[: len(raw) + 1].astype(np.int64)
         data = raw.buffers()[2]
         text = np.frombuffer(data, np.uint8)[: offsets[-1]] if data else np.empty(0, np.uint8)
-        marks = np.flatnonzero((text == 1) | (text == 2))
+        marks = np.flatnonzero(text - np.uint8(1) < 2)  # 1 and 2; 0 wraps around
         ones, twos = marks[0::2], marks[1::2]
         filled = offsets[1:][offsets[1:] > offsets[:-1]]
         if (
@@ -314,21 +337,26 @@ class _Properties:
 
     def values_of(self, name: str) -> pa.Array:
         """Return what each message says for one name, null if nothing."""
-        code = self._codes.dictionary.index(name).as_py()
-        found = np.flatnonzero(self._codes.indices.to_numpy() == code)
-        rows = np.searchsorted(self._ends, found, side="right") - 1
+        code = self._known.index(name).as_py()
+        found = np.flatnonzero(self._codes == code)
         at = np.full(len(self._ends) - 1, -1, np.int64)
-        at[rows] = found
+        at[self._rows[found]] = found
         return self._values.take(pa.array(at, mask=at < 0))
 
     def _has_repeats(self) -> bool:
         """Whether any string says a name twice; the last one counts then."""
-        rows = np.repeat(np.arange(len(self._ends) - 1), np.diff(self._ends))
-        codes = self._codes.indices.to_numpy().astype(np.int64)
-        both = rows * (len(self._codes.dictionary) + 1) + codes
+        both = self._rows * (len(self._known) + 1) + self._codes
         if len(both) and both[-1] < _COUNTED_MAX:
             return bool(np.bincount(both).max() > 1)
         return len(np.unique(both)) < len(both)
+
+
+def heads(data: bytes | memoryview, starts: Ints) -> npt.NDArray[np.void]:
+    """Return the first fields of records, gathered at once."""
+    if len(data) < _HEAD.itemsize:
+        return np.empty(0, _HEAD)
+    every = np.ndarray((len(data) - _HEAD.itemsize + 1,), f"V{_HEAD.itemsize}", data, strides=(1,))
+    return every[starts].view(_HEAD)
 
 
 def numbers(data: bytes | memoryview, at: Ints, size: int) -> Ints:

@@ -16,7 +16,7 @@ from rocketpost.model.group import parse_tags
 from rocketpost.spark import columns as all_columns
 from rocketpost.spark.batches import BATCH_BYTES, BATCH_ROWS
 from rocketpost.spark.columns import Column
-from rocketpost.spark.decode import Ints, decode, numbers
+from rocketpost.spark.decode import Ints, decode, heads, numbers
 from rocketpost.spark.log_files import (
     Chunk,
     OnCorrupt,
@@ -105,14 +105,16 @@ class LogReader(DataSourceReader):
             starts = starts[np.asarray(pc.is_in(found, pa.array(sorted(tags), pa.string())))]
         if visibility is not None and len(starts):
             topics = decode(data, starts, _TOPIC, broker_name=None).column(0)
+            fields = heads(data, starts)
             visible = visibility.of(
                 topics,
-                numbers(data, starts + 12, 4),
-                numbers(data, starts + 20, 8),
-                numbers(data, starts + 28, 8),
-                numbers(data, starts + 36, 4),
+                fields["queueId"].astype(np.int64),
+                fields["queueOffset"].astype(np.int64),
+                fields["position"].astype(np.int64),
+                fields["sysFlag"].astype(np.int64),
             )
-            starts = starts[visible]
+            if not visible.all():
+                starts = starts[visible]
         return starts
 
 

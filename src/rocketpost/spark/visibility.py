@@ -8,6 +8,7 @@ they do not cover yet counts as visible.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from rocketpost.store.layout import Layout, file_name, is_queue, parse_file_name
 
 _ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _FILLER_SIZE: Final = 0x7FFF_FFFF
+_SMALL_CODES: Final = 0x7FFF
 
 Mask = npt.NDArray[np.bool_]
 Entries = npt.NDArray[np.void]
@@ -116,9 +118,8 @@ class Visibility:
         visible: Mask = (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
         coded = topics.dictionary_encode()
         queues = (coded.indices.to_numpy().astype(np.int64) << 32) + (queue_ids & 0xFFFF_FFFF)
-        pairs, groups = np.unique(queues, return_inverse=True)
-        for group, pair in enumerate(pairs.tolist()):
-            members = np.flatnonzero(groups == group) if len(pairs) > 1 else slice(None)
+        pairs, groups = _grouped(queues)
+        for pair, members in zip(pairs, groups, strict=True):
             visible[members] &= self._in_queue(
                 coded.dictionary[pair >> 32].as_py(),
                 pair & 0xFFFF_FFFF,
@@ -134,11 +135,28 @@ class Visibility:
         if queue is None:
             queue = QueueFiles(self._layout.queue(topic, queue_id))
             self._queues[topic, queue_id] = queue
-        low = int(offsets.min())
-        entries = queue.entries(low, int(offsets.max()) + 1)[offsets - low]
-        is_there = (entries["position"] == positions) & (entries["size"] > 0)
-        is_pending = (entries["size"] == 0) & (offsets >= queue.first)
+        low, high = int(offsets.min()), int(offsets.max())
+        entries = queue.entries(low, high + 1)
+        at, sizes = entries["position"], entries["size"]
+        if high - low + 1 != len(offsets) or (np.diff(offsets) != 1).any():
+            at, sizes = at[offsets - low], sizes[offsets - low]
+        is_there = (at == positions) & (sizes > 0)
+        is_pending = (sizes == 0) & (offsets >= queue.first)
         return np.asarray(is_there | is_pending, np.bool_)
+
+
+def _grouped(values: Ints) -> tuple[list[int], Sequence[Ints | slice]]:
+    """Return the distinct values, and where each is found, in order."""
+    coded = pa.array(values).dictionary_encode()
+    distinct = coded.dictionary.to_pylist()
+    if len(distinct) == 1:
+        return distinct, [slice(None)]
+    codes = coded.indices.to_numpy()
+    if len(distinct) <= _SMALL_CODES:
+        codes = codes.astype(np.int16)  # sorted in linear time
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=len(distinct))
+    return distinct, np.split(order, np.cumsum(counts)[:-1])
 
 
 def known_topics(layout: Layout) -> frozenset[str]:
