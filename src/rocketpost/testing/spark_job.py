@@ -12,7 +12,7 @@ import json
 import logging
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from rocketpost.spark.session import make_session
 logger = logging.getLogger(__name__)
 
 READY: Final = "the job is ready"
+DONE: Final = "the job is done"
 _AGAIN_SECONDS: Final = 0.2
 _OPTIONS: Final = {
     "spark.driver.memory": "1g",
@@ -49,6 +50,8 @@ class Job:
     rate: int
     """Rows a second and task, so that tasks last long enough to be killed."""
     master: str = "local[6,8]"
+    options: dict[str, str] = field(default_factory=dict)
+    """More of Spark's settings."""
 
     @property
     def lake(self) -> str:
@@ -85,8 +88,8 @@ def start_copy(spark: SparkSession, job: Job) -> StreamingQuery:
 
 def run(job: Job) -> None:
     """Copy and archive until told to stop."""
-    options = {**_OPTIONS, "spark.sql.warehouse.dir": f"{job.directory}/warehouse"}
-    spark = make_session("campaign", master=job.master, options=options)
+    folder = {"spark.sql.warehouse.dir": f"{job.directory}/warehouse"}
+    spark = make_session("campaign", master=job.master, options=_OPTIONS | folder | job.options)
     spark.sparkContext.setLogLevel("OFF")
     config = ArchiveConfig(
         source=SourceOptions(name_servers=job.name_servers, topic=job.source),
@@ -109,6 +112,7 @@ def run(job: Job) -> None:
             logger.warning("again: %s", str(error).partition("\n")[0])
         time.sleep(_AGAIN_SECONDS)
     spark.stop()
+    print(DONE, flush=True)
 
 
 if __name__ == "__main__":
