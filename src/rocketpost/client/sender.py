@@ -322,10 +322,7 @@ class Sender:
             and (flight.attempts_left > _NO_ATTEMPT_LEFT or flight.sticky)
         ):
             flight.outcome = result
-            if flight.sticky:
-                self._start_again(flight)
-            else:
-                self._retry(flight)
+            self._retry(flight)
             return
         self._leave(flight.out)
         self._end(flight, is_stored=True, is_known=True)
@@ -391,30 +388,7 @@ class Sender:
         if self._loop.time() >= flight.deadline:
             self._give_up(flight, self._timeout_of(flight) if flight.unresolved else error)
             return
-        self._start_again(flight)
-
-    def _start_again(self, flight: _Flight) -> None:
-        self._session.tasks.start(self._attempt_again(flight), name=f"resend to {flight.out.topic}")
-
-    async def _attempt_again(self, flight: _Flight) -> None:
-        """Try a sticky send once more, after a pause; elsewhere only if nothing was stored."""
-        tries = len(flight.brokers)
-        pause = min(_PAUSE_MAX, _PAUSE_MIN * 2 ** min(tries, 6))
-        try:
-            await asyncio.sleep(min(pause, max(0.0, flight.deadline - self._loop.time())))
-            if not flight.unresolved and not flight.fixed:
-                route = await self._session.routes.publish(flight.out.topic)
-                flight.queue = self.choose(route, avoid=flight.queue.broker_name)
-            address = self._session.routes.master(flight.queue.broker_name)
-            flight.address, flight.sent_at = address, self._loop.time()
-            connection = await self._connect(address, flight.deadline - self._loop.time())
-            self._take_off(flight, connection, address)
-        except RocketpostError as error:
-            self._count_attempt(flight)
-            self._failed(flight, error)
-        except asyncio.CancelledError:
-            self._land(flight, ConnectionLost("the client was closed while it tried again"))
-            raise
+        self._retry(flight)
 
     def _give_up(self, flight: _Flight, error: RocketpostError) -> None:
         if flight.outcome is not None:
@@ -430,9 +404,13 @@ class Sender:
         self._session.tasks.start(self._attempt(flight), name=f"resend to {flight.out.topic}")
 
     async def _attempt(self, flight: _Flight) -> None:
+        """Try once more; a sticky send after a pause, and elsewhere only if nothing was stored."""
         try:
-            route = await self._session.routes.publish(flight.out.topic)
-            flight.queue = self.choose(route, avoid=flight.queue.broker_name)
+            if flight.sticky:
+                await self._rest(flight)
+            if not flight.sticky or not (flight.unresolved or flight.fixed):
+                route = await self._session.routes.publish(flight.out.topic)
+                flight.queue = self.choose(route, avoid=flight.queue.broker_name)
             address = self._session.routes.master(flight.queue.broker_name)
             flight.address, flight.sent_at = address, self._loop.time()
             connection = await self._connect(address, flight.deadline - self._loop.time())
@@ -443,6 +421,10 @@ class Sender:
         except asyncio.CancelledError:
             self._land(flight, ConnectionLost("the client was closed while it tried again"))
             raise
+
+    async def _rest(self, flight: _Flight) -> None:
+        pause = min(_PAUSE_MAX, _PAUSE_MIN * 2 ** min(len(flight.brokers), 6))
+        await asyncio.sleep(min(pause, max(0.0, flight.deadline - self._loop.time())))
 
     async def _connect(self, address: str, seconds: float) -> Connection:
         try:
