@@ -98,6 +98,11 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
+def is_own_offset(topic: str, group: str) -> bool:
+    """Whether an offset is a broker's own: how far its transactions and pops are done."""
+    return group.startswith(SYSTEM_GROUP_PREFIX) and is_system_topic(topic)
+
+
 def is_retry_or_dlq(topic: str) -> bool:
     """Whether this is some group's retry or dead-letter topic."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))

@@ -18,7 +18,7 @@ from rocketpost.codec.bodies.offset import (
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import InvalidParameter, QueryNotFound
+from rocketpost.codec.faults import InvalidParameter, NoPermission, QueryNotFound
 from rocketpost.codec.headers.offset import (
     BrokerConsumeStats,
     CloneOffset,
@@ -33,7 +33,7 @@ from rocketpost.codec.headers.offset import (
     UpdateOffset,
 )
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.model.names import group_problem
+from rocketpost.model.names import group_problem, is_own_offset
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply, json_reply
 from rocketpost.transport.connection import Connection
@@ -156,6 +156,8 @@ class OffsetHandlers:
         header = command.read(UpdateOffset)
         config = self._topics.require(header.topic)
         self._groups.require(header.consumer_group)
+        if is_own_offset(header.topic, header.consumer_group):
+            raise NoPermission(f"the offsets of {header.consumer_group} are the broker's own")
         # A topic may have been made smaller while somebody was still reading its last queues.
         count = max(config.read_queue_nums, config.write_queue_nums)
         known = header.queue_id < count or self._store.queue(header.topic, header.queue_id)
@@ -183,7 +185,7 @@ class OffsetHandlers:
         for topic in topics:
             known = self._topics.find(topic) is not None
             wanted = header.offline or members is None or topic in members.subscriptions
-            if known and wanted:
+            if known and wanted and not is_own_offset(topic, header.dest_group):
                 self._offsets.clone(header.src_group, header.dest_group, topic)
         return Reply()
 

@@ -35,6 +35,7 @@ from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model import sysflag
 from rocketpost.model.group import TAG, GroupConfig, Subscription, parse_tags
 from rocketpost.model.ids import Position
+from rocketpost.model.names import is_own_offset
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, refusal
 from rocketpost.server.hold import Held, Holds
@@ -135,9 +136,7 @@ class PullHandler:
         wanted = self._wanted(header, group)
         waiting = _Waiting(command, header, topic, group)
         if header.sys_flag & sysflag.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(
-                header.topic, header.consumer_group, header.queue_id, header.commit_offset
-            )
+            self._commit(header)
         pulled = self._pull(header, wanted)
         suspend = header.sys_flag & sysflag.PULL_SUSPEND
         if pulled.code == ResponseCode.PULL_NOT_FOUND and suspend and header.suspend_timeout_millis:
@@ -251,6 +250,11 @@ class PullHandler:
         return subscription
 
     # Reading, holding, answering.
+
+    def _commit(self, header: PullMessage) -> None:
+        topic, group = header.topic, header.consumer_group
+        if not is_own_offset(topic, group):  # nobody but the broker moves those
+            self._offsets.commit(topic, group, header.queue_id, header.commit_offset)
 
     def _pull(self, header: PullMessage, wanted: _Wanted) -> Pulled:
         reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)

@@ -67,6 +67,22 @@ async def test_hostile_commits_change_nothing(
     assert world.offsets.groups == []
 
 
+async def test_the_offsets_of_the_broker_itself_are_nobodys_to_set(world: World) -> None:
+    """What is pending before them would be forgotten at the next start."""
+    half, group = "RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
+    world.groups.add_builtin()
+    world.offsets.commit("RMQ_SYS_TRANS_HALF_TOPIC", "G", 0, 9)
+    fields = {"consumerGroup": group, "topic": half, "queueId": "0", "commitOffset": "5"}
+    response = await world.call(Code.UPDATE_CONSUMER_OFFSET, fields)
+    assert response.code == ResponseCode.NO_PERMISSION
+    fields = {"srcGroup": "G", "destGroup": group, "topic": half, "offline": "true"}
+    await world.call(Code.CLONE_GROUP_OFFSET, fields)
+    fields = {"topic": half, "group": group, "timestamp": "0", "isForce": "true"}
+    response = await world.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    assert response.code == ResponseCode.NO_PERMISSION
+    assert world.offsets.groups == ["G"]
+
+
 async def test_a_group_without_offset_starts_a_young_queue_at_zero(world: World) -> None:
     code = Code.QUERY_CONSUMER_OFFSET
     assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND
