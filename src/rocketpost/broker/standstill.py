@@ -18,6 +18,7 @@ from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import QueueOffset
+from rocketpost.model.names import SYSTEM_GROUP_PREFIX
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.topic import PERM_READ
 
@@ -147,7 +148,8 @@ class StandstillWatch:
         if self._lines > LINES_MAX:
             logger.warning("more queues stand still: lines_left_out=%s", self._lines - LINES_MAX)
         self._lines = 0
-        rows = self._offsets.rows
+        # The broker's own groups have no members, and go on when there is a reason to.
+        rows = [row for row in self._offsets.rows if not row[1].startswith(SYSTEM_GROUP_PREFIX)]
         for gone in self._seen.keys() - set(rows):
             del self._seen[gone]
         return rows

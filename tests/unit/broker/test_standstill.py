@@ -134,6 +134,19 @@ def test_what_stands_for_a_minute_is_said_once_per_cause(
     assert caplog.messages == ["queues move again: group=G topic=T queues=0"]
 
 
+def test_the_broker_has_no_members_in_its_own_groups_and_does_not_miss_them(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.offsets.commit("T", "CID_RMQ_SYS_REVIVE_GROUP", 0, QueueOffset(2))
+    world.round()
+    world.round()
+    assert not caplog.records
+    world.offsets.commit("T", "G", 0, QueueOffset(2))
+    world.round()
+    world.round()
+    assert "group=G" in caplog.text
+
+
 def test_a_queue_that_moves_a_little_or_is_gone_is_not_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
