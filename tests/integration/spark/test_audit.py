@@ -198,7 +198,7 @@ def test_the_command_fails_and_writes_what_it_found(
         yield topics.spark  # and does not stop it
 
     monkeypatch.setattr(audit_command, "session", ours)
-    topics.send("Told", [b"<b>"] * 8, keys="<script>")
+    topics.send("Told", [b"<b>"] * 8, keys="<script>[red]")
     options = tmp_path / "audit.yaml"
     options.write_text(f"name-server: {topics.cluster.addresses}\ntopic: Told\nlate: 5\n")
     asked = ["pipeline", "audit", "--config", str(options)]
@@ -211,6 +211,7 @@ def test_the_command_fails_and_writes_what_it_found(
     assert json.loads((tmp_path / "a.json").read_text())["isWhole"] is True
     result = CliRunner().invoke(rocketpost, [*asked, *files, "--by", "keys"])
     assert result.exit_code == 1, result.output
+    assert "[red]: 8 times" in result.output  # and no markup
     found = json.loads((tmp_path / "a.json").read_text())
     assert [each["count"] for each in found["findings"] if each["name"] == "duplicated"] == [7]
     page = (tmp_path / "a.html").read_text()

@@ -123,7 +123,7 @@ def id_checks(frame: DataFrame, identified_by: str) -> list[Finding]:
         extra = groups.agg(f.coalesce(f.sum(f.col("places") - 1), f.lit(0))).first()
         assert extra is not None
         twice = f.format_string("%s: %d times, at %s and %s", "id", "places", "one", "other")
-        text = f"a message more of one {identified_by}"
+        text = f"one more message of the same {identified_by}"
         doubled = _fault("duplicated", extra[0], text, groups, twice)
     finally:
         groups.unpersist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.model.names import TRACE_TOPIC
@@ -150,7 +151,9 @@ def _findings(report: AuditReport) -> Table:
         lines = [finding.meaning, *finding.examples[:_EXAMPLES_SHOWN]]
         if finding.count > _EXAMPLES_SHOWN and finding.examples:
             lines.append("...")
-        table.add_row(finding.name, f"[{color}]{finding.count:,}[/{color}]", "\n".join(lines))
+        table.add_row(
+            finding.name, f"[{color}]{finding.count:,}[/{color}]", escape("\n".join(lines))
+        )
     return table
 
 
@@ -159,11 +162,12 @@ def _queues(report: AuditReport) -> Table:
     has_group = any(queue.lag is not None for queue in report.queues)
     names = ["queue", "messages", "bytes", "offsets", "holes", "repeats", "disorder"]
     for name in [*names, "lag"] if has_group else names:
-        table.add_column(name, justify="left" if name == "queue" else "right")
+        is_name = name == "queue"
+        table.add_column(name, justify="left" if is_name else "right", overflow="fold")
     for queue in report.queues:
         offsets = f"{queue.first:,} to {queue.last:,}"
         counts = (queue.holes, queue.repeats, queue.disorder)
-        row = [queue.name, f"{queue.messages:,}", f"{queue.stored_bytes:,}", offsets]
+        row = [escape(queue.name), f"{queue.messages:,}", f"{queue.stored_bytes:,}", offsets]
         row += [f"{count:,}" for count in counts]
         if has_group:
             row.append("" if queue.lag is None else f"{queue.lag:,}")
