@@ -9,6 +9,7 @@ begins. The last segment is read up to its last whole record, since a broker may
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -182,8 +183,8 @@ def _longer(data: bytes, left: int) -> int | None:
 
 def _aligned(file: _Opened, segment: Segment, begin: int, end: int) -> int | None:
     """Return where the first record from ``begin`` on, before ``end``, begins."""
-    at = begin
-    while at < end:
+    at = file.next_data(begin)
+    while at is not None and at < end:
         data = file.read(at, CHUNK_BYTES)
         if len(data) < _SMALLEST:
             return None
@@ -193,13 +194,15 @@ def _aligned(file: _Opened, segment: Segment, begin: int, end: int) -> int | Non
             stated = int.from_bytes(data[place + 28 : place + 36], "big")
             if stated == segment.start + at + place:
                 return at + place
-        at += len(data) - _SMALLEST + 1
+        at = file.next_data(at + len(data) - _SMALLEST + 1)
     return None
 
 
 def _candidates(data: bytes) -> Iterator[int]:
     """Yield, in order, where records may begin whose fixed fields lie within ``data``."""
     bytes_ = np.frombuffer(data, np.uint8)
+    if not bytes_[: len(data) // 8 * 8].view(np.uint64).any() and not any(data[-8:]):
+        return  # made beforehand, and not written yet
     magic = np.flatnonzero(
         (bytes_[4:-3] == _MAGICS[0][0])
         & (bytes_[5:-2] == _MAGICS[0][1])
@@ -221,6 +224,15 @@ class _Opened:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+    def next_data(self, at: int) -> int | None:
+        """Return the first place from ``at`` on that is no hole; None if there is none."""
+        try:
+            return os.lseek(self._descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            return at  # this file system knows of no holes
 
     def read(self, at: int, count: int) -> bytes:
         """Return up to ``count`` bytes from ``at`` on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,23 @@ def test_the_first_store_time_of_a_segment(tmp_path: Path) -> None:
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store directory"):
         layout_of(str(tmp_path))
+
+
+def test_the_part_of_a_segment_that_is_not_written_yet_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, numbered(8), segment_bytes=SEGMENT)
+    path = max((tmp_path / "commitlog").iterdir())
+    os.truncate(path, 1 << 30)
+    read = 0
+    true = log_files._Opened.read
+
+    def counted(file: log_files._Opened, at: int, count: int) -> bytes:
+        nonlocal read
+        data = true(file, at, count)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(log_files._Opened, "read", counted)
+    assert offsets(cut(tmp_path, 128 << 20)) == list(range(8))
+    assert read <= 2 * log_files.CHUNK_BYTES
