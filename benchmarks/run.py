@@ -194,6 +194,13 @@ async def pending_timers(bench: Bench, directory: Path) -> None:
     await timers(bench, directory, settings=LARGE_FILES, cpu_of=cpu_of)
 
 
+async def tables_of_spark(bench: Bench, directory: Path) -> None:
+    """Topics and logs as tables; Spark is loaded only for this."""
+    from spark_tables import spark
+
+    await spark(bench, directory)
+
+
 def report(bench: Bench, path: Path) -> bool:
     """Print the table, write the JSON file; return whether every target is met."""
     compiled = not hashing.__file__.endswith(".py")
@@ -216,7 +223,7 @@ def report(bench: Bench, path: Path) -> bool:
     return all(figure.met is not False for figure in bench.figures)
 
 
-PARTS = ("sends", "filters", "flush", "memory", "push", "backlog", "beside", "timers")
+PARTS = ("sends", "filters", "flush", "memory", "push", "backlog", "beside", "timers", "spark")
 
 
 def main() -> int:
@@ -239,6 +246,7 @@ def main() -> int:
         "backlog": functools.partial(consume.backlog, count=arguments.backlog),
         "beside": consume.beside,
         "timers": pending_timers,
+        "spark": tables_of_spark,
     }
     assert tuple(parts) == PARTS
     for name, part in parts.items():

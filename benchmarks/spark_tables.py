@@ -1,0 +1,219 @@
+"""Topics and logs as Spark tables: rates as ratios to what Spark does anyway, in the same run.
+
+Messages of 1 KB with bodies that differ are stored by a real broker; the same rows are then read
+from its files, from Parquet files without compression, and from the broker by Spark and by the SDK.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from bench import BODY, LARGE_FILES, Bench, create_topic, port_of
+from load import pipeline, send_frames
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from rocketpost.client import PullConsumer
+from rocketpost.spark import columns
+from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.log_reader import LogReader
+from rocketpost.spark.options import parsed
+from rocketpost.spark.session import make_session
+from rocketpost.testing import Cluster
+
+TOPIC = "Tables"
+QUEUES = 4
+NARROW = "topic string, queueId int, queueOffset bigint"
+_NOISE = os.urandom(len(BODY) - 8)
+
+
+class RowSink(DataSource):
+    """Takes rows as tuples, as most Python sinks do."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-rows"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return _RowWriter()
+
+
+class _RowWriter(DataSourceWriter):
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class ArrowSink(RowSink):
+    """Takes batches, as our sink does."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-arrow"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return _ArrowWriter()
+
+
+class _ArrowWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+async def spark(bench: Bench, directory: Path) -> None:
+    """Everything about Spark."""
+    count = bench.count(200_000)
+    options = {"spark.driver.memory": "2g", "spark.local.dir": str(directory / "spark")}
+    with Cluster(directory, settings=LARGE_FILES) as cluster:
+        await create_topic(cluster, TOPIC, QUEUES)
+        await pipeline(port_of(cluster), frames(), count=count)
+        session = make_session("bench", master="local[2]", options=options)
+        try:
+            store = str(cluster.broker_directory() / "store")
+            tables(bench, session, store, str(directory / "parquet"), count)
+            sinks(bench, session, store)
+            await broker(bench, session, cluster, count)
+        finally:
+            session.stop()
+        memory(bench, store)
+
+
+def frames() -> Callable[[int], bytes]:
+    """Return frames with bodies of which no two are the same."""
+    frame = send_frames(TOPIC, lambda number: number % QUEUES, BODY)
+    return lambda number: frame(number)[: -len(BODY)] + _NOISE + number.to_bytes(8, "big")
+
+
+def tables(bench: Bench, session: SparkSession, store: str, parquet: str, count: int) -> None:
+    """The log against Parquet."""
+
+    def log(**more: str) -> DataFrame:
+        return session.read.format("rocketmq-log").options(**more).load(store)
+
+    every = log()
+    every.write.option("compression", "uncompressed").parquet(parquet)
+    narrow = session.read.format("rocketmq-log").schema(NARROW).load(store)
+    ways = {
+        "Parquet": session.read.parquet(parquet),
+        "log": every,
+        "log, every record": log(view="log"),
+        "log, properties as text": log(view="log", propertiesFormat="string"),
+        "log, without bodies": narrow,
+    }
+    assert ways["Parquet"].count() == ways["log"].count() == count
+    seconds = timed(bench, ways)
+    for name, spent in seconds.items():
+        bench.add(f"scan 1 KB, {name}", count / statistics.median(spent) / 1000, "k rows/s")
+    goals = {"log": 0.8, "log, without bodies": 3}
+    for name in [name for name in ways if name != "Parquet"]:
+        ratio = ratio_of(seconds["Parquet"], seconds[name])
+        bench.add(f"scan 1 KB, {name}, to Parquet", ratio, "x", least=goals.get(name))
+
+
+def sinks(bench: Bench, session: SparkSession, store: str) -> None:
+    """What a sink costs that takes batches, against one that takes rows."""
+    # Workers do not find this module: its classes travel with the task.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    session.dataSource.register(RowSink)
+    session.dataSource.register(ArrowSink)
+    kept = session.read.format("rocketmq-log").load(store).limit(bench.count(50_000)).cache()
+    rows = kept.count()
+    seconds: dict[str, list[float]] = {"bench-rows": [], "bench-arrow": []}
+    for _ in range(bench.rounds):
+        for name, spent in seconds.items():
+            began = time.perf_counter()
+            kept.write.format(name).mode("append").save()
+            spent.append(time.perf_counter() - began)
+    kept.unpersist()
+    for name, spent in seconds.items():
+        bench.add(f"sink, {name}", rows / statistics.median(spent) / 1000, "k rows/s")
+    ratio = ratio_of(seconds["bench-rows"], seconds["bench-arrow"])
+    bench.add("sink, batches to rows", ratio, "x", least=5)
+
+
+async def broker(bench: Bench, session: SparkSession, cluster: Cluster, count: int) -> None:
+    """The broker as a source against the SDK's pulls of the same messages."""
+    reader = session.read.format("rocketmq").option("nameServer", cluster.addresses)
+    frame = reader.option("topic", TOPIC).load()
+    spents: dict[str, list[float]] = {"SDK": [], "Spark": []}
+    for _ in range(bench.rounds):
+        began = time.perf_counter()
+        assert await pulled(cluster) == count
+        spents["SDK"].append(time.perf_counter() - began)
+        began = time.perf_counter()
+        frame.write.format("noop").mode("append").save()
+        spents["Spark"].append(time.perf_counter() - began)
+    for name, spent in spents.items():
+        bench.add(f"from the broker, {name}", count / statistics.median(spent) / 1000, "k rows/s")
+    ratio = ratio_of(spents["SDK"], spents["Spark"])
+    bench.add("from the broker, Spark to SDK", ratio, "x", least=0.7)
+
+
+async def pulled(cluster: Cluster) -> int:
+    """Pull everything, queue by queue; return how many messages that were."""
+    count = 0
+    async with PullConsumer("bench", name_servers=cluster.addresses) as consumer:
+        for queue in await consumer.queues(TOPIC):
+            offset, end = 0, await consumer.max_offset(queue)
+            while offset < end:
+                found = await consumer.pull(queue, offset, count_max=1024)
+                offset = found.next_offset
+                count += len(found.messages)
+    return count
+
+
+def memory(bench: Bench, store: str) -> None:
+    """What tasks need to their end, over what they need for their first batch."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        grown, rows = pool.apply(_grown, (store,))
+    bench.add("memory of a task after its first batch", grown, "MB", most=64, note=f"{rows:,} rows")
+
+
+def _grown(store: str) -> tuple[float, int]:
+    reader = LogReader(parsed(LogOptions, {"path": store}), columns.full())
+    rows, first = 0, 0
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            rows += batch.num_rows
+            first = first or _peak_kb()
+    return (_peak_kb() - first) / 1024, rows
+
+
+def _peak_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def timed(bench: Bench, ways: dict[str, DataFrame]) -> dict[str, list[float]]:
+    """Run every way once in each round, so that what disturbs one disturbs all."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(bench.rounds + 1):
+        for name, frame in ways.items():
+            began = time.perf_counter()
+            frame.write.format("noop").mode("append").save()
+            if number:  # the first one warms the machine up
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def ratio_of(theirs: list[float], ours: list[float]) -> float:
+    """Return how much faster ours is, by the median of the rounds."""
+    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
