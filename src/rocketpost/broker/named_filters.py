@@ -2,7 +2,7 @@
 
 They may look into JSON bodies, which subscribers' own expressions may not: what that costs is the
 administrator's decision. They take the place of RocketMQ's filter servers, with expressions in
-place of code (ADR 0032).
+place of code (ADR 0025).
 """
 
 from __future__ import annotations

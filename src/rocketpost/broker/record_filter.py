@@ -2,7 +2,7 @@
 
 A property is found by searching the property string for its mark; that costs less than a map of all
 properties as long as an expression reads a few of them, and the bodies are not touched unless the
-expression looks into them (ADR 0031).
+expression looks into them (ADR 0024).
 
 What a judgement costs is told in units of about a tenth of a microsecond, by what was read and
 compared. Whoever judges many records stops when a budget is spent.

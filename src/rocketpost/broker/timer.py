@@ -7,7 +7,7 @@ waits in; TIMER_DELIVER_MS, added where the sender gave a delay, is when it is d
 What is delivered is a copy in the destination with these properties, and two that say when it came
 into the wheel and out of it. The prepared position of a copy, which means something in transactions
 only, is the position of the message it was made from: so a broker knows after a crash what it had
-delivered (ADR 0019).
+delivered (ADR 0021).
 """
 
 from __future__ import annotations
