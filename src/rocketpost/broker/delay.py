@@ -13,11 +13,12 @@ a message whose topic is gone, is in ADR 0013.
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
 from rocketpost.broker.delay_progress import DelayProgress
+from rocketpost.broker.delivery import Groups, Store, Topics
 from rocketpost.codec.properties import (
     PROPERTIES_BYTES_MAX,
     decode_properties,
@@ -30,7 +31,6 @@ from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
-from rocketpost.model.topic import TopicConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.draft import Draft
 from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES
@@ -60,44 +60,6 @@ class Wait(NamedTuple):
     """Nothing to deliver for so long; None means until a message arrives in the level."""
 
     ms: int | None
-
-
-class Store(Protocol):
-    """The store, as far as delays need it."""
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
-
-    def record_at(self, position: int) -> Record | None:
-        """Return the record at a position."""
-        ...  # pragma: no cover
-
-    def find(
-        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[Position]:
-        """Return where messages with this key may lie."""
-        ...  # pragma: no cover
-
-
-class Topics(Protocol):
-    """The topic table, as far as deliveries need it."""
-
-    def find(self, topic: str) -> TopicConfig | None:
-        """Return the configuration of ``topic``."""
-        ...  # pragma: no cover
-
-    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
-        """Return a retry or dead-letter topic, created if need be."""
-        ...  # pragma: no cover
-
-
-class Groups(Protocol):
-    """The group table, as far as deliveries need it."""
-
-    def find(self, group: str) -> object | None:
-        """Return the configuration of ``group``."""
-        ...  # pragma: no cover
 
 
 def level_of(text: str | None) -> int | None:
@@ -175,7 +137,8 @@ class DelayService:
         if queue is None:
             return Wait(None)
         start = offset = self._start(level, queue)
-        now_ms = self._clock.now_ms()
+        # A message is never stored with a time at which it was not due.
+        now_ms = min(self._clock.now_ms(), self._store.stamp_ms())
         drafts: list[Draft] = []
         offsets: list[int] = []
         size_sum = 0

@@ -8,34 +8,15 @@ again.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
+from rocketpost.broker.delivery import Records
 from rocketpost.codec.record import Record
 from rocketpost.model import properties as names
-from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC
-from rocketpost.store.consume_queue import ConsumeQueue
 
 _COPIES_MAX: Final = 64
 _TIME_MAX: Final = 2**63 - 1
-
-
-class Store(Protocol):
-    """The store, as far as the timer needs it."""
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
-
-    def record_at(self, position: int) -> Record | None:
-        """Return the record at a position."""
-        ...  # pragma: no cover
-
-    def find(
-        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[Position]:
-        """Return where messages with this key may lie."""
-        ...  # pragma: no cover
 
 
 class Copies:
@@ -46,7 +27,7 @@ class Copies:
         crash_ms: When the last message before that was stored; -1 if there was no crash.
     """
 
-    def __init__(self, *, store: Store, crash_end: int, crash_ms: int) -> None:
+    def __init__(self, *, store: Records, crash_end: int, crash_ms: int) -> None:
         self._store = store
         self._crash_end = crash_end
         self._crash_ms = crash_ms

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from rocketpost.broker.delivery import Records
 from rocketpost.broker.timer import TimerRules, recall_key
-from rocketpost.broker.timer_copies import Store
 from rocketpost.codec.faults import IllegalOperation
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.recall_handle import decode_recall_handle
@@ -47,7 +47,7 @@ class RecallService:
     def __init__(
         self,
         *,
-        store: Store,
+        store: Records,
         clock: Clock,
         rules: Callable[[], TimerRules],
         broker_name: str,

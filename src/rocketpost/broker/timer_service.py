@@ -17,7 +17,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rocketpost.broker.delay import Groups, Topics, Wait
+from rocketpost.broker.delay import Wait
+from rocketpost.broker.delivery import Groups, Store, Topics
 from rocketpost.broker.timer import (
     TimerRules,
     Waiting,
@@ -25,7 +26,7 @@ from rocketpost.broker.timer import (
     recall_key,
     waiting_of,
 )
-from rocketpost.broker.timer_copies import Copies, Store
+from rocketpost.broker.timer_copies import Copies
 from rocketpost.broker.timer_slot import OpenSlot, Place
 from rocketpost.broker.timer_target import MISSING_RETRY_MS, Targets
 from rocketpost.codec.record import Record
@@ -138,7 +139,7 @@ class TimerService:
             OSError: The timer log could not be written; ask again later.
         """
         assert not self._batch
-        rules, now_ms = self._rules(), self._clock.now_ms()
+        rules, now_ms = self._rules(), min(self._clock.now_ms(), self._store.stamp_ms())
         if self._timers.slot_of(now_ms) < self._timers.read_ms:
             self._follow_back(now_ms)
         is_far_behind = self._timers.slot_ms_max < now_ms + rules.roll_window_ms

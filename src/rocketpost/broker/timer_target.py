@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from rocketpost.broker.delay import Groups, Topics
+from rocketpost.broker.delivery import Groups, Topics
 from rocketpost.model import properties as names
 from rocketpost.model.names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 

@@ -253,6 +253,13 @@ class MessageStore:
         self._log.reserve(sum(map(self._log.size_of, drafts)))
         return [self.append(draft) for draft in drafts]
 
+    def stamp_ms(self) -> int:
+        """Return the least store time that a message gets which is appended now.
+
+        Messages of one wake-up share theirs, so it may lie behind the clock.
+        """
+        return self._wave_ms or self._clock.now_ms()
+
     def commit(self) -> Position:
         """Write what was appended since the last commit; returns the end of it.
 

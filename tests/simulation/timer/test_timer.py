@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from rocketpost.store.config import FlushMode
+from rocketpost.store.draft import Draft
 
-from .world import PowerCut, World, timer_config
+from .world import BORN, HOST, PowerCut, World, timer_config
 
 
 def work(world: World, rng: random.Random, rounds: int) -> None:
@@ -50,6 +51,23 @@ def test_stops_between_calls(seed: int, rng: random.Random) -> None:
     world.open()
     world.finish()
     world.judge(is_over=True)
+
+
+def test_messages_that_a_long_wake_up_stores_together(rng: random.Random) -> None:
+    world = World()
+    world.open()
+    timed = world.send(rng, 15)
+    world.serve()
+    world.clock.ms += 14
+    plain = Draft("T2", 0, 0, 0, world.clock.ms, BORN, HOST, 0, 0, b"", b"", 0, ())
+    world.running.append(plain)  # all that is stored with this one has its store time
+    world.clock.ms += 5
+    world.serve()
+    assert not world.delivered()
+    world.running.commit()
+    world.serve()
+    [record] = world.delivered()
+    assert record.store_ms >= timed.due_ms
 
 
 def test_power_cuts_inside_calls(seed: int, rng: random.Random) -> None:

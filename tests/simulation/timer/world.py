@@ -273,6 +273,7 @@ class World:
             counts[timed.key] += 1
             if "TIMER_DEQUEUE_MS" in properties:
                 assert int(properties["TIMER_DEQUEUE_MS"]) >= timed.due_ms, f"{timed} is early"
+                assert record.store_ms >= timed.due_ms, f"{timed} bears an early store time"
             assert not timed.is_recalled, f"{timed} was recalled"
         assert max(counts.values(), default=1) == 1, f"twice: {counts.most_common(3)}"
         if is_over:

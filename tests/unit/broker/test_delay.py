@@ -218,6 +218,17 @@ def test_nothing_is_delivered_early(world: World) -> None:
     assert world.service.next(1) == Wait(None)
 
 
+def test_no_store_time_is_early(world: World) -> None:
+    key = world.send()
+    world.clock.ms += 999
+    world.store.append(world.draft())  # all that is stored with this one has its store time
+    world.clock.ms += 10
+    assert world.service.next(1) == Wait(1)
+    world.store.commit()
+    assert world.deliver() == [key]
+    assert world.records("T", 2)[-1].store_ms == START_MS + 1009
+
+
 def test_what_is_delivered(world: World) -> None:
     world.send(KEYS="k1 k2")
     world.clock.ms += 1500

@@ -1,0 +1,56 @@
+"""What the delivery of waiting messages needs of the store and of the tables."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rocketpost.codec.record import Record
+from rocketpost.model.ids import Position
+from rocketpost.model.topic import TopicConfig
+from rocketpost.store.consume_queue import ConsumeQueue
+
+
+class Records(Protocol):
+    """Messages by queue, position and key."""
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, or None if it never had a message."""
+        ...  # pragma: no cover
+
+    def record_at(self, position: int) -> Record | None:
+        """Return the record at a position."""
+        ...  # pragma: no cover
+
+    def find(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[Position]:
+        """Return where messages with this key may lie."""
+        ...  # pragma: no cover
+
+
+class Store(Records, Protocol):
+    """Messages, and the time that new ones get."""
+
+    def stamp_ms(self) -> int:
+        """Return the least store time that a message gets which is appended now."""
+        ...  # pragma: no cover
+
+
+class Topics(Protocol):
+    """The topics that messages are delivered to."""
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a retry or dead-letter topic, created if need be."""
+        ...  # pragma: no cover
+
+
+class Groups(Protocol):
+    """The groups whose retry topics are delivered to."""
+
+    def find(self, group: str) -> object | None:
+        """Return the configuration of ``group``."""
+        ...  # pragma: no cover
