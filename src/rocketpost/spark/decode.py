@@ -51,8 +51,8 @@ _HEAD: Final = np.dtype(
         "itemsize": 48,
     }
 )
-_TIME_MIN_MS: Final = -62_135_596_800_000
-_TIME_MAX_MS: Final = 253_402_300_799_999
+TIME_MIN_MS: Final = -62_135_596_800_000
+TIME_MAX_MS: Final = 253_402_300_799_999
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 _COUNTED_MAX: Final = 1 << 20
 _KEY_COLUMNS: Final = {"uniqkey": names.UNIQUE_KEY, "keys": names.KEYS, "tags": names.TAGS}
@@ -373,7 +373,7 @@ def _bytes(data: bytes | memoryview) -> npt.NDArray[np.uint8]:
 
 def _times(ms: Ints) -> pa.Array:
     # Clocks of senders may say anything; Spark's years have four digits.
-    us = np.clip(ms, _TIME_MIN_MS, _TIME_MAX_MS) * 1000
+    us = np.clip(ms, TIME_MIN_MS, TIME_MAX_MS) * 1000
     return pa.array(us).view(pa.timestamp("us", tz="UTC"))
 
 
