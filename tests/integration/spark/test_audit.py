@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,6 @@ from rocketpost.client import (
 from rocketpost.errors import ConfigError
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import audit_checks as checks
-from rocketpost.spark.pipelines import audit_command
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.audit import AuditConfig, audit
 from rocketpost.spark.pipelines.audit_report import AuditReport
@@ -190,14 +187,7 @@ def test_traces_tell_what_was_sent_and_handled(topics: Topics) -> None:
     assert audit(topics.spark, everything).finding("unhandled").count == 3
 
 
-def test_the_command_fails_and_writes_what_it_found(
-    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextlib.contextmanager
-    def ours(*_: object) -> Iterator[SparkSession]:
-        yield topics.spark  # and does not stop it
-
-    monkeypatch.setattr(audit_command, "session", ours)
+def test_the_command_fails_and_writes_what_it_found(topics: Topics, tmp_path: Path) -> None:
     topics.send("Told", [b"<b>"] * 8, keys="<script>[red]")
     options = tmp_path / "audit.yaml"
     options.write_text(f"name-server: {topics.cluster.addresses}\ntopic: Told\nlate: 5\n")

@@ -144,22 +144,33 @@ def archive_once(spark: SparkSession, config: ArchiveConfig) -> Batch | None:
 def archive(
     spark: SparkSession,
     config: ArchiveConfig,
+    report: ArchiveReport | None = None,
     *,
-    on_batch: Callable[[ArchiveReport], None] = lambda report: None,
+    on_batch: Callable[[int, int], None] = lambda done, rest: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> ArchiveReport:
-    """Archive what is there now, in as many batches as that takes; what comes meanwhile waits."""
-    report = ArchiveReport()
+    """Archive what is there now, in as many batches as that takes; what comes meanwhile waits.
+
+    Args:
+        spark: The session.
+        config: What is archived.
+        report: Where every batch is counted in, for those who want to know even if a later one
+            fails.
+        on_batch: Told before the first batch and after every one how many messages are archived,
+            and how many are still to be.
+        is_over: Asked before every batch whether to leave it at that.
+    """
+    report = ArchiveReport() if report is None else report
     hold(config)
     target = _ends(config)
-    reached = Lake(config.lake).watermark()
-    while any(reached.get(queue, 0) < end for queue, end in target.items()):
-        batch = archive_once(spark, config)
+    while rest := _rest(target, Lake(config.lake).watermark()):
+        on_batch(report.rows, rest)
+        batch = None if is_over() else archive_once(spark, config)
         if batch is None:
             break
         hold(config)
         report.add(batch)
-        on_batch(report)
-        reached = Lake(config.lake).watermark()
+    on_batch(report.rows, 0)
     return report
 
 
@@ -292,3 +303,7 @@ def _with_losses(pieces: list[Range], watermark: Offsets) -> list[Range]:
 def _ends(config: ArchiveConfig) -> Offsets:
     with Link(config.source) as link:
         return {queue: bound.end for queue, bound in link.bounds(link.queues()).items()}
+
+
+def _rest(target: Offsets, reached: Offsets) -> int:
+    return sum(max(0, end - reached.get(queue, 0)) for queue, end in target.items())

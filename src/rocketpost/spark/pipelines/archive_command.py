@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import click
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from rich.markup import escape
 from rich.table import Table
 
+from rocketpost.errors import ClientError, ConfigError, RocketpostError
 from rocketpost.spark.lake import Lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import (
@@ -17,19 +19,12 @@ from rocketpost.spark.pipelines.archive import (
     verify,
 )
 from rocketpost.spark.pipelines.archive import archive as archive_all
-from rocketpost.spark.pipelines.command import (
-    conf_option,
-    config_option,
-    console,
-    failures,
-    master_option,
-    session,
-)
+from rocketpost.spark.pipelines.command import STOPPED, Run, pipeline_command
 from rocketpost.spark.plan import Range
 
 
 @click.command()
-@config_option
+@pipeline_command("archive")
 @click.option("--name-server", "-n", metavar="HOST:PORT", help="Name servers, parted by ;")
 @click.option("--topic", "-t", help="Topics, parted by commas.")
 @click.option("--topic-pattern", help="A regular expression of topics instead.")
@@ -40,10 +35,9 @@ from rocketpost.spark.plan import Range
 @click.option("--allow-loss", is_flag=True, help="Go on if messages were deleted unarchived.")
 @click.option("--verify", "is_verify", is_flag=True, help="Only check what is archived.")
 @click.option("--compact", "is_compact", is_flag=True, help="Only merge small files.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be archived.")
-@master_option
-@conf_option
 def archive(
+    run: Run,
+    *,
     name_server: str | None,
     topic: str | None,
     topic_pattern: str | None,
@@ -54,81 +48,121 @@ def archive(
     allow_loss: bool,
     is_verify: bool,
     is_compact: bool,
-    dry_run: bool,
-    master: str,
-    conf: tuple[str, ...],
 ) -> None:
     """Keep topics in a lake of Parquet files, exactly once."""
-    with failures():
-        if is_verify:
-            _verify(lake, master, conf)
-            return
-        if is_compact:
-            _compact(lake, master, conf)
-            return
-        config = ArchiveConfig(
-            source=SourceOptions(
-                name_servers=name_server or "",
-                topic=topic or "",
-                topic_pattern=topic_pattern or "",
-            ),
-            lake=lake,
-            offsets_max=max_offsets,
-            allow_loss=allow_loss,
-            hold=hold or "",
-        )
-        if dry_run:
-            pieces, lost = planned(config)
-            _show_ranges("would be archived", pieces, lost)
-            return
-        _run(config, every, master, conf)
-
-
-def _run(config: ArchiveConfig, every: float | None, master: str, conf: tuple[str, ...]) -> None:
-    started = time.monotonic()
+    if is_verify and is_compact:
+        raise ConfigError("--verify and --compact are two runs")
+    if is_verify:
+        _verify(run, lake)
+        return
+    if is_compact:
+        _compact(run, lake)
+        return
+    config = ArchiveConfig(
+        source=SourceOptions(
+            name_servers=name_server or "",
+            topic=topic or "",
+            topic_pattern=topic_pattern or "",
+        ),
+        lake=lake,
+        offsets_max=max_offsets,
+        allow_loss=allow_loss,
+        hold=hold or "",
+    )
+    if run.dry_run:
+        pieces, lost = planned(config)
+        _show_ranges(run, "would be archived", pieces, lost)
+        run.conclude({"lake": lake, "queues": _as_json(pieces), "lost": lost})
+        return
     total = ArchiveReport()
-    with session("archive", master, conf) as spark, console.status("archiving") as status:
+    try:
+        _run(run, config, every, total)
+    except (RocketpostError, PySparkException, Py4JError):
+        if not run.is_stopping:
+            raise
+    finally:
+        _summarize(run, config, total)
+    if run.is_stopping and every is None:
+        raise ClientError(STOPPED)
 
-        def progress(report: ArchiveReport) -> None:
-            status.update(f"archived {total.rows + report.rows:,} messages")
 
-        while True:
-            total.join(archive_all(spark, config, on_batch=progress))
+def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveReport) -> None:
+    """Archive what is there, and go on with what comes if that is wished."""
+    with run.session() as spark, run.progress(spark, "archiving") as shown:
+
+        def show(done: int, rest: int) -> None:
+            ahead = min(rest, config.offsets_max or rest)
+            shown.count(total.rows + done, total.rows + done + rest, ahead=ahead)
+
+        while not run.is_stopping:
+            report = ArchiveReport()
+            try:
+                archive_all(spark, config, report, on_batch=show, is_over=lambda: run.is_stopping)
+            finally:
+                total.join(report)
             if every is None:
-                break
-            time.sleep(every)
-    _show_ranges("archived", list(total.queues.values()), total.lost)
-    seconds = time.monotonic() - started
-    console.print(
+                return
+            run.pause(every)
+
+
+def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:
+    pieces = list(total.queues.values())
+    _show_ranges(run, "archived", pieces, total.lost)
+    run.say(
         f"{total.rows:,} messages in {total.batches} batches, {total.bytes:,} bytes of Parquet, "
-        f"{seconds:.1f} s"
+        f"{run.seconds:.1f} s"
+    )
+    run.conclude(
+        {
+            "lake": config.lake,
+            "messages": total.rows,
+            "batches": total.batches,
+            "bytes": total.bytes,
+            "queues": _as_json(pieces),
+            "lost": total.lost,
+        }
     )
 
 
-def _verify(lake: str, master: str, conf: tuple[str, ...]) -> None:
-    with session("verify", master, conf) as spark:
+def _verify(run: Run, lake: str) -> None:
+    if run.dry_run:
+        run.say(f"would read every file of {lake}")
+        return
+    with run.session() as spark, run.progress(spark, "verifying"):
         flaws = verify(spark, lake)
     batches = Lake(lake).batches()
     for flaw in flaws:
-        console.print(f"[red]{flaw.text}[/red]")
-    for batch in batches:
-        for text in batch.lost:
-            console.print(f"[yellow]batch {batch.number}: {text}[/yellow]")
+        run.say(f"[red]{escape(flaw.text)}[/red]")
+    lost = [f"batch {batch.number}: {text}" for batch in batches for text in batch.lost]
+    for text in lost:
+        run.say(f"[yellow]{escape(text)}[/yellow]")
     rows = sum(batch.rows for batch in batches)
-    console.print(f"{len(batches)} batches, {rows:,} messages, {len(flaws)} flaws")
-    if flaws:
-        raise click.exceptions.Exit(1)
+    run.say(f"{len(batches)} batches, {rows:,} messages, {len(flaws)} flaws")
+    run.conclude(
+        {
+            "lake": lake,
+            "batches": len(batches),
+            "messages": rows,
+            "flaws": [flaw.text for flaw in flaws],
+            "lost": lost,
+        },
+        is_whole=not flaws,
+    )
 
 
-def _compact(lake: str, master: str, conf: tuple[str, ...]) -> None:
+def _compact(run: Run, lake: str) -> None:
     before = len(Lake(lake).file_uris())
-    with session("compact", master, conf) as spark:
+    if run.dry_run:
+        run.say(f"would merge {before} files")
+        return
+    with run.session() as spark, run.progress(spark, "compacting"):
         batch = compact(spark, lake)
     after = len(batch.files) if batch is not None else before
-    console.print(f"{before} files before, {after} now")
+    run.say(f"{before} files before, {after} now")
+    run.conclude({"lake": lake, "filesBefore": before, "filesAfter": after})
 
 
-def _show_ranges(title: str, pieces: list[Range], lost: list[str]) -> None:
+def _show_ranges(run: Run, title: str, pieces: list[Range], lost: list[str]) -> None:
     table = Table(title=title)
     for name in ("topic", "broker", "queue", "from", "until", "messages"):
         table.add_column(name, justify="right" if name not in ("topic", "broker") else "left")
@@ -136,6 +170,13 @@ def _show_ranges(title: str, pieces: list[Range], lost: list[str]) -> None:
         queue = piece.queue
         numbers = (queue.queue_id, piece.start, piece.end, piece.length)
         table.add_row(queue.topic, queue.broker, *[f"{number:,}" for number in numbers])
-    console.print(table if pieces else f"nothing {title}")
+    run.say(table if pieces else f"nothing {title}")
     for text in lost:
-        console.print(f"[yellow]lost: {text}[/yellow]")
+        run.say(f"[yellow]lost: {escape(text)}[/yellow]")
+
+
+def _as_json(pieces: list[Range]) -> list[dict[str, object]]:
+    return [
+        {**piece.queue._asdict(), "from": piece.start, "until": piece.end}
+        for piece in sorted(pieces)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -14,22 +15,13 @@ from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, boun
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page, utc
 from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.command import (
-    conf_option,
-    config_option,
-    console,
-    failures,
-    master_option,
-    session,
-    since_option,
-    until_option,
-)
+from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option, until_option
 
 _EXAMPLES_SHOWN = 3
 
 
 @click.command()
-@config_option
+@pipeline_command("audit")
 @click.option("--name-server", "-n", metavar="HOST:PORT", help="Name servers, parted by ;")
 @click.option("--topic", "-t", required=True, help="Whose messages; several parted by commas.")
 @click.option("--lake", help="Audit what was archived here, not what brokers have.")
@@ -49,12 +41,10 @@ _EXAMPLES_SHOWN = 3
 @since_option
 @until_option
 @click.option("--late", type=click.FloatRange(min=0), help="Over how many seconds is late.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all of it here.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page here.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be read.")
-@master_option
-@conf_option
 def audit(
+    run: Run,
+    *,
     name_server: str | None,
     topic: str,
     lake: str | None,
@@ -68,77 +58,69 @@ def audit(
     since: int | None,
     until: int | None,
     late: float | None,
-    json_file: Path | None,
     html_file: Path | None,
-    dry_run: bool,
-    master: str,
-    conf: tuple[str, ...],
 ) -> None:
     """Prove that messages are there, once: produced against stored against consumed.
 
     Exits with 1 if something is missing, duplicated or damaged.
     """
-    with failures():
-        config = AuditConfig(
-            topics=tuple(name.strip() for name in topic.split(",") if name.strip()),
-            name_servers=name_server or "",
-            lake=lake or "",
-            store=store or "",
-            identified_by=by,
-            produced=produced or "",
-            produced_column=produced_column or "",
-            group=group or "",
-            trace_topic=trace_topic if traces else "",
-            start_ms=since,
-            end_ms=until,
-            late_ms=None if late is None else round(late * 1000),
-        )
-        if dry_run:
-            _say_plan(config)
-            return
-        with session("audit", master, conf) as spark, console.status("auditing"):
-            report = audit_all(spark, config)
-    if json_file is not None:
-        json_file.write_bytes(report.to_json())
+    config = AuditConfig(
+        topics=tuple(name.strip() for name in topic.split(",") if name.strip()),
+        name_servers=name_server or "",
+        lake=lake or "",
+        store=store or "",
+        identified_by=by,
+        produced=produced or "",
+        produced_column=produced_column or "",
+        group=group or "",
+        trace_topic=trace_topic if traces else "",
+        start_ms=since,
+        end_ms=until,
+        late_ms=None if late is None else round(late * 1000),
+    )
+    if run.dry_run:
+        _say_plan(run, config)
+        return
+    with run.session() as spark, run.progress(spark, "auditing"):
+        report = audit_all(spark, config)
     if html_file is not None:
         html_file.write_text(page(report), encoding="utf-8")
-    _show(report)
-    if not report.is_whole:
-        raise click.exceptions.Exit(1)
+    _show(run, report)
+    run.conclude(json.loads(report.to_json()), is_whole=report.is_whole)
 
 
-def _say_plan(config: AuditConfig) -> None:
-    console.print(f"would audit {', '.join(config.topics)} in the {config.source}")
+def _say_plan(run: Run, config: AuditConfig) -> None:
+    run.say(f"would audit {', '.join(config.topics)} in the {config.source}")
     if config.lake:
         ends = Lake(config.lake).watermark()
         for queue, end in ends.items():
             if queue.topic in config.topics:
-                console.print(f"{queue}: up to offset {end}")
+                run.say(f"{queue}: up to offset {end}")
     elif not config.store:
         have, committed = bounds(config)
         for queue, bound in have.items():
             group = f", {config.group} is at {committed[queue]}" if config.group else ""
-            console.print(f"{queue}: offsets {bound.first} to {bound.end - 1}{group}")
+            run.say(f"{queue}: offsets {bound.first} to {bound.end - 1}{group}")
 
 
-def _show(report: AuditReport) -> None:
-    console.print(_findings(report))
-    console.print(_queues(report))
+def _show(run: Run, report: AuditReport) -> None:
+    run.say(_findings(report))
+    run.say(_queues(report))
     for latency in report.latencies:
-        console.print(
+        run.say(
             f"{latency.name}: median {latency.median:,.0f} ms, 95 % {latency.p95:,.0f} ms, "
             f"99 % {latency.p99:,.0f} ms, longest {latency.max:,.0f} ms ({latency.count:,})"
         )
     if report.hot_keys:
         hot = ", ".join(f"{each.key} ({each.messages:,})" for each in report.hot_keys[:5])
-        console.print(f"hot keys: {hot}", markup=False)
+        run.say(f"hot keys: {hot}", markup=False)
     when = ""
     if report.first_ms is not None and report.last_ms is not None:
         when = f", stored {utc(report.first_ms)} to {utc(report.last_ms)} UTC"
     verdict = "[green]nothing is missing, duplicated or damaged[/green]"
     if not report.is_whole:
         verdict = "[red]not all is as it should be[/red]"
-    console.print(f"{report.messages:,} messages{when}: {verdict}")
+    run.say(f"{report.messages:,} messages{when}: {verdict}")
 
 
 def _findings(report: AuditReport) -> Table:

@@ -1,64 +1,197 @@
-"""What the commands of pipelines share: options from a file, a session, failures in words.
+"""What the commands of pipelines share, so that all of them behave the same.
 
-Options may also stand in a YAML file (``--config``), by the names they have here; the command line
-wins. Commands exit with 0 when they did all of their work, 1 when something failed, and 2 when an
-option makes no sense.
+``@pipeline_command(NAME)`` gives a command the options of all (``--config``, ``--dry-run``,
+``--json``, ``--master``, ``--conf``) as one ``Run``, turns failures into one line, and lets it exit
+with 0 when all is whole, 1 when something failed or was found, and 2 when an option makes no sense.
+The report goes to standard output, progress and failures to standard error.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
+from typing import Any, Final
 
 import click
-import yaml
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from rocketpost.errors import ConfigError, RocketpostError
+from rocketpost.spark.pipelines.options_file import config_option
+from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
 from rocketpost.spark.session import LOCAL_MASTER, make_session
 
-console = Console(highlight=False)
+STOPPED: Final = "stopped before all was done; start it again and it goes on from there"
+_STDOUT: Final = "-"
+_CANCEL_SECONDS: Final = 0.3
+
+Command = Callable[..., None]
 
 
-def _from_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Take the options of a YAML file as defaults.
+class Run:
+    """One run of a command: the options that all commands have, and where its words go."""
 
-    Raises:
-        click.UsageError: A name in it is no option of the command.
-    """
-    if path is None:
-        return None
-    try:
-        values = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
-        raise click.UsageError(f"{path} cannot be read: {error}") from None
-    if not isinstance(values, dict):
-        raise click.UsageError(f"{path} must hold options, such as topic: Orders")
-    known = {name.lstrip("-"): each.name for each in context.command.params for name in each.opts}
-    unknown = [name for name in values if name not in known]
-    if unknown:
-        raise click.UsageError(f"{path}: there is no option {unknown[0]!r}")
-    context.default_map = {str(known[name]): value for name, value in values.items()}
-    return path
+    def __init__(
+        self,
+        name: str,
+        *,
+        dry_run: bool = False,
+        json_file: str | None = None,
+        master: str = LOCAL_MASTER,
+        conf: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.dry_run = dry_run
+        self.is_whole = True
+        self._json_file = json_file
+        self._master = master
+        self._settings = _settings(conf)
+        self._report: dict[str, Any] = {}
+        self._started = time.monotonic()
+        self._stopping = threading.Event()
+        self._notes = Console(stderr=True, highlight=False)
+        # What is printed must not end up in the middle of the JSON.
+        self._out = Console(stderr=json_file == _STDOUT, highlight=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self._started
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether SIGTERM or SIGINT asks it to end."""
+        return self._stopping.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not when it is to end."""
+        self._stopping.wait(seconds)
+
+    def say(self, text: RenderableType, *, markup: bool = True) -> None:
+        """Print a part of the summary."""
+        self._out.print(text, markup=markup, soft_wrap=isinstance(text, str))
+
+    def conclude(self, report: Mapping[str, Any], *, is_whole: bool = True) -> None:
+        """Say what was done, for ``--json``; a run that is not whole exits with 1."""
+        self._report = dict(report)
+        self.is_whole = is_whole
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """Have a session of Spark, with settings of the user's.
+
+        A signal cancels its jobs, so that what waits for them fails at once, and sets
+        ``is_stopping``. A session that was there before is used, and left alone.
+
+        Raises:
+            ConfigError: There is no Java.
+        """
+        is_ours = SparkSession.getActiveSession() is None
+        with self._notes.status("starting Spark"):
+            spark = make_session(
+                f"rocketpost {self.name}", master=self._master, options=self._settings
+            )
+        try:
+            with _asked_to_stop(self._stopping), _cancelling(spark, self._stopping):
+                yield spark
+        finally:
+            if is_ours:
+                spark.stop()
+
+    def progress(self, spark: SparkSession, title: str) -> Shown:
+        """Show how far a work is, while the returned context lasts."""
+
+        def look() -> Tasks:
+            return running_tasks(spark.sparkContext.statusTracker())
+
+        return Shown(self._notes, title, look=look)
+
+    def write(self, error: str | None = None) -> None:
+        """Write the report for programs, if that was asked for."""
+        if self._json_file is None:
+            return
+        value = {
+            "pipeline": self.name,
+            "dryRun": self.dry_run,
+            "ok": self.is_whole and error is None,
+            "error": error,
+            "seconds": round(self.seconds, 3),
+            **self._report,
+        }
+        text = json.dumps(value, indent=1, default=str) + "\n"
+        if self._json_file == _STDOUT:
+            click.echo(text, nl=False)
+        else:
+            Path(self._json_file).write_text(text, encoding="utf-8")
 
 
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    callback=_from_file,
-    is_eager=True,
-    expose_value=False,
-    help="A YAML file with options.",
-)
-master_option = click.option(
-    "--master", default=LOCAL_MASTER, show_default=True, help="Where Spark runs."
-)
-conf_option = click.option(
-    "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be repeated."
+def pipeline_command(name: str) -> Callable[[Command], Command]:
+    """Give a function that takes a :class:`Run` and its own options those of all pipelines."""
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def command(
+            *,
+            dry_run: bool,
+            json_file: str | None,
+            master: str,
+            conf: tuple[str, ...],
+            **own: Any,
+        ) -> None:
+            with failures():
+                run = Run(name, dry_run=dry_run, json_file=json_file, master=master, conf=conf)
+                try:
+                    function(run, **own)
+                except (RocketpostError, PySparkException, Py4JError) as error:
+                    run.write(STOPPED if run.is_stopping else reason(error))
+                    if run.is_stopping:
+                        raise click.ClickException(STOPPED) from None
+                    raise
+                run.write()
+            if not run.is_whole:
+                raise click.exceptions.Exit(1)
+
+        # Click shows options in the reverse of this order: those of all commands come last.
+        command.__click_params__ = []  # type: ignore[attr-defined]
+        for option in _SHARED:
+            option(command)
+        command.__click_params__ += getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _writable(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuse a place for the report now and not when the work is done."""
+    if value is not None and value != _STDOUT and not Path(value).absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no directory {Path(value).parent}")
+    return value
+
+
+_SHARED: Final = (
+    click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be repeated."
+    ),
+    click.option("--master", default=LOCAL_MASTER, show_default=True, help="Where Spark runs."),
+    click.option(
+        "--json",
+        "json_file",
+        type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+        callback=_writable,
+        help="Write the report here, for programs; - is standard output.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Only say what would be done."),
+    config_option,
 )
 
 
@@ -91,41 +224,73 @@ until_option = click.option("--until", type=_Time(), help="Stored before.")
 
 
 @contextlib.contextmanager
-def session(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSession]:
-    """Have a session of Spark, with settings of the user's.
-
-    Raises:
-        ConfigError: A setting is none, or there is no Java.
-    """
-    settings = {}
-    for pair in conf:
-        key, separator, value = pair.partition("=")
-        if not separator:
-            raise ConfigError(f"--conf {pair} must be KEY=VALUE")
-        settings[key] = value
-    with console.status("starting Spark"):
-        spark = make_session(f"rocketpost {name}", master=master, options=settings)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextlib.contextmanager
 def failures() -> Iterator[None]:
     """Let a command end with one line that says what failed."""
     try:
         yield
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except RocketpostError as error:
-        raise click.ClickException(str(error)) from None
-    except PySparkException as error:
-        raise click.ClickException(f"Spark failed: {_reason(error)}") from None
+    except (RocketpostError, PySparkException, Py4JError) as error:
+        raise click.ClickException(reason(error)) from None
 
 
-def _reason(error: PySparkException) -> str:
-    """Return the line of a Spark error that says why, if it was ours, else its first one."""
+def reason(error: Exception) -> str:
+    """Return why something failed, in one line; of Spark's errors the one that was ours."""
+    if isinstance(error, RocketpostError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("rocketpost.")]
-    return ours[-1].partition(": ")[2] if ours else (lines or ["no reason given"])[0]
+    why = ours[-1].partition(": ")[2] if ours else (lines or ["no reason given"])[0]
+    return f"Spark failed: {why}"
+
+
+@contextlib.contextmanager
+def _asked_to_stop(stopping: threading.Event) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set an event, once: a second one ends the process as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # After Spark has started: it sets a handler of its own.
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _cancelling(spark: SparkSession, stopping: threading.Event) -> Iterator[None]:
+    """Cancel Spark's jobs as long as an event is set, from a thread of its own."""
+    over = threading.Event()
+
+    def cancel() -> None:
+        while not over.wait(_CANCEL_SECONDS):
+            if stopping.is_set():  # again and again: the next job may have begun meanwhile
+                with contextlib.suppress(Py4JError, OSError):  # then Spark is gone already
+                    spark.sparkContext.cancelAllJobs()
+
+    thread = threading.Thread(target=cancel, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _settings(conf: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for pair in conf:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"--conf {pair} must be KEY=VALUE")
+        settings[key] = value
+    return settings

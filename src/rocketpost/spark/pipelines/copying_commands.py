@@ -11,16 +11,7 @@ from rich.table import Table
 from rocketpost.errors import ConfigError
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import dead_letters as letters_of
-from rocketpost.spark.pipelines.command import (
-    conf_option,
-    config_option,
-    console,
-    failures,
-    master_option,
-    session,
-    since_option,
-    until_option,
-)
+from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option, until_option
 from rocketpost.spark.pipelines.copying import CopyConfig
 from rocketpost.spark.pipelines.dead_letters import Choice
 from rocketpost.spark.pipelines.replay import (
@@ -37,11 +28,10 @@ _name_server = click.option(
 )
 _rate = click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
 _name = click.option("--name", help="What this run is called; the same name again continues it.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
 
 
 @click.command()
-@config_option
+@pipeline_command("replay")
 @_name_server
 @click.option("--topic", "-t", required=True, help="Whose messages; several parted by commas.")
 @click.option("--to", help="The topic for all copies; where they came from if not given.")
@@ -52,10 +42,9 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be 
 @_rate
 @click.option("--tasks", type=click.IntRange(1), default=4, show_default=True)
 @click.option("--any-order", is_flag=True, help="Do not keep the order within queues.")
-@_dry_run
-@master_option
-@conf_option
 def replay(
+    run: Run,
+    *,
     name_server: str,
     topic: str,
     to: str | None,
@@ -66,25 +55,28 @@ def replay(
     rate: int | None,
     tasks: int,
     any_order: bool,
-    dry_run: bool,
-    master: str,
-    conf: tuple[str, ...],
 ) -> None:
     """Send messages again, from a lake or a time range: in order, at a rate, each once."""
-    with failures():
-        config = None if dry_run else _copying(name_server, name, to, rate, tasks, not any_order)
-        with session("replay", master, conf) as spark:
-            source = SourceOptions(name_servers=name_server, topic=topic)
-            found = (
-                from_lake(spark, lake, topics=source.topics) if lake else from_broker(spark, source)
-            )
-            frame = between(found, since, until)
-            report = survey(frame) if config is None else replay_all(frame, config)
-        console.print(_replayed(report, dry_run))
+    config = None if run.dry_run else _copying(name_server, name, to, rate, tasks, not any_order)
+    source = SourceOptions(name_servers=name_server, topic=topic)
+    with run.session() as spark, run.progress(spark, "replaying"):
+        found = from_lake(spark, lake, topics=source.topics) if lake else from_broker(spark, source)
+        frame = between(found, since, until)
+        report = survey(frame) if config is None else replay_all(frame, config)
+    run.say(_replayed(report, run.dry_run))
+    run.conclude(
+        {
+            "name": name,
+            "messages": report.messages,
+            "queues": report.queues,
+            "firstMs": report.first_ms,
+            "lastMs": report.last_ms,
+        }
+    )
 
 
 @click.command("dead-letters")
-@config_option
+@pipeline_command("dead-letters")
 @_name_server
 @click.option("--group", "-g", required=True, help="Whose dead letters.")
 @click.option("--cause", help="A part of the exception that killed them.")
@@ -96,10 +88,9 @@ def replay(
 @click.option("--to", help="Send them to this topic instead.")
 @_name
 @_rate
-@_dry_run
-@master_option
-@conf_option
 def dead_letters(
+    run: Run,
+    *,
     name_server: str,
     group: str,
     cause: str | None,
@@ -111,26 +102,29 @@ def dead_letters(
     to: str | None,
     name: str | None,
     rate: int | None,
-    dry_run: bool,
-    master: str,
-    conf: tuple[str, ...],
 ) -> None:
     """Show why messages of a group died; with --redrive send a selection again, each once."""
     choice = Choice(cause=cause, topic=topic, key=key, start_ms=since, end_ms=until)
-    with failures():
-        config = None
-        if redrive and not dry_run:
-            config = _copying(name_server, name, to, rate, tasks=1, keep_order=True)
-        with session("dead letters", master, conf) as spark:
-            letters = letters_of.dead_letters(spark, name_server, group)
-            some = letters_of.chosen(letters, choice)
-            rows = letters_of.causes(some)
-            sent = letters_of.redrive(some, config) if config is not None else None
-    console.print(_causes(rows) if rows else "no dead letters")
+    config = None
+    if redrive and not run.dry_run:
+        config = _copying(name_server, name, to, rate, tasks=1, keep_order=True)
+    with run.session() as spark, run.progress(spark, "reading dead letters"):
+        letters = letters_of.dead_letters(spark, name_server, group)
+        some = letters_of.chosen(letters, choice)
+        rows = letters_of.causes(some)
+        sent = letters_of.redrive(some, config) if config is not None else None
+    run.say(_causes(rows) if rows else "no dead letters")
     if sent is not None:
-        console.print(f"{sent:,} dead letters sent again, as {name}")
+        run.say(f"{sent:,} dead letters sent again, as {name}")
     elif redrive:
-        console.print(f"{sum(row.letters for row in rows):,} dead letters would be sent again")
+        run.say(f"{sum(row.letters for row in rows):,} dead letters would be sent again")
+    run.conclude({"group": group, "name": name, "causes": _as_json(rows), "sent": sent})
+
+
+def _as_json(rows: list[Row]) -> list[dict[str, object]]:
+    return [
+        row.asDict() | {time: row[time].isoformat() for time in ("first", "last")} for row in rows
+    ]
 
 
 def _copying(

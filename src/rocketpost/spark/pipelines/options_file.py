@@ -1,0 +1,80 @@
+"""``--config``: the options of a command in a YAML file, by the names they have there.
+
+The command line wins over the file. A list stands for values parted by commas, and ``conf`` may be
+a mapping:
+
+    name-server: 127.0.0.1:9876
+    topic: [Orders, Payments]
+    lake: /lake/orders
+    conf: {spark.driver.memory: 2g}
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+_NOT_IN_FILES: Final = frozenset({"config", "help"})
+
+
+def _from_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Take the options of a YAML file as defaults.
+
+    Raises:
+        click.UsageError: A name in it is no option of the command.
+    """
+    if path is None:
+        return None
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise click.UsageError(f"{path} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise click.UsageError(f"{path} must hold options, such as topic: Orders")
+    known = {
+        name.removeprefix("--"): each
+        for each in context.command.params
+        for name in each.opts
+        if name.startswith("--") and each.name not in _NOT_IN_FILES
+    }
+    defaults: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            raise click.UsageError(f"{path}: there is no option {name!r}{hint}")
+        if value is not None:
+            defaults[str(known[name].name)] = _as_given(path, known[name], value)
+    context.default_map = defaults
+    return path
+
+
+def _as_given(path: Path, option: click.Parameter, value: object) -> object:
+    """Return a value as the command line would have it."""
+    if isinstance(option, click.Option) and option.multiple:
+        if isinstance(value, dict):
+            return [f"{key}={_text(each)}" for key, each in value.items()]
+        return [_text(each) for each in value] if isinstance(value, list) else [_text(value)]
+    if isinstance(value, list):
+        return ",".join(_text(each) for each in value)
+    if isinstance(value, dict):
+        raise click.UsageError(f"{path}: {option.name} must be one value, not {value}")
+    return value
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    callback=_from_file,
+    is_eager=True,
+    expose_value=False,
+    help="A YAML file with options.",
+)

@@ -1,0 +1,94 @@
+"""What all commands of pipelines share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.errors import PySparkException
+
+from rocketpost.errors import ClientError, ConfigError
+from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option
+from rocketpost.spark.pipelines.commands import pipeline
+
+ERRORS = {
+    "usage": ConfigError("the lake is required"),
+    "client": ClientError("offset 5 was deleted"),
+    "spark": PySparkException("Job aborted\nrocketpost.errors.ClientError: queue 1 is gone\nat x"),
+    "java": PySparkException("Job aborted\nat java"),
+}
+
+
+@click.command()
+@pipeline_command("work")
+@click.option("--fail")
+@since_option
+def work(run: Run, *, fail: str | None, since: int | None) -> None:
+    """Do it."""
+    run.say(f"since {since}" + (", dry" if run.dry_run else ""))
+    if fail in ERRORS:
+        raise ERRORS[fail]
+    run.conclude({"messages": 7}, is_whole=fail != "found")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(work, list(words))
+
+
+def test_a_whole_run_exits_with_0_and_reports(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    result = run("--json", str(file), "--dry-run", "--since", "1970-01-01T00:00:01")
+    assert (result.exit_code, result.stdout) == (0, "since 1000, dry\n")
+    report = json.loads(file.read_text())
+    assert report.pop("seconds") >= 0
+    assert report == {
+        "pipeline": "work",
+        "dryRun": True,
+        "ok": True,
+        "error": None,
+        "messages": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fail", "code", "said"),
+    [
+        ("found", 1, ""),
+        ("client", 1, "Error: offset 5 was deleted"),
+        ("spark", 1, "Error: Spark failed: queue 1 is gone"),
+        ("java", 1, "Error: Spark failed: Job aborted"),
+        ("usage", 2, "Error: the lake is required"),
+    ],
+)
+def test_exit_codes_and_reports_say_what_failed(fail: str, code: int, said: str) -> None:
+    result = run("--fail", fail, "--json", "-")
+    assert result.exit_code == code
+    assert said in result.stderr
+    report: dict[str, Any] = json.loads(result.stdout)  # and nothing else is on it
+    assert report["ok"] is False
+    assert (report["error"] or "") == said.removeprefix("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sinse", "5"], "No such option"),
+        (["--since", "soon"], "'soon' is neither milliseconds nor a time"),
+        (["--conf", "spark.x"], "--conf spark.x must be KEY=VALUE"),
+        (["--json", "/nowhere/at/all.json"], "there is no directory /nowhere/at"),
+    ],
+)
+def test_options_that_make_no_sense_exit_with_2_and_are_named(words: list[str], said: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_every_pipeline_has_the_options_of_all() -> None:
+    for command in pipeline.commands.values():
+        names = [option.name for option in command.params]
+        assert names[-5:] == ["config", "dry_run", "json_file", "master", "conf"], command.name
