@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from rocketpost.admin.body import FORMS
+from rocketpost.admin.keys import tool_credentials_blocking
 from rocketpost.admin.render import Table, json_text, parse_time
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
@@ -115,9 +116,13 @@ def run_work(
     """
     if not (name_servers or "").strip(" ;"):
         raise Failure(f"no name server is known: pass -n host:port or set {ENVIRONMENT}")
-    config = ClientConfig(name_servers=name_servers, call_timeout=call_seconds)
     with _notes_on_stderr():
         try:
+            config = ClientConfig(
+                name_servers=name_servers,
+                call_timeout=call_seconds,
+                credentials=tool_credentials_blocking(),
+            )
             asyncio.run(_with_client(work, options, config))
         except RocketpostError as error:
             raise Failure(explain(error)) from error

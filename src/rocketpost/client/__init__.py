@@ -27,6 +27,7 @@ from rocketpost.client.config import (
     PushConsumerConfig,
     StartFrom,
 )
+from rocketpost.client.credentials import Credentials
 from rocketpost.client.fetch import PullResult, PullStatus
 from rocketpost.client.handlers import BatchHandler, Consumed, Handler
 from rocketpost.client.lite_pull_consumer import LitePullConsumer
@@ -74,6 +75,7 @@ __all__ = [
     "ConnectionLost",
     "ConsistentHash",
     "Consumed",
+    "Credentials",
     "Fault",
     "FilterError",
     "Handler",

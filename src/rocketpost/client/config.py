@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
+from rocketpost.client.credentials import Credentials
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, group_problem, topic_problem
@@ -73,6 +74,7 @@ class ClientConfig:
         call_timeout: For routes, heartbeats and group queries (``mqClientApiTimeout``).
         route_seconds: Between refreshes of the routes (``pollNameServerInterval``).
         heartbeat_seconds: Between heartbeats (``heartbeatBrokerInterval``).
+        credentials: With which every request is signed, for brokers that control access.
     """
 
     name_servers: str | None = None
@@ -84,6 +86,7 @@ class ClientConfig:
     call_timeout: float = 3.0
     route_seconds: float = 30.0
     heartbeat_seconds: float = 30.0
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         for name in ("call_timeout", "route_seconds", "heartbeat_seconds"):

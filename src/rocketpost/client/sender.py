@@ -27,7 +27,7 @@ from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import GoAway, fault_for
+from rocketpost.codec.faults import GoAway
 from rocketpost.codec.headers.message import SendResponse
 from rocketpost.errors import (
     ClientError,
@@ -308,7 +308,7 @@ class Sender:
         self._session.heard(flight.address)
         status = STATUS.get(response.code)
         if status is None:
-            self._failed(flight, fault_for(response.code, response.remark))
+            self._failed(flight, self._session.refusal(response))
             return
         self._report_latency(flight, failed=False)
         try:

@@ -30,6 +30,7 @@ from rocketpost.codec.bodies.client import (
 )
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, encode_response, to_fields
+from rocketpost.codec.faults import fault_for
 from rocketpost.codec.headers.client import Unregister
 from rocketpost.errors import ClientError, Fault, RequestTimeout, RocketpostError
 from rocketpost.transport.connection import Buffer, Connection
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_HEARTBEAT_SECONDS = 1.0
 _UNREGISTER_SECONDS = 1.0
+_UNSIGNED = "the request was not signed: a broker that controls access wants credentials"
 
 RequestHandler = Callable[[Connection, Command], "Answer | None"]
 
@@ -66,7 +68,10 @@ class Session:
         self.config = config
         self.client_id = make_client_id(config)
         self.connector = Connector(
-            on_request=self._on_request, on_made=self._on_made, on_lost=self._on_lost
+            on_request=self._on_request,
+            on_made=self._on_made,
+            on_lost=self._on_lost,
+            sign=config.credentials.sign if config.credentials else None,
         )
         self.name_servers = NameServers(config, self.connector)
         self.routes = RouteCache(self._ask, auto_create_queues=auto_create_queues)
@@ -192,7 +197,7 @@ class Session:
             raise
         self.heard(address)
         if response.code != ResponseCode.SUCCESS and response.code not in accept:
-            response.raise_for_code()
+            raise self.refusal(response)
         return response
 
     async def send_oneway(
@@ -205,6 +210,13 @@ class Session:
         """
         connection = await self.connector.connect(address)
         connection.send_oneway(code, fields=to_fields(header), body=body)
+
+    def refusal(self, response: Command) -> Fault:
+        """Return what a broker refuses with, and what may help."""
+        fault = fault_for(response.code, response.remark)
+        if response.code == ResponseCode.NO_PERMISSION and self.config.credentials is None:
+            fault.add_note(_UNSIGNED)
+        return fault
 
     def heard(self, address: str) -> None:
         """Note that a broker answered."""

@@ -75,13 +75,15 @@ class Understudy:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._ready.set()
+        credentials = self._session.config.credentials
+        sign = credentials.sign if credentials else None
         connector: Connector | None = None
         moved_again = 0.0
         while not self._ended.is_set():
             await self._rest()
             if time.monotonic() - self._moved >= self._stall_seconds:
                 self._complain()
-                connector = connector or Connector(on_request=_ignore)
+                connector = connector or Connector(on_request=_ignore, sign=sign)
                 await self._stand_in(connector)
                 moved_again = 0.0
             elif connector is not None:

@@ -17,7 +17,7 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from rocketpost.codec.command import (
@@ -36,6 +36,7 @@ from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeou
 logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
+Sign = Callable[[Mapping[str, str] | None, Sequence[Buffer]], Mapping[str, str]]
 
 PENDING_MAX: Final = 8192
 WRITE_BYTES_HIGH: Final = 4 * 1024 * 1024
@@ -83,6 +84,7 @@ class Connection(asyncio.Protocol):
         pending_max: Requests of the peer that may be unanswered.
         write_bytes_max: Bytes that may wait for the peer.
         room: What it may take together with others.
+        sign: Returns the header fields of our requests with a signature, given fields and body.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Connection(asyncio.Protocol):
         pending_max: int = PENDING_MAX,
         write_bytes_max: int = WRITE_BYTES_MAX,
         room: Room | None = None,
+        sign: Sign | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_lost = on_lost
@@ -101,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._pending_max = pending_max
         self._write_bytes_max = write_bytes_max
         self._room = room
+        self._sign = sign
         self._partial_bytes = 0
         self._unwritten_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -336,6 +340,8 @@ class Connection(asyncio.Protocol):
             raise ConnectionLost(f"connection to {self.peer_text} is closed")
         opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         buffers, size = _body_buffers(body)
+        if self._sign is not None:
+            fields = self._sign(fields, buffers)
         head = encode_command(
             code,
             opaque=opaque,
@@ -367,6 +373,8 @@ class Connection(asyncio.Protocol):
             raise ConnectionLost(f"connection to {self.peer_text} is closed")
         opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         buffers, size = _body_buffers(body)
+        if self._sign is not None:
+            fields = self._sign(fields, buffers)
         head = encode_command(
             code,
             opaque=opaque,

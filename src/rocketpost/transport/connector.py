@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost
-from rocketpost.transport.connection import Connection
+from rocketpost.transport.connection import Connection, Sign
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ class Connector:
         on_request: Called with requests that a server sends to us.
         on_made: Called with every new connection and its address.
         on_lost: Called when one is gone.
+        connect_seconds: How long making one may take.
+        sign: Signs our requests, if they need that.
     """
 
     def __init__(
@@ -32,11 +34,13 @@ class Connector:
         on_made: Callable[[str, Connection], None] | None = None,
         on_lost: Callable[[str, Connection], None] | None = None,
         connect_seconds: float = CONNECT_SECONDS,
+        sign: Sign | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_made = on_made
         self._on_lost = on_lost
         self._connect_seconds = connect_seconds
+        self._sign = sign
         self._open: dict[str, Connection] = {}
         self._making: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -100,7 +104,9 @@ class Connector:
             async with asyncio.timeout(self._connect_seconds):
                 _, connection = await loop.create_connection(
                     lambda: Connection(
-                        on_request=self._on_request, on_lost=lambda lost: self._gone(address, lost)
+                        on_request=self._on_request,
+                        on_lost=lambda lost: self._gone(address, lost),
+                        sign=self._sign,
                     ),
                     host,
                     port,

@@ -148,7 +148,9 @@ class FakeConnector(Connector):
         if address not in self._network.servers:
             raise ConnectionLost(f"cannot connect to {address}")
         connection = Connection(
-            on_request=self._on_request, on_lost=lambda lost: self._gone(address, lost)
+            on_request=self._on_request,
+            on_lost=lambda lost: self._gone(address, lost),
+            sign=self._sign,
         )
         self._network.pipe(address, connection)
         self._open[address] = connection

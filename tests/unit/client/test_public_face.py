@@ -16,6 +16,7 @@ PINNED = [
     "ConnectionLost",
     "ConsistentHash",
     "Consumed",
+    "Credentials",
     "Fault",
     "FilterError",
     "Handler",

@@ -1,0 +1,87 @@
+"""Who a client is: the keys with which it signs its requests, as RocketMQ's access control wants.
+
+    AccessKey      the name of the user
+    SecurityToken  that of a temporary key, if it has one
+    Signature      Base64(HMAC-SHA1(secret key, all values in the order of their names + body))
+
+The secret key itself never travels. What identifies nobody is shown by no ``repr``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.transport.connection import Buffer
+
+ACCESS_KEY: Final = "ROCKETMQ_ACCESS_KEY"
+SECRET_KEY: Final = "ROCKETMQ_SECRET_KEY"
+SECURITY_TOKEN: Final = "ROCKETMQ_SECURITY_TOKEN"
+"""Where the tools and Spark look for keys, in the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The keys of a user.
+
+    Attributes:
+        access_key: The user's name.
+        secret_key: What only the user and the broker know.
+        security_token: Goes with a temporary key.
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.access_key or not self.secret_key:
+            missing = "a secret key" if self.access_key else "an access key"
+            raise ConfigError(f"credentials are two keys: {missing} is missing")
+
+    def sign(self, fields: Mapping[str, str] | None, body: Sequence[Buffer]) -> Mapping[str, str]:
+        """Return the header fields of a request with its signature among them.
+
+        Args:
+            fields: The others; all of them, since the signature covers them.
+            body: The body, in pieces.
+        """
+        signed = dict(fields or ())
+        signed.pop("Signature", None)
+        signed["AccessKey"] = self.access_key
+        if self.security_token:
+            signed["SecurityToken"] = self.security_token
+        content = "".join([signed[name] for name in sorted(signed)])
+        digest = hmac.new(self.secret_key.encode(), content.encode(), "sha1")
+        for piece in body:
+            digest.update(piece)
+        signed["Signature"] = b64encode(digest.digest()).decode()
+        return signed
+
+
+def credentials_of(
+    access_key: str | None, secret_key: str | None, security_token: str | None = None
+) -> Credentials | None:
+    """Return credentials, or None if nothing is given.
+
+    Raises:
+        ConfigError: Only a part is given.
+    """
+    if not (access_key or secret_key or security_token):
+        return None
+    return Credentials(access_key or "", secret_key or "", security_token or None)
+
+
+def environment_credentials() -> Credentials | None:
+    """Return the keys that the environment holds, None if there are none.
+
+    Raises:
+        ConfigError: It holds only a part of them.
+    """
+    parts = (os.environ.get(name) for name in (ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN))
+    return credentials_of(*parts)
