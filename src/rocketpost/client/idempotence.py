@@ -140,6 +140,17 @@ class IdempotentSends:
                     self._numbers.unsettled(messages[index], stamps[index].sequence, queue)
             at += request.count
 
+    async def was_stored(self, topic: str, sequence: int, timeout: float) -> bool | None:
+        """Whether a broker held a sequence when it was asked; None if it is too old to tell.
+
+        Raises:
+            ClientError: A broker does not answer, or knows no idempotent producers.
+        """
+        await self.prepare(topic, timeout)
+        if self._homes.of(sequence) is not None:
+            return True
+        return None if sequence < self._homes.horizon else False
+
     async def last_sequence(self, topic: str) -> int | None:
         """Return the highest sequence of this epoch that a broker of the topic has stored.
 
@@ -208,8 +219,10 @@ class IdempotentSends:
                     await asyncio.sleep(_PAUSE)
 
     def _learn(self, name: str, state: ProducerState | None) -> None:
-        is_ours = state is not None and state.epoch == self._numbers.epoch
-        self._homes.learn(name, state.runs if state is not None and is_ours else [])
+        if state is not None and state.epoch == self._numbers.epoch:
+            self._homes.learn(name, state.runs, horizon=state.horizon)
+        else:
+            self._homes.learn(name, [])
 
     async def _ask(self, broker_name: str) -> ProducerState | None:
         header = GetProducerStates(producer_id=self._numbers.producer_id)

@@ -141,13 +141,16 @@ class Homes:
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[list[int], list[int]]] = {}
+        self.horizon = 0
+        """Below this sequence a broker has forgotten what it holds."""
         self._layouts: dict[str, tuple[PublishRoute, list[list[MessageQueue]]]] = {}
 
     def __contains__(self, broker_name: str) -> bool:
         return broker_name in self._runs
 
-    def learn(self, broker_name: str, runs: Sequence[tuple[int, int]]) -> None:
+    def learn(self, broker_name: str, runs: Sequence[tuple[int, int]], *, horizon: int = 0) -> None:
         """Take what a broker holds."""
+        self.horizon = max(self.horizon, horizon)
         self._runs[broker_name] = [start for start, _ in runs], [end for _, end in runs]
 
     def of(self, sequence: int) -> str | None:

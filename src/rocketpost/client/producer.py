@@ -421,6 +421,21 @@ class Producer(Lifecycle):
             raise ClientError("only a producer made with idempotent=True has sequences")
         return await self._idempotent.last_sequence(topic)
 
+    async def was_stored(self, topic: str, sequence: int) -> bool | None:
+        """Whether an earlier run of this id and epoch has stored a sequence.
+
+        Brokers are asked once, so this knows nothing of what was sent since. None means that it
+        lies so far back among so many gaps that the broker cannot tell any more.
+
+        Raises:
+            ClientError: The producer is not idempotent, or a broker does not answer.
+            Fault: A broker refuses.
+        """
+        self._running()
+        if self._idempotent is None:
+            raise ClientError("only a producer made with idempotent=True has sequences")
+        return await self._idempotent.was_stored(topic, sequence, self._seconds(None))
+
     # Inside.
 
     async def _send_batch_once(

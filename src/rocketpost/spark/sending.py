@@ -14,6 +14,9 @@ from rocketpost.spark.sink_options import COLUMNS, SinkOptions
 
 PRODUCERS_MAX: Final = 1024
 _TOGETHER_MAX: Final = 1000
+_ORDERED_MIN: Final = 16
+"""Fewer rows for one queue go one by one, many under way; so many are waited for together."""
+_BURST_SECONDS: Final = 0.1
 _NAMES: Final = {name.lower(): name for name in COLUMNS}
 
 
@@ -26,16 +29,16 @@ class Outgoing(NamedTuple):
     sequence: int | None
 
     @property
-    def is_plain(self) -> bool:
+    def may_share(self) -> bool:
         """Whether it may go together with its neighbours."""
-        message = self.message
-        return self.queue is None and message.sharding_key is None and not message.is_delayed
+        return self.message.sharding_key is None and not self.message.is_delayed
 
     def follows(self, other: Outgoing) -> bool:
         """Whether it may be in one request with ``other``, right behind it."""
         return (
-            self.is_plain
-            and other.is_plain
+            self.may_share
+            and other.may_share
+            and self.queue == other.queue
             and self.message.topic == other.message.topic
             and self.producer_id == other.producer_id
             and (self.sequence is None) == (other.sequence is None)
@@ -59,7 +62,8 @@ class Sending:
         self._producers: dict[str | None, Producer] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
         self._places = asyncio.Semaphore(options.in_flight)
-        self._started = asyncio.get_running_loop().time()
+        self._due = 0.0
+        """When the next row may be sent, if there is a rate."""
         self._failure: BaseException | None = None
         self._row = 0
         self._own_id = ""
@@ -68,6 +72,7 @@ class Sending:
             self._own_id = f"{options.sink}/{partition}"
         self.sent = 0
         self.skipped = 0
+        self.stored_before = 0
 
     async def send(self, rows: pa.RecordBatch) -> None:
         """Start to send rows; waits while too many are under way.
@@ -75,20 +80,16 @@ class Sending:
         Raises:
             RocketpostError: One was refused or could not be sent, of these or of earlier ones.
         """
-        for some in together(self._outgoing(rows), bytes_max=self._options.batch_bytes):
+        options = self._options
+        count_max = _TOGETHER_MAX
+        if options.rate is not None:
+            count_max = min(count_max, max(1, int(options.rate * _BURST_SECONDS)))
+        new = [each for each in self._outgoing(rows) if await self._is_new(each)]
+        for some in together(iter(new), bytes_max=options.batch_bytes, count_max=count_max):
+            await self._pace(len(some))
             self._check()
-            producer = await self._producer(some[0].producer_id)
-            if len(some) > 1:
-                await self._places.acquire()
-                self._watch(asyncio.create_task(self._send_together(producer, some)))
-            else:
-                one = some[0]
-                future = await producer.send_soon(
-                    one.message, queue=one.queue, sequence=one.sequence
-                )
-                self._watch(future)
+            await self._start(some)
             self.sent += len(some)
-            await self._pace()
 
     async def finish(self) -> None:
         """Return when everything is acknowledged.
@@ -105,6 +106,38 @@ class Sending:
         for producer in self._producers.values():
             await producer.stop()
         self._producers.clear()
+
+    async def _start(self, some: list[Outgoing]) -> None:
+        """Start to send rows that share a request; those of one queue are in order."""
+        producer = await self._producer(some[0].producer_id)
+        queue = some[0].queue
+        if len(some) > 1 and queue is None:
+            await self._places.acquire()
+            self._watch(asyncio.create_task(self._send_together(producer, some)))
+        elif len(some) >= _ORDERED_MIN:
+            # Nothing may overtake it. What was started before leaves before.
+            messages = [each.message for each in some]
+            await producer.send_batch(messages, queue=queue, first_sequence=some[0].sequence)
+        else:
+            for one in some:
+                self._watch(
+                    await producer.send_soon(one.message, queue=queue, sequence=one.sequence)
+                )
+
+    async def _is_new(self, row: Outgoing) -> bool:
+        """Whether no earlier run has stored a row.
+
+        One of which nobody knows any more counts as new: brokers refuse it, which is an error,
+        unless the options say that such rows were stored.
+        """
+        if row.sequence is None:
+            return True
+        producer = await self._producer(row.producer_id)
+        was_stored = await producer.was_stored(row.message.topic, row.sequence)
+        if was_stored is False or (was_stored is None and self._options.on_forgotten == "error"):
+            return True
+        self.stored_before += 1
+        return False
 
     async def _send_together(self, producer: Producer, some: list[Outgoing]) -> None:
         try:
@@ -128,11 +161,15 @@ class Sending:
         if self._failure is not None:
             raise self._failure
 
-    async def _pace(self) -> None:
+    async def _pace(self, count: int) -> None:
+        """Wait until rows may be sent; what was missed for long is not made up for."""
         rate = self._options.rate
         if rate is not None:
-            due = self._started + self.sent / rate
-            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+            now = asyncio.get_running_loop().time()
+            due = max(self._due, now - _BURST_SECONDS)
+            self._due = due + count / rate
+            if due > now:
+                await asyncio.sleep(due - now)
 
     async def _producer(self, producer_id: str | None) -> Producer:
         producer = self._producers.get(producer_id)
@@ -177,13 +214,15 @@ class Sending:
                 yield made._replace(producer_id=self._own_id, sequence=number)
 
 
-def together(messages: Iterator[Outgoing], *, bytes_max: int) -> Iterator[list[Outgoing]]:
+def together(
+    messages: Iterator[Outgoing], *, bytes_max: int, count_max: int = _TOGETHER_MAX
+) -> Iterator[list[Outgoing]]:
     """Put neighbours together that may share a request."""
     some: list[Outgoing] = []
     size = 0
     for message in messages:
         length = len(message.message.body)
-        fits = some and message.follows(some[-1]) and len(some) < _TOGETHER_MAX
+        fits = some and message.follows(some[-1]) and len(some) < count_max
         if some and not (fits and size + length <= bytes_max):
             yield some
             some, size = [], 0

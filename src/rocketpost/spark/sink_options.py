@@ -54,6 +54,7 @@ class SinkOptions:
     in_flight: int = option("inFlight", 4)
     message_bytes_max: int = option("maxMessageBytes", 4 * 1024 * 1024)
     on_too_large: str = option("onTooLarge", "error")
+    on_forgotten: str = option("onForgotten", "error")
     rate: int | None = option("rateLimitPerTask", None)
 
     def __post_init__(self) -> None:
@@ -63,6 +64,8 @@ class SinkOptions:
             raise ConfigError(f"delivery={self.delivery!r} is none of atLeastOnce, exactlyOnce")
         if self.on_too_large not in ("error", "skip"):
             raise ConfigError(f"onTooLarge={self.on_too_large!r} is none of error, skip")
+        if self.on_forgotten not in ("error", "skip"):
+            raise ConfigError(f"onForgotten={self.on_forgotten!r} is none of error, skip")
         for key, value in (
             ("sendTimeoutMs", self.send_timeout_ms),
             ("batchBytes", self.batch_bytes),

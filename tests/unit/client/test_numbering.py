@@ -104,3 +104,11 @@ def test_numbers_go_home() -> None:
     assert "a" in homes
     assert "c" not in homes
     assert homes.choose("T", PublishRoute([A]), 4) == A, "its home has left the route"
+
+
+def test_the_farthest_horizon_counts() -> None:
+    homes = Homes()
+    homes.learn("a", [(50, 60)], horizon=40)
+    homes.learn("b", [], horizon=0)
+    assert homes.horizon == 40
+    assert (homes.of(55), homes.of(30)) == ("a", None)

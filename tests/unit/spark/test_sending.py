@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pyarrow as pa
 import pytest
+from client.virtual_time import in_virtual_time
 
 from rocketpost.client import Message, MessageQueue
 from rocketpost.errors import ConfigError, MessageRefused
@@ -32,7 +35,12 @@ def test_what_must_keep_its_queue_goes_alone() -> None:
     queue = MessageQueue("a", 0, "T")
     keyed = out(sharding_key="k")
     assert sizes(out(), keyed, keyed, out()) == [1, 1, 1, 1]
-    assert sizes(out()._replace(queue=queue), out()._replace(queue=queue)) == [1, 1]
+    other = MessageQueue("a", 1, "T")
+    assert sizes(out(), *[out()._replace(queue=each) for each in (queue, queue, other)]) == [
+        1,
+        2,
+        1,
+    ]
 
 
 def test_numbers_in_one_request_count_on() -> None:
@@ -73,6 +81,22 @@ async def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
     rows = pa.RecordBatch.from_pydict({"body": [b"a", b"too large", b"b"]})
     assert [each.sequence for each in sending._outgoing(rows)] == [0, 2]
     assert sending.skipped == 1
+
+
+@in_virtual_time
+async def test_a_rate_is_kept_from_the_first_row_on_and_not_made_up_for() -> None:
+    sending = Sending(
+        parsed(SinkOptions, BASE | {"rateLimitPerTask": "100"}), partition=0, batch_id=0
+    )
+    loop = asyncio.get_running_loop()
+    for _ in range(20):
+        await sending._pace(10)
+    assert loop.time() == pytest.approx(1.9, abs=0.11)  # a burst of 0.1 s at most
+    await asyncio.sleep(60)  # nothing came for a while
+    before = loop.time()
+    for _ in range(20):
+        await sending._pace(10)
+    assert loop.time() - before >= 1.8 - 1e-9
 
 
 def test_a_sink_is_named_after_its_checkpoint() -> None:
