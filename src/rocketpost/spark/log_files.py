@@ -95,11 +95,24 @@ def segments(layout: Layout) -> list[Segment]:
 
 
 def splits(segment: Segment, split_bytes: int) -> list[Split]:
-    """Cut a segment; a part that holds no written bytes costs nothing to read."""
-    return [
-        Split(segment, begin, min(begin + split_bytes, segment.size))
-        for begin in range(0, segment.size, split_bytes)
-    ]
+    """Cut a segment; parts that nothing was written to are left out.
+
+    A task costs Spark about as much as reading ten megabytes, and files are made at full size.
+    """
+    found: list[Split] = []
+    try:
+        file = _Opened(segment.path)
+    except FileNotFoundError:
+        return found  # it expired since it was listed
+    with file:
+        for begin in range(0, segment.size, split_bytes):
+            end = min(begin + split_bytes, segment.size)
+            written = file.next_data(begin)
+            if written is None:
+                break
+            if written < end:
+                found.append(Split(segment, begin, end))
+    return found
 
 
 def first_store_ms(segment: Segment) -> int | None:

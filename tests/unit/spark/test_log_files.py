@@ -51,6 +51,20 @@ def test_every_record_is_read_once_however_segments_are_cut(
     assert offsets(cut(tmp_path, split_bytes)) == list(range(40))
 
 
+def test_what_nothing_was_written_to_is_no_split(tmp_path: Path) -> None:
+    """Files are made at full size, and a task costs much however little it has to do."""
+    write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
+    path = tmp_path / "commitlog" / ("0" * 20)
+    os.truncate(path, 1 << 24)
+    with path.open("r+b") as file:
+        file.seek(1 << 23)
+        file.write(b"?")
+    assert [each.begin for each in cut(tmp_path, 1 << 20)] == [0, 1 << 23]
+    (segment,) = segments(layout_of(str(tmp_path)))
+    path.unlink()
+    assert splits(segment, 1 << 20) == []
+
+
 def test_bytes_of_a_record_inside_a_body_are_no_record(tmp_path: Path) -> None:
     first = write_log(tmp_path / "a", numbered(2), segment_bytes=SEGMENT)
     inner = (tmp_path / "a/commitlog" / ("0" * 20)).read_bytes()[: first[0].size]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from rocketpost.errors import CorruptRecord
 from rocketpost.spark import columns
@@ -80,6 +81,12 @@ def test_segments_of_other_times_are_skipped(store: Path) -> None:
     times = {"startingTimestamp": "2005", "endingTimestamp": "2010"}
     assert [body[:4] for body in bodies(store, **times)] == [b"B%03d" % at for at in range(5, 10)]
     assert len(segments(store, **times)) <= 2
+
+
+def test_where_nothing_is_to_be_read_nothing_is(store: Path) -> None:
+    found = reader(store, endingTimestamp="-1")
+    assert list(found.partitions()) == []
+    assert list(found.read(InputPartition(None))) == []  # which Spark makes then
 
 
 def test_tags_are_compared(store: Path) -> None:
