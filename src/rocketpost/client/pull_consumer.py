@@ -66,14 +66,21 @@ class PullConsumer(Lifecycle):
         if session is not None:
             await session.stop()
 
-    async def queues(self, topic: str) -> list[MessageQueue]:
+    async def queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """Return the queues of ``topic`` that can be read, sorted.
+
+        Args:
+            topic: Which topic.
+            refresh: Whether a name server is asked even if the answer is known.
 
         Raises:
             RouteNotFound: The topic is unknown.
             NoNameServer: No name server answers.
         """
-        return await self._running().routes.subscribe(topic)
+        routes = self._running().routes
+        if refresh:
+            await routes.fetch(topic)
+        return await routes.subscribe(topic)
 
     async def pull(
         self,

@@ -2,12 +2,16 @@
 
 Drivers and tasks are ordinary synchronous Python; the client runs on the loop thread that all
 blocking clients of a process share. Calls about many queues are made side by side.
+
+What fails on the way is tried again for ``outageTimeoutMs``, so that a query outlives the restart
+of a server. Only a name that nobody knows fails soon, when a query starts: it is a mistake then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -16,15 +20,16 @@ import msgspec
 
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig, PullConsumerConfig
-from rocketpost.client.fetch import PullStatus
+from rocketpost.client.fetch import PullStatus, RawPull
 from rocketpost.client.loop_thread import shared
 from rocketpost.client.pull_consumer import PullConsumer
-from rocketpost.codec.faults import GroupNotExist
-from rocketpost.errors import ClientError, ConnectionLost, RequestTimeout
+from rocketpost.codec.faults import GroupNotExist, TopicNotExist
+from rocketpost.errors import ClientError, Fault, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.model.route import MASTER_ID, MessageQueue
 from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.outage import NotYet, ask_again, nothing
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 
 T = TypeVar("T")
@@ -75,14 +80,24 @@ class Link:
 
     # What the driver asks.
 
-    def queues(self) -> list[QueueKey]:
+    def queues(
+        self, *, known: Collection[QueueKey] = (), given_up: Collection[QueueKey] = ()
+    ) -> list[QueueKey]:
         """Return the queues that the options name, sorted.
 
+        Args:
+            known: Those that were there before. They are waited for, and missing from what is
+                returned only if they have not come back in time.
+            given_up: Those of ``known`` that are not waited for any more.
+
         Raises:
-            RouteNotFound: A topic is unknown.
+            RouteNotFound: A topic is unknown, and nothing of it was there before.
             ClientError: A queue that was assigned does not exist.
         """
-        return self._thread.call(self._queues())
+        mine = frozenset(filter(self._options.takes, known))
+        if not mine:
+            return self._thread.call(self._queues_at_start())
+        return self._thread.call(self._queues_back(mine, mine.difference(given_up)))
 
     def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
         """Return what each queue has."""
@@ -133,36 +148,74 @@ class Link:
 
     async def _hold(self, group: str, brokers: list[str]) -> None:
         for broker in brokers:
-            addresses = await self._again(partial(self._admin.cluster.broker_addresses, broker))
-            if MASTER_ID not in addresses:
-                raise ClientError(f"the broker {broker} has no master that could hold messages")
-            address = addresses[MASTER_ID]
-            try:
-                known = await self._admin.groups.config(address, group)
-            except GroupNotExist:
-                known = GroupConfig(group_name=group)
-            if known.attributes != known.attributes | _HOLDING:
-                changes = {f"+{name}": value for name, value in _HOLDING.items()}
-                await self._admin.groups.create(
-                    address, msgspec.structs.replace(known, attributes=changes)
-                )
+            await self._again(partial(self._hold_at, group, broker))
 
-    async def _queues(self) -> list[QueueKey]:
+    async def _hold_at(self, group: str, broker: str) -> None:
+        addresses = await self._admin.cluster.broker_addresses(broker)
+        if MASTER_ID not in addresses:
+            raise NotYet(f"the broker {broker} has no master that could hold messages")
+        address = addresses[MASTER_ID]
+        try:
+            known = await self._admin.groups.config(address, group)
+        except GroupNotExist:
+            known = GroupConfig(group_name=group)
+        if known.attributes != known.attributes | _HOLDING:
+            changes = {f"+{name}": value for name, value in _HOLDING.items()}
+            await self._admin.groups.create(
+                address, msgspec.structs.replace(known, attributes=changes)
+            )
+
+    async def _queues_at_start(self) -> list[QueueKey]:
+        """Return the queues of a query that starts: a name that nobody knows is a mistake."""
+
+        async def ask() -> list[QueueKey]:
+            try:
+                return await self._queues()
+            except RouteNotFound as error:
+                if (await self._admin.cluster.info()).broker_addr_table:
+                    raise
+                raise NotYet(f"{error}; no broker is there at all") from error
+
+        return await self._again(ask, unknown_max=self._options.retries)
+
+    async def _queues_back(
+        self, known: frozenset[QueueKey], awaited: frozenset[QueueKey]
+    ) -> list[QueueKey]:
+        """Return the queues of a query that runs, once all awaited are there or time is over."""
+        found: list[QueueKey] = []
+
+        async def ask() -> None:
+            nonlocal found
+            found = await self._queues(known)
+            if missing := awaited - set(found):
+                raise NotYet(f"{min(missing)} is gone")
+
+        with contextlib.suppress(NotYet):
+            await self._again(ask)
+        return found
+
+    async def _queues(self, known: frozenset[QueueKey] = frozenset()) -> list[QueueKey]:
+        """Return what name servers say now; topics of ``known`` may be unknown."""
         options = self._options
         if options.topic_pattern:
-            names = await self._again(self._admin.cluster.topics)
+            names = await self._admin.cluster.topics()
             topics = [name for name in names if _is_users(name) and options.matches(name)]
         else:
             topics = options.topics or sorted({queue.topic for queue in options.assigned})
-        found: list[QueueKey] = []
+        found: set[QueueKey] = set()
         for topic in topics:
-            queues = await self._again(partial(self._consumer.queues, topic))
-            found += [_key(queue) for queue in queues]
+            try:
+                queues = await self._consumer.queues(topic, refresh=True)
+            except (RouteNotFound, TopicNotExist):
+                if topic not in {queue.topic for queue in known}:
+                    raise
+            else:
+                found |= set(map(_key, queues))
         if options.assign:
-            missing = set(options.assigned) - set(found)
-            if missing:
+            assigned = set(options.assigned)
+            if missing := assigned - found - known:
                 raise ClientError(f"assign names a queue that does not exist: {min(missing)}")
-            found = options.assigned
+            found &= assigned
         return sorted(found)
 
     async def _of_each(
@@ -172,18 +225,33 @@ class Link:
 
         async def one(queue: QueueKey) -> tuple[QueueKey, T]:
             async with places:
-                return queue, await self._again(lambda: ask(_message_queue(queue)))
+                return queue, await self._of(queue, lambda: ask(_message_queue(queue)))
 
         return dict(await asyncio.gather(*[one(queue) for queue in queues]))
 
-    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask, and ask again if that fails on the way."""
-        for _ in range(self._options.retries):
-            try:
-                return await ask()
-            except (RequestTimeout, ConnectionLost):
-                await asyncio.sleep(self._options.retry_interval_ms / 1000)
-        return await ask()
+    async def _of(self, queue: QueueKey, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask about a queue; its broker may have come back elsewhere when that fails."""
+
+        async def refresh() -> None:
+            with contextlib.suppress(ClientError, Fault):
+                await self._consumer.queues(queue.topic, refresh=True)
+
+        return await self._again(ask, between=refresh)
+
+    async def _again(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        unknown_max: int | None = None,
+        between: Callable[[], Awaitable[None]] = nothing,
+    ) -> T:
+        return await ask_again(
+            ask,
+            seconds=self._options.outage_ms / 1000,
+            pause=self._options.retry_interval_ms / 1000,
+            unknown_max=unknown_max,
+            between=between,
+        )
 
     # What a task pulls.
 
@@ -232,32 +300,37 @@ class Link:
 
     async def _pull_once(self, wanted: Range, at: int) -> tuple[bytes, int]:
         """Return records from ``at`` on, and where to go on."""
-        options = self._options
-        is_tag = options.expression_type == "TAG"
-        pulled = await self._again(
-            lambda: self._consumer.pull_raw(
-                _message_queue(wanted.queue),
-                at,
-                count_max=min(wanted.end - at, options.pull_count),
-                bytes_max=options.pull_bytes,
-                tags=options.expression if is_tag else "*",
-                sql=None if is_tag else options.expression,
-            )
-        )
-        if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset != at:
-            if options.fail_on_data_loss:
+        pulled = await self._of(wanted.queue, partial(self._pulled, wanted, at))
+        if pulled.status is PullStatus.OFFSET_ILLEGAL:
+            if self._options.fail_on_data_loss:
                 raise ClientError(
                     f"{wanted.queue} has offsets {pulled.min_offset} to {pulled.max_offset}, but "
                     f"{at} was wanted: it was deleted while it was read. "
                     f"Set failOnDataLoss=false to go on without it"
                 )
-            return b"", max(at + 1, min(pulled.next_offset, wanted.end))
-        if pulled.next_offset <= at:  # never the end of a range: that is known beforehand
-            raise ClientError(
+            after = pulled.next_offset if pulled.next_offset > at else wanted.end
+            return b"", min(after, wanted.end)
+        return pulled.data, pulled.next_offset
+
+    async def _pulled(self, wanted: Range, at: int) -> RawPull:
+        options = self._options
+        is_tag = options.expression_type == "TAG"
+        pulled = await self._consumer.pull_raw(
+            _message_queue(wanted.queue),
+            at,
+            count_max=min(wanted.end - at, options.pull_count),
+            bytes_max=options.pull_bytes,
+            tags=options.expression if is_tag else "*",
+            sql=None if is_tag else options.expression,
+        )
+        is_lost = pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset != at
+        if pulled.next_offset <= at and not is_lost:
+            # Never the end of a range: that is known beforehand.
+            raise NotYet(
                 f"{wanted.queue} returns nothing at offset {at} ({pulled.status.name}), though "
                 f"messages up to {wanted.end} were there; it now ends at {pulled.max_offset}"
             )
-        return pulled.data, pulled.next_offset
+        return pulled
 
 
 def _is_users(topic: str) -> bool:

@@ -80,6 +80,7 @@ class SourceOptions:
     pull_timeout_ms: int = option("pullTimeoutMs", 10_000)
     retries: int = option("fetchOffset.numRetries", 3)
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", 100)
+    outage_ms: int = option("outageTimeoutMs", 60_000)
 
     def __post_init__(self) -> None:
         if not self.name_servers:
@@ -149,6 +150,12 @@ class SourceOptions:
             if getattr(self, field.name) != field.default
         }
 
+    def takes(self, queue: QueueKey) -> bool:
+        """Whether a queue is one of those that the options name."""
+        if self.assign:
+            return queue in self.assigned
+        return self.matches(queue.topic) if self.topic_pattern else queue.topic in self.topics
+
     def matches(self, topic: str) -> bool:
         """Whether the pattern takes a topic."""
         return _compiled(self.topic_pattern).fullmatch(topic) is not None
@@ -165,6 +172,7 @@ _MAY_BE_ZERO: Final = frozenset(
         "readDecoded",
         "fetchOffset.numRetries",
         "fetchOffset.retryIntervalMs",
+        "outageTimeoutMs",
     }
 )
 

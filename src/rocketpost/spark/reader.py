@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from rocketpost.spark.batches import batches
 from rocketpost.spark.columns import Column
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.plan import Json, Offsets, Range
+from rocketpost.spark.plan import Json, Offsets, QueueKey, Range
 
 
 @dataclass
@@ -51,7 +51,7 @@ class _Tasks:
     def _partitions(self, link: Link, start: Offsets, end: Offsets) -> list[Ranges]:
         options = self.options
         concerned = {queue for queue, until in end.items() if start.get(queue, -1) != until}
-        there = set(link.queues()) if concerned else set()
+        there = set(link.queues(known=concerned)) if concerned else set()
         bounds = link.bounds(concerned & there)
         pieces, losses = plan.ranges(start, {q: end[q] for q in concerned}, bounds)
         resolve.report(losses, fail=options.fail_on_data_loss)
@@ -115,6 +115,10 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What was last stored for the group."""
         self._planned_at: float | None = None
         """When the last batch was planned."""
+        self._begun: Offsets = {}
+        """How far batches were planned."""
+        self._given_up: set[QueueKey] = set()
+        """What was waited for in vain."""
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where a new query begins; the same at every call of this reader."""
@@ -135,7 +139,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Settle what "available now" means."""
         with Link(self.options) as link:
-            self._target = self._ends(link)
+            self._target = self._ends(link, link.queues())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Return where the next batch ends; ``start`` itself if there is nothing new.
@@ -143,11 +147,11 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks when every batch up to ``start`` is done, also after the last one of a run over
         what is available now.
         """
-        begun = plan.queues_of(start)
+        begun = self._begun = plan.queues_of(start)
         with Link(self.options) as link:
             if self.options.commit_offsets:
                 self._commit(link, start)
-            available = self._target if self._target is not None else self._ends(link)
+            available = self._available(link)
             new = set(available) - set(begun)
             firsts = {queue: bound.first for queue, bound in link.bounds(new).items()}
             if self._is_too_early({**firsts, **begun}, available, limit):
@@ -162,7 +166,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """Return where the queues end now, for the progress that Spark reports."""
         with Link(self.options) as link:
-            return {"v": plan.VERSION, "queues": plan.nested(self._ends(link))}
+            ends = self._ends(link, self._there(link))
+        return {"v": plan.VERSION, "queues": plan.nested(ends)}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return what the tasks of a batch read."""
@@ -178,7 +183,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Store for the group what is done, once; where a query begins is not done by it."""
         if not done.get("initial") and done != self._stored:
             offsets = plan.queues_of(done)
-            there = set(link.queues())
+            there = set(self._there(link))
             link.commit({queue: at for queue, at in offsets.items() if queue in there})
             self._stored = done
 
@@ -192,8 +197,40 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return time.monotonic() - self._planned_at < self.options.trigger_delay_seconds
 
-    def _ends(self, link: Link) -> Offsets:
-        return {queue: bound.end for queue, bound in link.bounds(link.queues()).items()}
+    def _available(self, link: Link) -> Offsets:
+        """Return how far there is something to read."""
+        there = self._there(link)
+        if self._target is None:
+            return self._ends(link, there)
+        # Brokers that were away when the target was settled are not left out of this run.
+        late = [queue for queue in there if queue in self._begun and queue not in self._target]
+        self._target |= self._ends(link, late)
+        return self._target
+
+    def _there(self, link: Link) -> list[QueueKey]:
+        """Return the queues that there are; those that batches began with are waited for, once.
+
+        Raises:
+            ClientError: One did not come back, and that is a loss that must not be.
+        """
+        found = link.queues(known=self._begun, given_up=self._given_up)
+        gone = set(filter(self.options.takes, self._begun)) - set(found)
+        resolve.report(
+            [
+                plan.Loss(
+                    queue,
+                    f"{queue} was there and is gone, with what it has after offset "
+                    f"{self._begun[queue]}",
+                )
+                for queue in sorted(gone - self._given_up)
+            ],
+            fail=self.options.fail_on_data_loss,
+        )
+        self._given_up = gone
+        return found
+
+    def _ends(self, link: Link, queues: Iterable[QueueKey]) -> Offsets:
+        return {queue: bound.end for queue, bound in link.bounds(queues).items()}
 
     def _count_max(
         self, link: Link, start: Offsets, available: Offsets, limit: ReadLimit

@@ -1,22 +1,36 @@
-"""Sends the rows of one task: in order, many at a time, every one acknowledged or an error."""
+"""Sends the rows of one task: in order, many at a time, every one acknowledged or an error.
+
+What fails because a server is away is sent again for ``sendTimeoutMs``. Numbered messages are so by
+their producer, which keeps their order. Of others everything from the first that failed on is sent
+again, also what came through behind it: the last message of a key must stay the last.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from rocketpost.client import Message, MessageQueue, Producer, ProducerConfig
-from rocketpost.errors import ClientError, ConfigError, MessageRefused
+from rocketpost.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig
+from rocketpost.client.admin import AdminClient
+from rocketpost.errors import ClientError, ConfigError, MessageRefused, RouteNotFound
+from rocketpost.spark.outage import PASSING, NotYet, ask_again
 from rocketpost.spark.sink_options import COLUMNS, SinkOptions
+
+T = TypeVar("T")
 
 PRODUCERS_MAX: Final = 1024
 _TOGETHER_MAX: Final = 1000
 _ORDERED_MIN: Final = 16
 """Fewer rows for one queue go one by one, many under way; so many are waited for together."""
 _BURST_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 0.1
+_UNKNOWN_MAX: Final = 3
+"""How often a topic that nobody knows is asked for again when a sink starts."""
 _NAMES: Final = {name.lower(): name for name in COLUMNS}
 
 
@@ -65,6 +79,13 @@ class Sending:
         self._due = 0.0
         """When the next row may be sent, if there is a rate."""
         self._failure: BaseException | None = None
+        self._passing: BaseException | None = None
+        """Why something must be sent again."""
+        self._met: set[tuple[str, str | None]] = set()
+        """Topics and producers of which brokers have told what they hold."""
+        self._tickets = itertools.count()
+        self._unsure: dict[int, list[Outgoing]] = {}
+        """What is under way without a number and, after a failure, all that came behind it."""
         self._row = 0
         self._own_id = ""
         """The producer of rows that bring no numbers along."""
@@ -88,6 +109,7 @@ class Sending:
         for some in together(iter(new), bytes_max=options.batch_bytes, count_max=count_max):
             await self._pace(len(some))
             self._check()
+            await self._mend()
             await self._start(some)
             self.sent += len(some)
 
@@ -97,9 +119,8 @@ class Sending:
         Raises:
             RocketpostError: Something was refused or could not be sent.
         """
-        if self._under_way:
-            await asyncio.wait(self._under_way)
-        self._check()
+        await self._idle()
+        await self._mend()
 
     async def close(self) -> None:
         """Wait for what is under way and close the connections."""
@@ -110,19 +131,34 @@ class Sending:
     async def _start(self, some: list[Outgoing]) -> None:
         """Start to send rows that share a request; those of one queue are in order."""
         producer = await self._producer(some[0].producer_id)
-        queue = some[0].queue
-        if len(some) > 1 and queue is None:
+        is_anywhere = some[0].queue is None
+        if len(some) > 1 and is_anywhere:
             await self._places.acquire()
-            self._watch(asyncio.create_task(self._send_together(producer, some)))
+            self._watch(asyncio.create_task(self._send_together(producer, some)), some)
         elif len(some) >= _ORDERED_MIN:
             # Nothing may overtake it. What was started before leaves before.
-            messages = [each.message for each in some]
-            await producer.send_batch(messages, queue=queue, first_sequence=some[0].sequence)
+            batch = asyncio.create_task(self._send_batch(producer, some))
+            self._watch(batch, some)
+            await asyncio.wait([batch])
         else:
             for one in some:
-                self._watch(
-                    await producer.send_soon(one.message, queue=queue, sequence=one.sequence)
-                )
+                self._watch(await self._send_soon(producer, one), [one])
+
+    async def _send_soon(self, producer: Producer, one: Outgoing) -> asyncio.Future[Any]:
+        async def start() -> asyncio.Future[Any]:
+            return await producer.send_soon(one.message, queue=one.queue, sequence=one.sequence)
+
+        return await self._patiently(start)
+
+    async def _send_batch(self, producer: Producer, some: list[Outgoing]) -> None:
+        messages, first = [each.message for each in some], some[0]
+
+        async def send() -> object:
+            return await producer.send_batch(
+                messages, queue=first.queue, first_sequence=first.sequence
+            )
+
+        await self._patiently(send)
 
     async def _is_new(self, row: Outgoing) -> bool:
         """Whether no earlier run has stored a row.
@@ -133,7 +169,11 @@ class Sending:
         if row.sequence is None:
             return True
         producer = await self._producer(row.producer_id)
-        was_stored = await producer.was_stored(row.message.topic, row.sequence)
+        topic, sequence = row.message.topic, row.sequence
+        if (topic, row.producer_id) not in self._met:
+            await self._patiently(partial(producer.was_stored, topic, sequence))
+            self._met.add((topic, row.producer_id))
+        was_stored = await producer.was_stored(topic, sequence)
         if was_stored is False or (was_stored is None and self._options.on_forgotten == "error"):
             return True
         self.stored_before += 1
@@ -141,20 +181,73 @@ class Sending:
 
     async def _send_together(self, producer: Producer, some: list[Outgoing]) -> None:
         try:
-            messages = [each.message for each in some]
-            await producer.send_batch(messages, first_sequence=some[0].sequence)
+            await self._send_batch(producer, some)
         finally:
             self._places.release()
 
-    def _watch(self, future: asyncio.Future[Any]) -> None:
-        self._under_way.add(future)
-        future.add_done_callback(self._done)
+    async def _patiently(self, start: Callable[[], Awaitable[T]]) -> T:
+        """Start a send, and wait for the topic if it is not there."""
 
-    def _done(self, future: asyncio.Future[Any]) -> None:
+        async def ask() -> T:
+            try:
+                return await start()
+            except RouteNotFound as error:
+                if self._batch_id or await self._has_brokers():
+                    raise
+                raise NotYet(f"{error}; no broker is there at all") from error
+
+        # In the first batch a topic that nobody knows is a mistake, later on an outage.
+        return await ask_again(
+            ask,
+            seconds=self._options.send_timeout_ms / 1000,
+            pause=_PAUSE_SECONDS,
+            unknown_max=None if self._batch_id else _UNKNOWN_MAX,
+        )
+
+    async def _has_brokers(self) -> bool:
+        config = ClientConfig(name_servers=self._options.name_servers)
+        async with AdminClient(config=config) as admin:
+            return bool((await admin.cluster.info()).broker_addr_table)
+
+    async def _mend(self) -> None:
+        """Send again what failed and all behind it, in order, until it is acknowledged."""
+        if self._passing is None:
+            return
+        await self._idle()
+        again = list(self._unsure.values())
+
+        async def resend() -> None:
+            await self._idle()
+            self._unsure, self._passing = {}, None
+            for some in again:
+                await self._start(some)
+            await self._idle()
+            if (error := self._passing) is not None:
+                raise error
+
+        seconds = self._options.send_timeout_ms / 1000
+        await ask_again(resend, seconds=seconds, pause=_PAUSE_SECONDS)
+
+    async def _idle(self) -> None:
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        self._check()
+
+    def _watch(self, future: asyncio.Future[Any], some: list[Outgoing]) -> None:
+        ticket = next(self._tickets)
+        if some[0].producer_id is None:
+            self._unsure[ticket] = some
+        self._under_way.add(future)
+        future.add_done_callback(lambda done: self._done(done, ticket))
+
+    def _done(self, future: asyncio.Future[Any], ticket: int) -> None:
         self._under_way.discard(future)
-        if future.cancelled():
-            self._failure = self._failure or ClientError("a send was cancelled")
-        elif (error := future.exception()) is not None:
+        error = ClientError("a send was cancelled") if future.cancelled() else future.exception()
+        if error is None and self._passing is None:
+            self._unsure.pop(ticket, None)
+        elif ticket in self._unsure and isinstance(error, PASSING):
+            self._passing = self._passing or error
+        elif error is not None:
             self._failure = self._failure or error
 
     def _check(self) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from client.brokers import NAMESRV, QueueBroker, name_server, record, route_of
 from client.network import Answer, FakeNetwork
-from client.virtual_time import in_virtual_time
 from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Selection
 from rocketpost.client.admin.resending import copy_properties
 from rocketpost.client.config import ClientConfig
@@ -20,6 +19,7 @@ from rocketpost.codec.properties import decode_properties
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import ClientError, ConfigError, Fault, RequestTimeout, RouteNotFound
 from rocketpost.model.route import MessageQueue
+from rocketpost.testing.virtual_time import in_virtual_time
 
 A = "127.0.0.1:10911"
 DLQ = "%DLQ%G"

@@ -7,7 +7,6 @@ import pytest
 
 from client.brokers import NAMESRV, broker, network_of, route_of, stored
 from client.network import Answer, FakeNetwork
-from client.virtual_time import in_virtual_time
 from rocketpost.client import (
     ClientError,
     Compression,
@@ -29,6 +28,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import MessageIllegal, SystemBusy
 from rocketpost.codec.properties import decode_properties
 from rocketpost.kernel.hashing import string_hash
+from rocketpost.testing.virtual_time import in_virtual_time
 
 A, B = "a:1", "b:1"
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -9,7 +9,6 @@ import pytest
 
 from client.brokers import NAMESRV, broker, network_of, record, route_of, stored
 from client.network import Answer, FakeNetwork
-from client.virtual_time import in_virtual_time
 from rocketpost.client import (
     Compression,
     ConnectionLost,
@@ -30,6 +29,7 @@ from rocketpost.codec.headers.reply import PushReply
 from rocketpost.codec.properties import decode_properties
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import ClientError
+from rocketpost.testing.virtual_time import in_virtual_time
 
 A, B = "a:1", "b:1"
 BOTH = {"T": route_of({"a": A, "b": B}), "C_REPLY_TOPIC": route_of({"a": A, "b": B}, queues=1)}

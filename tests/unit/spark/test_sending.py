@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pyarrow as pa
 import pytest
-from client.virtual_time import in_virtual_time
 
-from rocketpost.client import Message, MessageQueue
-from rocketpost.errors import ConfigError, MessageRefused
+from rocketpost.client import Message, MessageQueue, Producer
+from rocketpost.errors import ConfigError, ConnectionLost, MessageRefused, RouteNotFound
 from rocketpost.spark.options import parsed
 from rocketpost.spark.sending import Outgoing, Sending, together
 from rocketpost.spark.sink_options import SinkOptions, check_columns
+from rocketpost.testing.virtual_time import in_virtual_time
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "T"}
 
@@ -123,3 +124,66 @@ def test_a_sink_is_named_after_its_checkpoint() -> None:
 def test_columns_are_checked(columns: list[tuple[str, str]], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check_columns(columns, parsed(SinkOptions, BASE))
+
+
+class Unsteady:
+    """A producer whose broker goes away at one message, for some time."""
+
+    def __init__(self, fails_at: bytes, times: int, unknown_at: tuple[int, ...] = ()) -> None:
+        self.fails_at = fails_at
+        self.times = times
+        self.unknown_at = unknown_at
+        self.calls = 0
+        self.stored: list[bytes] = []
+
+    async def send_soon(self, message: Message, **_: object) -> asyncio.Future[None]:
+        self.calls += 1
+        if self.calls in self.unknown_at:
+            raise RouteNotFound(message.topic)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if message.body == self.fails_at and self.times:
+            self.times -= 1
+            asyncio.get_running_loop().call_soon(future.set_exception, ConnectionLost("away"))
+        else:
+            self.stored.append(bytes(message.body))
+            asyncio.get_running_loop().call_soon(future.set_result, None)
+        return future
+
+
+def keyed_rows(count: int) -> pa.RecordBatch:
+    bodies = [b"%d" % number for number in range(count)]
+    return pa.RecordBatch.from_pydict({"body": bodies, "shardingKey": ["k"] * count})
+
+
+@in_virtual_time
+async def test_after_an_outage_the_last_message_of_a_key_is_the_last() -> None:
+    sending = Sending(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    broker = Unsteady(b"1", times=3)
+    sending._producers[None] = cast("Producer", broker)
+    await sending.send(keyed_rows(5))
+    await sending.finish()
+    assert broker.stored[0] == b"0"
+    assert broker.stored[-4:] == [b"1", b"2", b"3", b"4"]
+
+
+@in_virtual_time
+async def test_a_topic_that_vanishes_while_all_is_sent_again_costs_no_row() -> None:
+    options = parsed(SinkOptions, BASE | {"sendTimeoutMs": "1000"})
+    sending = Sending(options, partition=0, batch_id=1)
+    broker = Unsteady(b"1", times=2, unknown_at=tuple(range(8, 14)))
+    sending._producers[None] = cast("Producer", broker)
+    await sending.send(keyed_rows(5))
+    await sending.finish()
+    assert broker.calls > 14
+    assert broker.stored[-4:] == [b"1", b"2", b"3", b"4"]
+
+
+@in_virtual_time
+async def test_an_outage_that_lasts_fails_the_task() -> None:
+    options = parsed(SinkOptions, BASE | {"sendTimeoutMs": "5000"})
+    sending = Sending(options, partition=0, batch_id=0)
+    sending._producers[None] = cast("Producer", Unsteady(b"1", times=1000))
+    await sending.send(keyed_rows(2))
+    with pytest.raises(ConnectionLost):
+        await sending.finish()
+    assert 3 < asyncio.get_running_loop().time() <= 5

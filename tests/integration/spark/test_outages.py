@@ -1,0 +1,244 @@
+"""Queries outlive restarts of brokers; what was wrong from the start fails at once.
+
+Drivers and tasks ask through ``Link``, ``StreamReader`` and ``Sending``, which need no Spark here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from rocketpost.client import Message, Producer
+from rocketpost.client.admin import AdminClient
+from rocketpost.errors import ClientError, RouteNotFound
+from rocketpost.spark.batches import batches
+from rocketpost.spark.columns import full
+from rocketpost.spark.link import Link
+from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.plan import QueueKey, Range, queues_of
+from rocketpost.spark.reader import StreamReader
+from rocketpost.spark.sending import Sending
+from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.testing.cluster import Cluster
+from rocketpost.testing.link import BrokerLink
+
+pytestmark = pytest.mark.slow
+
+FOREVER = 600_000
+DOWN_SECONDS = 0.7
+COLUMNS = full("map")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("pair"), brokers=2) as cluster:
+        yield cluster
+
+
+async def prepare(cluster: Cluster, topic: str, messages: int = 40) -> None:
+    for address in cluster.broker_addresses:
+        link = await BrokerLink.connect(address)
+        await link.create_topic(topic, 2)
+        link.close()
+    async with Producer("loader", name_servers=cluster.addresses) as producer:
+        for number in range(messages):
+            await producer.send(Message(topic, b"%d" % number))
+
+
+def options(cluster: Cluster, topic: str, **more: int) -> SourceOptions:
+    return SourceOptions(
+        name_servers=cluster.addresses, topic=topic, starting_offsets="earliest", **more
+    )
+
+
+@contextlib.contextmanager
+def away(cluster: Cluster, *numbers: int) -> Iterator[None]:
+    """Have brokers killed; they come back while the body runs."""
+    brokers = [cluster.brokers[number] for number in numbers]
+    for broker in brokers:
+        broker.kill()
+
+    def come_back() -> None:
+        time.sleep(DOWN_SECONDS)
+        for broker in brokers:
+            broker.start()
+
+    thread = threading.Thread(target=come_back)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def pulled(link: Link, wanted: Range) -> int:
+    return sum(
+        batch.num_rows
+        for batch in batches(
+            link.pull(wanted), wanted, COLUMNS, tags=frozenset(), decompressed=True
+        )
+    )
+
+
+def test_an_unknown_topic_fails_at_the_start(pair: Cluster) -> None:
+    with (
+        Link(options(pair, "Typo", outage_ms=FOREVER)) as link,
+        pytest.raises(RouteNotFound, match="Typo"),
+    ):
+        link.queues()
+
+
+async def test_a_query_may_start_while_brokers_do(pair: Cluster) -> None:
+    await prepare(pair, "Early")
+    reader = StreamReader(options(pair, "Early", outage_ms=FOREVER), COLUMNS)
+    with away(pair, 0, 1):
+        start = await asyncio.to_thread(reader.initialOffset)
+    assert len(queues_of(start)) >= 2  # those of the broker that came first, or of both
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("numbers", [(0, 1), (1,)])
+async def test_every_call_of_a_query_waits_for_brokers(
+    pair: Cluster, numbers: tuple[int, ...]
+) -> None:
+    topic = f"Waiting{len(numbers)}"
+    await prepare(pair, topic)
+    reader = StreamReader(options(pair, topic, outage_ms=FOREVER), COLUMNS)
+    start = reader.initialOffset()
+    with away(pair, *numbers):
+        end = await asyncio.to_thread(reader.latestOffset, start, ReadAllAvailable())
+    assert sum(queues_of(end).values()) == 40
+    with away(pair, *numbers):
+        tasks = await asyncio.to_thread(reader.partitions, start, end)
+    ranges = [each for task in tasks for each in task.ranges]  # type: ignore[attr-defined]
+    assert len(ranges) == 4
+    with Link(reader.options) as link:
+        with away(pair, *numbers):
+            rows = [await asyncio.to_thread(pulled, link, wanted) for wanted in ranges]
+        assert sum(rows) == 40
+        with away(pair, *numbers):
+            await asyncio.to_thread(link.bounds, [each.queue for each in ranges])
+    with away(pair, *numbers):
+        assert await asyncio.to_thread(reader.reportLatestOffset) is not None
+
+
+async def test_what_is_available_now_includes_a_broker_that_was_away(pair: Cluster) -> None:
+    await prepare(pair, "Now")
+    reader = StreamReader(options(pair, "Now", outage_ms=FOREVER), COLUMNS)
+    start = reader.initialOffset()
+    again = StreamReader(reader.options, COLUMNS)
+    with away(pair, 1):
+        await asyncio.to_thread(again.prepareForTriggerAvailableNow)
+        end = await asyncio.to_thread(again.latestOffset, start, ReadAllAvailable())
+    assert sum(queues_of(end).values()) == 40
+
+
+@pytest.mark.parametrize("is_loss", [True, False])
+async def test_a_topic_that_does_not_come_back_is_a_loss(pair: Cluster, is_loss: bool) -> None:
+    gone, kept = f"Gone{is_loss}", f"Kept{is_loss}"
+    for topic in (gone, kept):
+        await prepare(pair, topic)
+    settings = options(pair, f"{gone},{kept}", outage_ms=300, fail_on_data_loss=is_loss)
+    reader = StreamReader(settings, COLUMNS)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    async with AdminClient(name_servers=pair.addresses) as admin:
+        await admin.topics.delete(gone, pair.broker_addresses)
+    await asyncio.to_thread(_until_unknown, settings, gone)
+    if is_loss:
+        with pytest.raises(ClientError, match=rf"{gone}.*failOnDataLoss=false"):
+            reader.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(ClientError, match=rf"{gone}.*failOnDataLoss=false"):
+            reader.partitions(start, end)
+        return
+    for _ in range(2):
+        assert reader.latestOffset(end, ReadAllAvailable()) == end
+    tasks = reader.partitions(start, end)
+    topics = {each.queue.topic for task in tasks for each in task.ranges}  # type: ignore[attr-defined]
+    assert topics == {kept}
+
+
+def _until_unknown(settings: SourceOptions, topic: str) -> None:
+    """Return when no name server knows a topic any more."""
+    brief = SourceOptions(name_servers=settings.name_servers, topic=topic, retries=0)
+    with Link(brief) as link, contextlib.suppress(RouteNotFound):
+        while link.queues():
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "keyed"),
+    [
+        ("exactlyOnce", True),
+        pytest.param("exactlyOnce", False, marks=pytest.mark.long),
+        pytest.param("atLeastOnce", True, marks=pytest.mark.long),
+        pytest.param("atLeastOnce", False, marks=pytest.mark.long),
+    ],
+)
+async def test_a_task_of_a_sink_outlives_a_restart(
+    pair: Cluster, tmp_path: Path, delivery: str, keyed: bool
+) -> None:
+    topic = f"Sunk{delivery}{keyed}"
+    await prepare(pair, topic, messages=0)
+    sink = parsed(
+        SinkOptions,
+        {
+            "nameServer": pair.addresses,
+            "topic": topic,
+            "delivery": delivery,
+            "sinkId": topic,
+            "sendTimeoutMs": str(FOREVER),
+        },
+    )
+    sending = Sending(sink, partition=0, batch_id=1)
+    with away(pair, 0, 1):  # before the first
+        await sending.send(rows(0, 50, keyed=keyed))
+    await sending.finish()
+    with away(pair, 0, 1):  # and in the middle
+        await sending.send(rows(50, 100, keyed=keyed))
+        await sending.finish()
+    await sending.close()
+    found = await stored(pair, topic)
+    assert {number for numbers in found.values() for number in numbers} == set(range(100))
+    if delivery == "exactlyOnce":
+        assert sum(map(len, found.values())) == 100
+    if keyed and delivery == "exactlyOnce":
+        assert list(found.values()) == [list(range(100))]
+
+
+async def test_a_sink_without_its_topic_fails_at_the_start(tmp_path: Path) -> None:
+    with Cluster(tmp_path, settings={"autoCreateTopicEnable": "false"}) as cluster:
+        sink = SinkOptions(name_servers=cluster.addresses, topic="Missing", send_timeout_ms=FOREVER)
+        sending = Sending(sink, partition=0, batch_id=0)
+        with pytest.raises(RouteNotFound, match="Missing"):
+            await sending.send(rows(0, 1, keyed=True))
+        await sending.close()
+
+
+def rows(start: int, end: int, *, keyed: bool) -> pa.RecordBatch:
+    columns: dict[str, list[object]] = {"body": [b"%d" % n for n in range(start, end)]}
+    if keyed:
+        columns["shardingKey"] = ["k"] * (end - start)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+async def stored(cluster: Cluster, topic: str) -> dict[QueueKey, list[int]]:
+    found: dict[QueueKey, list[int]] = {}
+    for index, address in enumerate(cluster.broker_addresses):
+        link = await BrokerLink.connect(address)
+        for queue_id in range(2):
+            end = await link.max_offset(topic, queue_id)
+            records = await link.read(topic, queue_id, 0, end)
+            if records:
+                queue = QueueKey(topic, f"broker-{index}", queue_id)
+                found[queue] = [int(record.body) for record in records]
+        link.close()
+    return found
