@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
+from rocketpost.spark.row_options import RowOptions, one_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
+class LogOptions(RowOptions):
     """Which store is read, and what of it."""
 
     path: str = option("path", "")
@@ -22,19 +23,13 @@ class LogOptions:
     split_bytes: int = option("splitBytes", 128 * 1024 * 1024)
     check_crc: bool = option("checkCrc", False)
     on_corrupt: str = option("onCorrupt", "fail")
-    properties_format: str = option("propertiesFormat", "map")
-    read_decoded: bool = option("readDecoded", True)
 
     def __post_init__(self) -> None:
         if not self.path:
             raise ConfigError("path is required: the root of a store, or several parted by commas")
-        for key, value, allowed in (
-            ("view", self.view, ("consumer", "log")),
-            ("onCorrupt", self.on_corrupt, ("fail", "stop", "skip")),
-            ("propertiesFormat", self.properties_format, ("map", "string", "none")),
-        ):
-            if value not in allowed:
-                raise ConfigError(f"{key}={value!r} is none of {', '.join(allowed)}")
+        self.check_rows()
+        one_of("view", self.view, "consumer", "log")
+        one_of("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
         if self.split_bytes < 1024 * 1024:
             raise ConfigError(f"splitBytes={self.split_bytes} is too small; at least 1048576")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 import numpy as np
@@ -36,6 +36,11 @@ _TOPIC = all_columns.projected([("topic", "string")])
 _TAGS = all_columns.projected([("tags", "string")])
 
 
+def as_decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Show rows as they are."""
+    return batch
+
+
 class LogSplit(InputPartition):
     """What one task reads: a split of a segment, and what is known of its store."""
 
@@ -49,9 +54,16 @@ class LogSplit(InputPartition):
 class LogReader(DataSourceReader):
     """Reads whole segments, cut into splits."""
 
-    def __init__(self, options: LogOptions, columns: tuple[Column, ...]) -> None:
+    def __init__(
+        self,
+        options: LogOptions,
+        columns: tuple[Column, ...],
+        *,
+        shown: Callable[[pa.RecordBatch], pa.RecordBatch] = as_decoded,
+    ) -> None:
         self.options = options
         self.columns = columns
+        self.shown = shown
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the splits that may hold something wanted."""
@@ -80,13 +92,14 @@ class LogReader(DataSourceReader):
             if options.check_crc:
                 _check(chunk.data, starts, partition.split.segment)
             for some in _pieces(chunk.data, starts):
-                yield decode(
+                batch = decode(
                     chunk.data,
                     some,
                     self.columns,
                     broker_name=options.broker_name or None,
                     decompressed=options.read_decoded,
                 )
+                yield self.shown(batch)
 
     def _chosen(self, chunk: Chunk, visibility: Visibility | None) -> Ints:
         """Return the records of a chunk that the options ask for."""

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from rocketpost.errors import ConfigError
 from rocketpost.settings import build, format_value, keys_of, option
 from rocketpost.spark.plan import QueueKey, flat
+from rocketpost.spark.row_options import RowOptions, one_of
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ def parsed(cls: type[T], values: Mapping[str, str]) -> T:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(RowOptions):
     """What ``format("rocketmq")`` reads, and how."""
 
     name_servers: str = option("nameServer", "")
@@ -73,8 +74,6 @@ class SourceOptions:
     partition_records_max: int | None = option("maxRecordsPerPartition", None)
     expression: str = option("subExpression", "*")
     expression_type: str = option("subExpressionType", "TAG")
-    properties_format: str = option("propertiesFormat", "map")
-    read_decoded: bool = option("readDecoded", True)
     pull_count: int = option("pullBatchSize", 1024)
     pull_bytes: int = option("pullMaxBytes", 4 * 1024 * 1024)
     pull_timeout_ms: int = option("pullTimeoutMs", 10_000)
@@ -87,9 +86,9 @@ class SourceOptions:
             raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
         if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
             raise ConfigError("exactly one of topic, topicPattern and assign is required")
-        _one_of("propertiesFormat", self.properties_format, "map", "string", "none")
-        _one_of("subExpressionType", self.expression_type, "TAG", "SQL92")
-        _one_of("startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error")
+        self.check_rows()
+        one_of("subExpressionType", self.expression_type, "TAG", "SQL92")
+        one_of("startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error")
         for key, field in keys_of(type(self)).items():
             value = getattr(self, field.name)
             if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
@@ -218,8 +217,3 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as error:
         raise ConfigError(f"topicPattern={pattern!r} is no regular expression: {error}") from None
-
-
-def _one_of(key: str, value: str, *allowed: str) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{key}={value!r} is none of {', '.join(allowed)}")

@@ -24,7 +24,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.model.group import parse_tags
 from rocketpost.spark import plan, resolve
 from rocketpost.spark.batches import batches
-from rocketpost.spark.columns import Column
+from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.plan import Json, Offsets, QueueKey, Range
@@ -44,9 +44,9 @@ class Ranges(InputPartition):
 class _Tasks:
     """What batches and streams share."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[Column, ...]) -> None:
+    def __init__(self, options: SourceOptions, shape: Shape) -> None:
         self.options = options
-        self.columns = columns
+        self.shape = shape
 
     def _partitions(self, link: Link, start: Offsets, end: Offsets) -> list[Ranges]:
         options = self.options
@@ -72,22 +72,23 @@ class _Tasks:
             tags = parse_tags("", options.expression, version=0).tags_set or tags
         with Link(options) as link:
             for wanted in partition.ranges:
-                yield from batches(
+                found = batches(
                     link.pull(wanted),
                     wanted,
-                    self.columns,
+                    self.shape.decoded,
                     tags=tags,
                     decompressed=options.read_decoded,
                 )
+                yield from map(self.shape.shown, found)
 
 
 class BatchReader(_Tasks, DataSourceReader):
     """Reads what is there between two offsets."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[Column, ...]) -> None:
+    def __init__(self, options: SourceOptions, shape: Shape) -> None:
         if options.starting_offsets == "latest":
             raise ConfigError("startingOffsets=latest reads nothing in a batch")
-        super().__init__(options, columns)
+        super().__init__(options, shape)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read; runs on the driver."""
@@ -105,10 +106,10 @@ class BatchReader(_Tasks, DataSourceReader):
 class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on and on. Lives in one driver process for as long as a query runs."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[Column, ...]) -> None:
+    def __init__(self, options: SourceOptions, shape: Shape) -> None:
         if options.ending_offsets != "latest" or options.ending_timestamp is not None:
             raise ConfigError("a stream has no end: endingOffsets is for batches")
-        super().__init__(options, columns)
+        super().__init__(options, shape)
         self._initial: Json | None = None
         self._target: Offsets | None = None
         self._stored: Json | None = None

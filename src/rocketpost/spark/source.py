@@ -1,6 +1,12 @@
-"""The data sources as Spark finds them: ``format("rocketmq")`` and ``format("rocketmq-log")``."""
+"""The data sources as Spark finds them: ``format("rocketmq")`` and ``format("rocketmq-log")``.
+
+Spark imports this to learn names, and skips every source of everybody if that fails. So everything
+that may be missing or takes long (Arrow, the client) is imported when it is used.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -13,11 +19,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark import columns
-from rocketpost.spark.columns import Column
-from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.options import SourceOptions, parsed
-from rocketpost.spark.sink_options import SinkOptions, check_columns
+
+if TYPE_CHECKING:
+    from rocketpost.spark.log_options import LogOptions
+    from rocketpost.spark.options import SourceOptions
+    from rocketpost.spark.sink_options import SinkOptions
 
 
 class RocketMQSource(DataSource):
@@ -30,19 +36,25 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> str:
         """Return every column; a schema of the user's is a projection of it."""
-        return columns.ddl(columns.full(self._options().properties_format))
+        from rocketpost.spark.bodies.shape import ddl
+
+        return ddl(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
+        from rocketpost.spark.bodies.shape import Shape
         from rocketpost.spark.reader import BatchReader
 
-        return BatchReader(self._options(), _columns(schema))
+        options = self._options()
+        return BatchReader(options, Shape(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Read on and on."""
+        from rocketpost.spark.bodies.shape import Shape
         from rocketpost.spark.reader import StreamReader
 
-        return StreamReader(self._options(), _columns(schema))
+        options = self._options()
+        return StreamReader(options, Shape(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Send the rows of a frame.
@@ -63,9 +75,14 @@ class RocketMQSource(DataSource):
         return StreamWriter(self._sink_options(schema))
 
     def _options(self) -> SourceOptions:
+        from rocketpost.spark.options import SourceOptions, parsed
+
         return parsed(SourceOptions, self.options)
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
+        from rocketpost.spark.options import parsed
+        from rocketpost.spark.sink_options import SinkOptions, check_columns
+
         options = parsed(SinkOptions, self.options)
         names = {each.name.lower() for each in schema}
         check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
@@ -84,15 +101,23 @@ class RocketMQLogSource(DataSource):
 
     def schema(self) -> str:
         """Return every column; a schema of the user's is a projection of it."""
-        return columns.ddl(columns.full(self._options().properties_format))
+        from rocketpost.spark.bodies.shape import ddl
+
+        return ddl(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
+        from rocketpost.spark.bodies.shape import Shape
         from rocketpost.spark.log_reader import LogReader
 
-        return LogReader(self._options(), _columns(schema))
+        options = self._options()
+        shape = Shape(schema, options)
+        return LogReader(options, shape.decoded, shown=shape.shown)
 
     def _options(self) -> LogOptions:
+        from rocketpost.spark.log_options import LogOptions
+        from rocketpost.spark.options import parsed
+
         return parsed(LogOptions, self.options)
 
 
@@ -100,7 +125,3 @@ def register(spark: SparkSession) -> None:
     """Make the formats known to a session, where Spark does not find them by itself."""
     spark.dataSource.register(RocketMQSource)
     spark.dataSource.register(RocketMQLogSource)
-
-
-def _columns(schema: StructType) -> tuple[Column, ...]:
-    return columns.projected([(each.name, each.dataType.simpleString()) for each in schema])

@@ -1,0 +1,204 @@
+"""Bodies in Avro's binary encoding, one datum of a known schema each (no file header, no id).
+
+Types are those of Spark's own Avro functions: enums are strings, fixed is binary, ``decimal``,
+``date``, ``timestamp-*`` and ``local-timestamp-*`` are understood, other logical types show what
+lies beneath them. A union is a type that may be null, or the wider of two numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.bodies.codec import (
+    Codec,
+    Parser,
+    check_nullable,
+    check_part,
+    field_of,
+    words_of,
+)
+
+_PLAIN: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+    "enum": StringType(),
+    "fixed": BinaryType(),
+}
+_LOGICAL: Final[dict[str, DataType]] = {
+    "date": DateType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+}
+_WIDER: Final = ({"int", "long"}, {"float", "double"})
+_PRECISION_MAX: Final = 38
+
+
+class AvroCodec(Codec):
+    """Avro by the schema that it was written with."""
+
+    name = "avro"
+
+    def __init__(self, schema: str) -> None:
+        if not schema.strip():
+            raise ConfigError(
+                "bodyFormat=avro needs bodySchema, the writer's schema as JSON, or bodySchemaFile"
+            )
+        self.schema = schema
+        self._kind = _Types().of(_parsed(schema), "body")
+        if not isinstance(self._kind, StructType):
+            raise ConfigError("bodySchema must be an Avro record")
+
+    def words(self) -> str:
+        """Return the type of a body in Spark's words."""
+        return words_of(self._kind)
+
+    def check(self, wanted: DataType) -> None:
+        """Take some or all of the fields.
+
+        Raises:
+            ConfigError: A field is unknown, or has another type.
+        """
+        check_part(wanted, self._kind)
+        check_nullable(wanted)
+
+    def parser(self, wanted: DataType) -> Parser:
+        """Return what reads one body."""
+        fastavro = _fastavro()
+        schema = _parsed(self.schema)
+
+        def parse(body: bytes) -> object:
+            stream = io.BytesIO(body)
+            value = fastavro.schemaless_reader(stream, schema)
+            if stream.tell() != len(body):
+                raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
+            return value
+
+        return parse
+
+
+class _Types:
+    """The Spark types of one Avro schema, whose parts may be named and used again."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, DataType] = {}
+        self._open: set[str] = set()
+
+    def of(self, schema: Any, where: str) -> DataType:
+        """Return the type of a schema; ``where`` says which in errors."""
+        if isinstance(schema, list):
+            return self._union(schema, where)
+        if isinstance(schema, str):
+            if schema in self._open:
+                raise ConfigError(f"{where} holds itself, and Spark has no such types")
+            found = _PLAIN.get(schema) or self._named.get(schema)
+            if found is None:
+                raise ConfigError(f"{where} is {schema}, which is no type of Spark")
+            return found
+        kind = schema["type"]
+        if kind == "record":
+            return self._record(schema, where)
+        if kind == "array":
+            return ArrayType(self.of(schema["items"], f"the items of {where}"))
+        if kind == "map":
+            return MapType(StringType(), self.of(schema["values"], f"the values of {where}"))
+        found = self._logical(schema, where) or self.of(kind, where)
+        if "name" in schema:
+            self._named[schema["name"]] = found
+        return found
+
+    def _logical(self, schema: dict[str, Any], where: str) -> DataType | None:
+        name = schema.get("logicalType", "")
+        if name != "decimal":
+            return _LOGICAL.get(name)
+        precision = schema["precision"]
+        if precision > _PRECISION_MAX:
+            raise ConfigError(f"{where} has {precision} digits; Spark has {_PRECISION_MAX}")
+        return DecimalType(precision, schema.get("scale", 0))
+
+    def _record(self, schema: dict[str, Any], where: str) -> DataType:
+        name = schema["name"]
+        if not schema["fields"]:
+            raise ConfigError(f"{where} is a record without fields")
+        self._open.add(name)
+        kind = StructType(
+            [
+                field_of(each["name"], self.of(each["type"], f"{where}.{each['name']}"))
+                for each in schema["fields"]
+            ]
+        )
+        self._open.discard(name)
+        self._named[name] = kind
+        return kind
+
+    def _union(self, schemas: list[Any], where: str) -> DataType:
+        rest = [each for each in schemas if each != "null"]
+        if len(rest) == 1:
+            return self.of(rest[0], where)
+        for names in _WIDER:
+            if rest and all(isinstance(each, str) and each in names for each in rest):
+                return _PLAIN[max(names, key=("int", "long", "float", "double").index)]
+        raise ConfigError(f"{where} is a union of {len(rest)} types; one beside null is understood")
+
+
+def _parsed(schema: str) -> Any:
+    fastavro = _fastavro()
+    try:
+        value = json.loads(schema)
+    except ValueError as error:
+        raise ConfigError(f"bodySchema is no JSON: {error}") from None
+    try:
+        return fastavro.parse_schema(_understood(value))
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"bodySchema is no Avro schema: {error!r}") from None
+
+
+def _understood(schema: Any) -> Any:
+    """Return a schema without the logical types that Spark has no types for."""
+    if isinstance(schema, list):
+        return [_understood(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    logical = schema.get("logicalType")
+    return {
+        name: _understood(value)
+        for name, value in schema.items()
+        if name != "logicalType" or logical == "decimal" or logical in _LOGICAL
+    }
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro.schema
+    except ImportError:
+        raise ConfigError(
+            "bodyFormat=avro needs fastavro: pip install 'rocketpost[avro]'"
+        ) from None
+    return fastavro

@@ -1,0 +1,140 @@
+"""What a format of bodies offers: its type in Spark, and a parser of one body.
+
+A codec is pickled into tasks, so it holds text or bytes and no compiled thing. Parsers return plain
+Python values (dictionaries, lists, dates) from which Arrow makes a column of the type wanted.
+"""
+
+from __future__ import annotations
+
+import decimal
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+
+from rocketpost.errors import ConfigError
+
+Parser = Callable[[bytes], object]
+
+UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    decimal.DecimalException,
+)
+"""What parsers, and Arrow after them, raise for bytes that are not of their schema."""
+
+
+class Codec(ABC):
+    """One format with its schema."""
+
+    name: str
+    """What ``bodyFormat`` calls it."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """Return the type of a body in Spark's words.
+
+        Raises:
+            ConfigError: The schema is not known.
+        """
+
+    @abstractmethod
+    def check(self, wanted: DataType) -> None:
+        """Check a type that a user's schema gives the body.
+
+        Raises:
+            ConfigError: Bodies of this format cannot become that.
+        """
+
+    @abstractmethod
+    def parser(self, wanted: DataType) -> Parser:
+        """Return what reads one body; it raises one of :data:`UNREADABLE` if it cannot."""
+
+
+class TextCodec(Codec):
+    """Bodies that are UTF-8."""
+
+    name = "string"
+
+    def words(self) -> str:
+        """Return the type of a body in Spark's words."""
+        return "string"
+
+    def check(self, wanted: DataType) -> None:
+        """Take text alone."""
+        if not isinstance(wanted, StringType):
+            raise ConfigError(f"the column body is string, not {wanted.simpleString()}")
+
+    def parser(self, wanted: DataType) -> Parser:
+        """Return what reads one body."""
+        return lambda body: str(body, "utf-8")
+
+
+def words_of(kind: DataType) -> str:
+    """Return a type in Spark's words, with names of fields that may be any text."""
+    if isinstance(kind, StructType):
+        fields = (f"{_quoted(field.name)}: {words_of(field.dataType)}" for field in kind.fields)
+        return f"struct<{', '.join(fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{words_of(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{words_of(kind.keyType)}, {words_of(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def check_nullable(kind: DataType, where: str = "body") -> None:
+    """Check that everything inside a type may be null, as any part of a body may be.
+
+    Raises:
+        ConfigError: Something is said to be never null.
+    """
+    match kind:
+        case StructType():
+            inside = [(f"{where}.{each.name}", each.nullable, each.dataType) for each in kind]
+        case ArrayType():
+            inside = [(f"the elements of {where}", kind.containsNull, kind.elementType)]
+        case MapType():
+            inside = [(f"the values of {where}", kind.valueContainsNull, kind.valueType)]
+        case _:
+            inside = []
+    for name, is_nullable, child in inside:
+        if not is_nullable:
+            raise ConfigError(f"{name} may be null; leave NOT NULL out of the schema")
+        check_nullable(child, name)
+
+
+def check_part(wanted: DataType, whole: DataType, where: str = "body") -> None:
+    """Check that a type is part of another: some of the fields, each with its own type.
+
+    Raises:
+        ConfigError: A field is unknown, or has another type.
+    """
+    match wanted, whole:
+        case StructType(), StructType():
+            known = {field.name: field for field in whole.fields}
+            for field in wanted.fields:
+                if field.name not in known:
+                    raise ConfigError(
+                        f"{where} has no field {field.name!r}; there are {', '.join(known)}"
+                    )
+                check_part(field.dataType, known[field.name].dataType, f"{where}.{field.name}")
+        case ArrayType(), ArrayType():
+            check_part(wanted.elementType, whole.elementType, f"the elements of {where}")
+        case MapType(), MapType() if wanted.keyType == whole.keyType:
+            check_part(wanted.valueType, whole.valueType, f"the values of {where}")
+        case _ if wanted != whole:
+            raise ConfigError(f"{where} is {whole.simpleString()}, not {wanted.simpleString()}")
+
+
+def field_of(name: str, kind: DataType) -> StructField:
+    """Return a field that may be null."""
+    return StructField(name, kind, nullable=True)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

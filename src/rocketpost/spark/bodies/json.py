@@ -1,0 +1,123 @@
+"""Bodies that are JSON objects, read by the types of a Spark schema.
+
+A value of another type than the schema's is an error, not a guess: ``"7"`` is no number. Whole
+numbers pass for doubles, times are RFC 3339 (UTC if they say no zone), binary is base64. Fields
+that the schema does not name are skipped; those that the body lacks are null.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.bodies.codec import Codec, Parser, check_nullable, words_of
+
+
+def _int_of(bits: int) -> object:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    return Annotated[int, msgspec.Meta(ge=low, le=high)]
+
+
+_PLAIN: Final[dict[type[DataType], object]] = {
+    BooleanType: bool,
+    ByteType: _int_of(8),
+    ShortType: _int_of(16),
+    IntegerType: _int_of(32),
+    LongType: _int_of(64),
+    FloatType: float,
+    DoubleType: float,
+    DecimalType: Decimal,
+    StringType: str,
+    BinaryType: bytes,
+    DateType: datetime.date,
+    TimestampType: datetime.datetime,
+    TimestampNTZType: Annotated[datetime.datetime, msgspec.Meta(tz=False)],
+}
+
+
+class JsonCodec(Codec):
+    """JSON by a schema in Spark's words, or as Spark's own JSON, or by the schema of a query."""
+
+    name = "json"
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema.strip()
+        if self.schema.startswith("{"):
+            try:
+                kind = StructType.fromJson(json.loads(self.schema))
+            except (ValueError, LookupError, TypeError) as error:
+                raise ConfigError(f"bodySchema is no schema of Spark as JSON: {error}") from None
+            self.schema = words_of(kind)
+
+    def words(self) -> str:
+        """Return the type of a body in Spark's words.
+
+        Raises:
+            ConfigError: There is no schema.
+        """
+        if not self.schema:
+            raise ConfigError(
+                "bodyFormat=json needs bodySchema, such as 'customer string, amount double', "
+                "or a schema of your own in which body is a struct"
+            )
+        is_struct = self.schema.lower().startswith("struct<")
+        return self.schema if is_struct else f"struct<{self.schema}>"
+
+    def check(self, wanted: DataType) -> None:
+        """Take any struct that JSON can fill.
+
+        Raises:
+            ConfigError: A type has no form in JSON.
+        """
+        if not isinstance(wanted, StructType):
+            raise ConfigError(f"a body of JSON is a struct, not {wanted.simpleString()}")
+        check_nullable(wanted)
+        _annotation(wanted, "body")
+
+    def parser(self, wanted: DataType) -> Parser:
+        """Return what reads one body."""
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_annotation(wanted, "body"))
+        return decoder.decode
+
+
+def _annotation(kind: DataType, where: str) -> Any:
+    """Return the Python type by which JSON of a Spark type is read."""
+    match kind:
+        case StructType():
+            fields = {
+                field.name: _annotation(field.dataType, f"{where}.{field.name}") | None
+                for field in kind.fields
+            }
+            return TypedDict(where, fields, total=False)  # type: ignore[operator]
+        case ArrayType():
+            return list[_annotation(kind.elementType, where) | None]  # type: ignore[misc]
+        case MapType(keyType=StringType()):
+            return dict[str, _annotation(kind.valueType, where) | None]  # type: ignore[misc]
+    found = _PLAIN.get(type(kind))
+    if found is None:
+        raise ConfigError(f"{where}: JSON has no {kind.simpleString()}")
+    return found

@@ -1,0 +1,171 @@
+"""What the rows of a source look like: which columns are decoded, and what bodies become.
+
+Without ``bodyFormat`` that is what the user's schema names. With it the column ``body`` has the
+type of the format, and with ``bodyErrors=keep`` the column ``corruptBody`` has the bytes of those
+bodies that are not of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructField, StructType
+
+from rocketpost.errors import ClientError, ConfigError
+from rocketpost.spark import columns
+from rocketpost.spark.bodies.avro import AvroCodec
+from rocketpost.spark.bodies.codec import UNREADABLE, Codec, Parser, TextCodec
+from rocketpost.spark.bodies.json import JsonCodec
+from rocketpost.spark.bodies.protobuf import ProtobufCodec
+from rocketpost.spark.columns import Column
+from rocketpost.spark.row_options import RowOptions
+
+CORRUPT: Final = Column("corruptBody", pa.binary(), "binary")
+_BODY: Final = next(each for each in columns.ALL if each.name == "body")
+_PLACE_NAMES: Final = ("topic", "queueid", "queueoffset")
+_PLACE: Final = tuple(each for each in columns.ALL if each.name.lower() in _PLACE_NAMES)
+
+
+def codec_of(options: RowOptions) -> Codec | None:
+    """Return how bodies are read, None for bytes as they are. Reads the file of the schema.
+
+    Raises:
+        ConfigError: There is no such file, or no such schema in it.
+    """
+    match options.body_format:
+        case "string":
+            return TextCodec()
+        case "json":
+            return JsonCodec(options.schema_text())
+        case "avro":
+            return AvroCodec(options.schema_text())
+        case "protobuf":
+            return ProtobufCodec(options.schema_bytes(), options.body_message)
+    return None
+
+
+def ddl(options: RowOptions) -> str:
+    """Return the whole schema of a source in Spark's words.
+
+    Raises:
+        ConfigError: The schema of bodies is missing or wrong.
+    """
+    codec = codec_of(options)
+    every = columns.full(options.properties_format)
+    if codec is not None:
+        body = Column(_BODY.name, _BODY.arrow, codec.words())
+        every = tuple(body if each is _BODY else each for each in every)
+        if options.body_errors == "keep":
+            every = (*every, CORRUPT)
+    return columns.ddl(every)
+
+
+class Shape:
+    """The rows that a query wants. Pickled into tasks.
+
+    Attributes:
+        decoded: The columns to decode from records.
+    """
+
+    def __init__(self, schema: StructType, options: RowOptions) -> None:
+        self._codec = codec_of(options)
+        self._errors = options.body_errors
+        self._parse: Parser | None = None
+        self._wanted = tuple(map(self._column, schema.fields))
+        self.decoded = self._wanted
+        self._is_plain = self._codec is None or not any(map(_is_made, self._wanted))
+        if not self._is_plain:
+            self._body_type = _body_type(schema)
+            self._body_arrow = to_arrow_type(self._body_type, timezone="UTC")
+            others = tuple(each for each in self._wanted if not _is_made(each))
+            there = {each.name.lower() for each in others}
+            place = tuple(each for each in _PLACE if each.name.lower() not in there)
+            self.decoded = (*others, *place, _BODY)
+
+    def shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return decoded columns as the query wants to see them.
+
+        Raises:
+            ClientError: A body is not of its schema, and that is an error.
+        """
+        if self._is_plain:
+            return batch
+        bodies, corrupt = self._read(batch)
+        arrays = []
+        for column in self._wanted:
+            if column.name.lower() == "body":
+                arrays.append(bodies)
+            elif _is_made(column):
+                arrays.append(corrupt)
+            else:
+                arrays.append(batch.column(column.name))
+        fields = [pa.field(column.name, column.arrow) for column in self._wanted]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _column(self, field: StructField) -> Column:
+        words = field.dataType.simpleString()
+        if self._codec is not None and field.name.lower() == "body":
+            self._codec.check(field.dataType)
+            return Column(field.name, to_arrow_type(field.dataType, timezone="UTC"), words)
+        if self._errors == "keep" and field.name.lower() == "corruptbody":
+            if words != CORRUPT.spark:
+                raise ConfigError(f"the column {CORRUPT.name} is {CORRUPT.spark}, not {words}")
+            return CORRUPT._replace(name=field.name)
+        return columns.projected([(field.name, words)])[0]
+
+    def _read(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """Return bodies by their schema, and the bytes of those that are not of it."""
+        if self._parse is None:
+            assert self._codec is not None
+            self._parse = self._codec.parser(self._body_type)
+        parse = self._parse
+        bodies = batch.column(_BODY.name).to_pylist()
+        try:
+            found = pa.array([parse(body) for body in bodies], self._body_arrow)
+        except UNREADABLE:
+            return self._one_by_one(parse, bodies, batch)
+        return found, pa.nulls(len(bodies), pa.binary())
+
+    def _one_by_one(
+        self, parse: Parser, bodies: list[bytes], batch: pa.RecordBatch
+    ) -> tuple[pa.Array, pa.Array]:
+        """Find out which bodies of a batch are not of their schema."""
+        values: list[object] = []
+        corrupt: list[bytes | None] = []
+        for at, body in enumerate(bodies):
+            try:
+                value = parse(body)
+                pa.array([value], self._body_arrow)
+            except UNREADABLE as error:
+                if self._errors == "fail":
+                    raise ClientError(self._complaint(batch, at, error)) from None
+                values.append(None)
+                corrupt.append(body)
+            else:
+                values.append(value)
+                corrupt.append(None)
+        return pa.array(values, self._body_arrow), pa.array(corrupt, pa.binary())
+
+    def _complaint(self, batch: pa.RecordBatch, at: int, error: Exception) -> str:
+        assert self._codec is not None
+        names = {name.lower(): name for name in batch.schema.names}
+        topic, queue, offset = (batch.column(names[name])[at] for name in _PLACE_NAMES)
+        return (
+            f"the body at offset {offset} of queue {queue} of {topic} is not of its schema "
+            f"(bodyFormat={self._codec.name}): {str(error) or type(error).__name__}. "
+            "Set bodyErrors=null to read such bodies as null, or bodyErrors=keep to have their "
+            "bytes in corruptBody"
+        )
+
+
+def _is_made(column: Column) -> bool:
+    return column.name.lower() in ("body", "corruptbody")
+
+
+def _body_type(schema: StructType) -> DataType:
+    for field in schema.fields:
+        if field.name.lower() == "body":
+            return field.dataType
+    raise ConfigError("corruptBody is known only with body beside it; name both")
