@@ -25,7 +25,14 @@ _NUMBER_MAX = 2**63 - 1
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def option(key: str, default: Any, *, mutable: bool = False, important: bool = False) -> Any:
+def option(
+    key: str,
+    default: Any,
+    *,
+    mutable: bool = False,
+    important: bool = False,
+    secret: bool = False,
+) -> Any:
     """Declare a settings field.
 
     Args:
@@ -33,9 +40,10 @@ def option(key: str, default: Any, *, mutable: bool = False, important: bool = F
         default: The value when the file does not say.
         mutable: Whether an administrator may change it while the process runs.
         important: Whether ``mqbroker -m`` lists it.
+        secret: Whether it is never shown.
     """
-    metadata = {"key": key, "mutable": mutable, "important": important}
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata = {"key": key, "mutable": mutable, "important": important, "secret": secret}
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ from rocketpost.errors import ClientError, Fault, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.model.route import MASTER_ID, MessageQueue
-from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.options import SourceOptions, credentials
 from rocketpost.spark.outage import NotYet, ask_again, nothing
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 
@@ -46,14 +46,19 @@ class Link:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        keys = credentials(options)
         self._consumer = PullConsumer(
             options.group or GROUP,
             config=PullConsumerConfig(
-                name_servers=options.name_servers, pull_timeout=options.pull_timeout_ms / 1000
+                name_servers=options.name_servers,
+                pull_timeout=options.pull_timeout_ms / 1000,
+                credentials=keys,
             ),
         )
         self._admin = AdminClient(
-            config=ClientConfig(name_servers=options.name_servers, call_timeout=5.0)
+            config=ClientConfig(
+                name_servers=options.name_servers, call_timeout=5.0, credentials=keys
+            )
         )
 
     def __enter__(self) -> Self:

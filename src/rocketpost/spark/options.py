@@ -11,14 +11,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from rocketpost.client.credentials import Credentials, credentials_of, environment_credentials
 from rocketpost.errors import ConfigError
 from rocketpost.settings import build, format_value, keys_of, option
 from rocketpost.spark.plan import QueueKey, flat
 from rocketpost.spark.row_options import RowOptions, one_of
 
 T = TypeVar("T")
+K = TypeVar("K", bound="Keyed")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -80,10 +82,14 @@ class SourceOptions(RowOptions):
     retries: int = option("fetchOffset.numRetries", 3)
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", 100)
     outage_ms: int = option("outageTimeoutMs", 60_000)
+    access_key: str = option("accessKey", "", secret=True)
+    secret_key: str = option("secretKey", "", secret=True)
+    security_token: str = option("securityToken", "", secret=True)
 
     def __post_init__(self) -> None:
         if not self.name_servers:
             raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
+        credentials_of(self.access_key, self.secret_key, self.security_token)
         if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
             raise ConfigError("exactly one of topic, topicPattern and assign is required")
         self.check_rows()
@@ -195,9 +201,47 @@ def redacted(options: object) -> str:
     for key, field in keys_of(type(options)).items():
         value = getattr(options, field.name)
         if value != field.default:
-            is_secret = "secret" in key.lower() or "token" in key.lower()
-            said.append(f"{key}={'***' if is_secret else value}")
+            said.append(f"{key}={'***' if field.metadata['secret'] else value}")
     return ", ".join(said)
+
+
+class Keyed(Protocol):
+    """Options with keys among them."""
+
+    @property
+    def access_key(self) -> str:
+        """The user's name."""
+
+    @property
+    def secret_key(self) -> str:
+        """What only the user and the broker know."""
+
+    @property
+    def security_token(self) -> str:
+        """Goes with temporary keys."""
+
+
+def credentials(options: Keyed) -> Credentials | None:
+    """Return the keys that options hold, or else the environment.
+
+    Raises:
+        ConfigError: Only a part is there.
+    """
+    given = credentials_of(options.access_key, options.secret_key, options.security_token)
+    return given or environment_credentials()
+
+
+def with_keys(options: K) -> K:
+    """Return options that hold their keys, for tasks that run in another environment."""
+    keys = credentials(options)
+    if keys is None:
+        return options
+    return replaced(
+        options,
+        access_key=keys.access_key,
+        secret_key=keys.secret_key,
+        security_token=keys.security_token or "",
+    )
 
 
 def replaced(options: T, **changes: Any) -> T:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from rocketpost.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, RouteNotFound
+from rocketpost.spark.options import credentials
 from rocketpost.spark.outage import PASSING, NotYet, ask_again
 from rocketpost.spark.sink_options import COLUMNS, SinkOptions
 
@@ -205,7 +206,10 @@ class Sending:
         )
 
     async def _has_brokers(self) -> bool:
-        config = ClientConfig(name_servers=self._options.name_servers)
+        options = self._options
+        config = ClientConfig(
+            name_servers=options.name_servers, credentials=credentials(options)
+        )
         async with AdminClient(config=config) as admin:
             return bool((await admin.cluster.info()).broker_addr_table)
 
@@ -274,6 +278,7 @@ class Sending:
                 name_servers=options.name_servers,
                 send_timeout=options.send_timeout_ms / 1000,
                 message_bytes_max=max(options.message_bytes_max, options.batch_bytes),
+                credentials=credentials(options),
             )
             is_named = producer_id is not None
             producer = Producer(

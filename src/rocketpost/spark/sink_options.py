@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from rocketpost.client.credentials import credentials_of
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
 
@@ -56,10 +57,14 @@ class SinkOptions:
     on_too_large: str = option("onTooLarge", "error")
     on_forgotten: str = option("onForgotten", "error")
     rate: int | None = option("rateLimitPerTask", None)
+    access_key: str = option("accessKey", "", secret=True)
+    secret_key: str = option("secretKey", "", secret=True)
+    security_token: str = option("securityToken", "", secret=True)
 
     def __post_init__(self) -> None:
         if not self.name_servers:
             raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
+        credentials_of(self.access_key, self.secret_key, self.security_token)
         if self.delivery not in [kind.value for kind in Delivery]:
             raise ConfigError(f"delivery={self.delivery!r} is none of atLeastOnce, exactlyOnce")
         if self.on_too_large not in ("error", "skip"):

@@ -75,15 +75,15 @@ class RocketMQSource(DataSource):
         return StreamWriter(self._sink_options(schema))
 
     def _options(self) -> SourceOptions:
-        from rocketpost.spark.options import SourceOptions, parsed
+        from rocketpost.spark.options import SourceOptions, parsed, with_keys
 
-        return parsed(SourceOptions, self.options)
+        return with_keys(parsed(SourceOptions, self.options))
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
-        from rocketpost.spark.options import parsed
+        from rocketpost.spark.options import parsed, with_keys
         from rocketpost.spark.sink_options import SinkOptions, check_columns
 
-        options = parsed(SinkOptions, self.options)
+        options = with_keys(parsed(SinkOptions, self.options))
         names = {each.name.lower() for each in schema}
         check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
         if options.is_exactly_once and "sequence" not in names:

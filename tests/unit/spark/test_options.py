@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from rocketpost.client import Credentials
 from rocketpost.errors import ConfigError
 from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.options import SourceOptions, parsed, redacted
+from rocketpost.spark.options import SourceOptions, credentials, parsed, redacted, with_keys
 from rocketpost.spark.plan import QueueKey
+from rocketpost.spark.sink_options import SinkOptions
 
 BASE = {"nameserver": "127.0.0.1:9876", "TOPIC": "A, B"}
 
@@ -72,3 +74,30 @@ def test_options_in_words_hold_no_defaults() -> None:
 def test_the_logs_options_are_checked(values: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parsed(LogOptions, values)
+
+
+@pytest.mark.parametrize("kind", [SourceOptions, SinkOptions])
+def test_keys_are_taken_and_never_shown(
+    kind: type[SourceOptions] | type[SinkOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    keys = {"accessKey": "User17", "secretKey": "hush", "securityToken": "psst"}
+    options = parsed(kind, BASE | keys)
+    assert credentials(options) == Credentials("User17", "hush", "psst")
+    for text in (repr(options), str(options), redacted(options)):
+        assert not [key for key in keys.values() if key in text]
+    with pytest.raises(ConfigError, match="a secret key is missing") as raised:
+        parsed(kind, BASE | {"accessKey": "me"})
+    assert "me" not in str(raised.value).split()
+    assert credentials(parsed(kind, BASE)) is None
+
+
+def test_keys_of_the_environment_travel_with_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "me")
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "hush")
+    options = with_keys(parsed(SourceOptions, BASE))
+    monkeypatch.delenv("ROCKETMQ_ACCESS_KEY")
+    monkeypatch.delenv("ROCKETMQ_SECRET_KEY")
+    assert credentials(options) == Credentials("me", "hush")
+    assert with_keys(parsed(SourceOptions, BASE)) == parsed(SourceOptions, BASE)

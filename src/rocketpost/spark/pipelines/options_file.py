@@ -7,18 +7,29 @@ a mapping:
     topic: [Orders, Payments]
     lake: /lake/orders
     conf: {spark.driver.memory: 2g}
+
+The keys of brokers that control access (``access-key``, ``secret-key``, ``security-token``) stand
+in the file alone, or in the environment.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import yaml
 
+from rocketpost.client.credentials import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN
+
 _NOT_IN_FILES: Final = frozenset({"config", "help"})
+_KEYS: Final = {
+    "access-key": ACCESS_KEY,
+    "secret-key": SECRET_KEY,
+    "security-token": SECURITY_TOKEN,
+}
 
 
 def _from_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -31,8 +42,10 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
         return None
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise click.UsageError(f"{path} cannot be read: {_problem(error)}") from None
     if not isinstance(values, dict):
         raise click.UsageError(f"{path} must hold options, such as topic: Orders")
     known = {
@@ -41,6 +54,7 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
         for name in each.opts
         if name.startswith("--") and each.name not in _NOT_IN_FILES
     }
+    _take_keys(values)
     defaults: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
@@ -51,6 +65,24 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
             defaults[str(known[name].name)] = _as_given(path, known[name], value)
     context.default_map = defaults
     return path
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """Return what is wrong, without the text that is: it may be a key."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "it is no YAML"
+    return f"line {error.problem_mark.line + 1}: {error.problem}"
+
+
+def _take_keys(values: dict[str, Any]) -> None:
+    """Move keys from the file to the environment, where Spark's processes find them as well.
+
+    They are no options, so that nobody types them where everybody can read them.
+    """
+    found = {name: values.pop(name) for name in _KEYS if values.get(name) is not None}
+    if found:
+        for name, variable in _KEYS.items():
+            os.environ[variable] = str(found.get(name, ""))
 
 
 def _as_given(path: Path, option: click.Parameter, value: object) -> object:

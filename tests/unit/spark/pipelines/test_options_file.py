@@ -8,6 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from rocketpost.client import Credentials
+from rocketpost.client.credentials import environment_credentials
 from rocketpost.spark.pipelines.options_file import config_option
 
 
@@ -56,3 +58,26 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) 
     result = run(tmp_path, text)
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+def test_keys_of_a_file_go_to_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "another")
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "another")
+    monkeypatch.setenv("ROCKETMQ_SECURITY_TOKEN", "another")
+    result = run(tmp_path, "topic: A\naccess-key: me\nsecret-key: 123\n")
+    assert result.output == "A None False ()\n"
+    assert environment_credentials() == Credentials("me", "123")
+
+
+def test_a_broken_file_does_not_tell_the_keys_in_it(tmp_path: Path) -> None:
+    result = run(tmp_path, 'topic: A\nsecret-key: "hush\n')
+    assert "cannot be read: line" in result.output
+    assert "hush" not in result.output
+
+
+def test_no_option_takes_a_key(tmp_path: Path) -> None:
+    result = run(tmp_path, "topic: A\n", "--secret-key", "hush")
+    assert result.exit_code == 2
+    assert "No such option" in result.output
