@@ -18,6 +18,7 @@ RocketpostError
     ├── ConnectionLost        the connection broke or could not be made
     ├── RouteNotFound         no broker is known for the topic
     ├── NoNameServer          no name server is configured or none answers
+    ├── NotSupported          a broker lacks what this needs
     └── MessageRefused        the message breaks a limit; checked before it is sent
 """
 
@@ -34,6 +35,7 @@ __all__ = [
     "MessageRefused",
     "NoNameServer",
     "NoReply",
+    "NotSupported",
     "ProtocolError",
     "RemoteProtocolError",
     "RequestTimeout",
@@ -117,6 +119,10 @@ class ClientError(RocketpostError):
 
 class RequestTimeout(ClientError):  # noqa: N818
     """No answer came in time; the request may or may not have taken effect."""
+
+
+class NotSupported(ClientError):  # noqa: N818
+    """A broker lacks what this needs."""
 
 
 class NoReply(RequestTimeout):

@@ -1,6 +1,7 @@
 """Batches: which messages may travel together, how many fit one request, what each came to.
 
-Messages of a batch agree in topic, sharding key, priority and ``wait_store``; none is delayed. A
+Messages of a batch agree in topic, priority and ``wait_store``, and in their sharding key unless
+their queue is named; none is delayed. A
 request holds at most ``bytes_max`` and ``count_max`` of them: brokers answer with an id for each,
 and serve nobody else while they store them.
 """
@@ -27,8 +28,12 @@ class Packed(NamedTuple):
     items: list[BatchItem]
 
 
-def check_batch(messages: Sequence[Message]) -> None:
+def check_batch(messages: Sequence[Message], *, is_aimed: bool = False) -> None:
     """Check that messages may travel together.
+
+    Args:
+        messages: What to send.
+        is_aimed: Whether somebody names their queue, so that their keys need not choose it.
 
     Raises:
         MessageRefused: They may not; the text says why.
@@ -39,7 +44,7 @@ def check_batch(messages: Sequence[Message]) -> None:
     for message in messages:
         if message.topic != first.topic or message.wait_store != first.wait_store:
             raise MessageRefused("messages of a batch must agree in topic and wait_store")
-        if message.sharding_key != first.sharding_key:
+        if not is_aimed and message.sharding_key != first.sharding_key:
             raise MessageRefused("messages of a batch must agree in their sharding key")
         if message.priority != first.priority:
             raise MessageRefused("messages of a batch must agree in their priority")

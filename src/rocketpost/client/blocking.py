@@ -107,6 +107,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         selector: QueueSelector | None = None,
         timeout: float | None = None,
         sequence: int | None = None,
+        message_id: str | None = None,
     ) -> concurrent.futures.Future[SendResult]:
         """Start a send and return its result to be; waits only while too much is under way."""
 
@@ -114,7 +115,12 @@ class Producer(BlockingClient[async_producer.Producer]):
             inner: async_producer.Producer,
         ) -> concurrent.futures.Future[SendResult]:
             future = await inner.send_soon(
-                message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
+                message,
+                queue=queue,
+                selector=selector,
+                timeout=timeout,
+                sequence=sequence,
+                message_id=message_id,
             )
             outer: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
             future.add_done_callback(lambda done: _copy(done, outer))
@@ -139,11 +145,16 @@ class Producer(BlockingClient[async_producer.Producer]):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         first_sequence: int | None = None,
+        message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic together; more than fit one request become several."""
         return self._call(
             lambda inner: inner.send_batch(
-                messages, queue=queue, timeout=timeout, first_sequence=first_sequence
+                messages,
+                queue=queue,
+                timeout=timeout,
+                first_sequence=first_sequence,
+                message_ids=message_ids,
             )
         )
 

@@ -22,7 +22,7 @@ from rocketpost.codec.bodies.producers import ProducerState, decode_producer_sta
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.codec.headers.client import GetProducerStates
-from rocketpost.errors import ClientError, ConnectionLost, RequestTimeout
+from rocketpost.errors import ConnectionLost, NotSupported, RequestTimeout
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
 
@@ -53,7 +53,8 @@ class IdempotentSends:
         """Return the route of a topic, once its brokers have told what they hold already.
 
         Raises:
-            ClientError: They do not answer, or cannot take idempotent sends.
+            NotSupported: One of them knows no idempotent producers.
+            ClientError: They do not answer.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         route = self._session.routes.peek_publish(topic)
@@ -230,7 +231,7 @@ class IdempotentSends:
         try:
             response = await self._session.call(address, RequestCode.GET_PRODUCER_STATES, header)
         except RequestCodeNotSupported:
-            raise ClientError(
+            raise NotSupported(
                 f"the broker {broker_name} knows no idempotent producers; "
                 "use one without idempotent=True, or a broker of Rocketpost"
             ) from None

@@ -32,6 +32,7 @@ from rocketpost.client.requesting import (
 )
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
+from rocketpost.client.tasks import look_at
 from rocketpost.client.tracing import Tracer
 from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
@@ -41,6 +42,7 @@ from rocketpost.model.stamp import Stamp
 from rocketpost.transport.unique_id import unique_id
 
 _NO_SEQUENCE = "a sequence needs a producer made with idempotent=True"
+_OWN_IDS = "an idempotent producer makes the ids of its messages from their numbers"
 
 
 class Producer(Lifecycle):
@@ -187,11 +189,13 @@ class Producer(Lifecycle):
         selector: QueueSelector | None = None,
         timeout: float | None = None,
         sequence: int | None = None,
+        message_id: str | None = None,
     ) -> asyncio.Future[SendResult]:
         """Start a send and return its result to be, so that many can be under way.
 
         Waits while ``in_flight_max`` messages or ``in_flight_bytes_max`` bytes are under way:
-        that is the back-pressure. Messages to one queue leave in the order of the calls.
+        that is the back-pressure. Messages to one queue leave in the order of the calls. Who has
+        to look for a message later may give it a ``message_id``, its unique id.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
@@ -201,6 +205,8 @@ class Producer(Lifecycle):
         session, sender = self._running()
         check_queue(message, queue)
         if (sends := self._idempotent) is not None:
+            if message_id is not None:
+                raise MessageRefused(_OWN_IDS)
             stamp, message_id = sends.stamp(message, sequence)
             out = self._outgoing(message, message_id=message_id)
             queues = await sends.prepare(message.topic, self._seconds(timeout))
@@ -210,9 +216,10 @@ class Producer(Lifecycle):
         if sequence is not None:
             raise MessageRefused(_NO_SEQUENCE)
         gathering = self._gathering
-        if gathering and selector is None and timeout is None and gathering.takes(message):
+        is_usual = selector is None and timeout is None and message_id is None
+        if gathering and is_usual and gathering.takes(message):
             return await gathering.add(message, queue)
-        out = self._outgoing(message)
+        out = self._outgoing(message, message_id=message_id)
         route = session.routes.peek_publish(message.topic)
         if route is None:
             route = await session.routes.publish(message.topic)
@@ -252,11 +259,13 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         first_sequence: int | None = None,
+        message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic together; more than fit one request become several.
 
         Messages of one request are stored together, one after the other, or not at all. Those of a
-        producer with a ``producer_id`` are numbered from ``first_sequence`` on.
+        producer with a ``producer_id`` are numbered from ``first_sequence`` on. Their unique ids
+        are new ones unless ``message_ids`` has one for each.
 
         Raises:
             MessageRefused: A message breaks a rule, or they cannot go together; nothing was sent.
@@ -269,16 +278,19 @@ class Producer(Lifecycle):
         session, sender = self._running()
         if not messages:
             return []
-        check_batch(messages)
+        check_batch(messages, is_aimed=queue is not None)
         check_queue(messages[0], queue)
         if self._idempotent is not None:
+            if message_ids is not None:
+                raise MessageRefused(_OWN_IDS)
             return await self._send_batch_once(
                 self._idempotent, messages, queue, timeout, first_sequence
             )
         if first_sequence is not None:
             raise MessageRefused(_NO_SEQUENCE)
         config, first = self.config, messages[0]
-        packs = pack(messages, bytes_max=config.message_bytes_max, count_max=config.batch_count_max)
+        bytes_max, count_max = config.message_bytes_max, config.batch_count_max
+        packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
         route = await session.routes.publish(first.topic)
         requests = [self._batch(packed) for packed in packs]
         futures = [
@@ -325,7 +337,7 @@ class Producer(Lifecycle):
             await requests.introduce(route)
             target = target_queue(message, route, sender, queue, selector)
             sent = await self._send([message], out, target, seconds)
-            sent.add_done_callback(_seen)
+            sent.add_done_callback(look_at)
             first: set[asyncio.Future[Any]] = {sent, reply}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not reply.done():
@@ -586,9 +598,3 @@ class Producer(Lifecycle):
         if traced is not None:
             future.add_done_callback(traced)
         return future
-
-
-def _seen(future: asyncio.Future[SendResult]) -> None:
-    """Look at a result that may come when nobody waits for it any more."""
-    if not future.cancelled():
-        future.exception()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from rocketpost.errors import RocketpostError
 
@@ -48,6 +49,12 @@ class Tasks:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("task failed: name=%s", task.get_name(), exc_info=task.exception())
+
+
+def look_at(future: asyncio.Future[Any]) -> None:
+    """Look at a result that may come when nobody waits for it any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def repeat(

@@ -11,16 +11,17 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from rocketpost.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig
+from rocketpost.client import ClientConfig, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
-from rocketpost.errors import ClientError, ConfigError, MessageRefused, RouteNotFound
+from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.spark.options import credentials
 from rocketpost.spark.outage import PASSING, NotYet, ask_again
-from rocketpost.spark.sink_options import COLUMNS, SinkOptions
+from rocketpost.spark.rows import Outgoing, Rows
+from rocketpost.spark.sink_options import SinkOptions
 
 T = TypeVar("T")
 
@@ -32,33 +33,6 @@ _BURST_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 0.1
 _UNKNOWN_MAX: Final = 3
 """How often a topic that nobody knows is asked for again when a sink starts."""
-_NAMES: Final = {name.lower(): name for name in COLUMNS}
-
-
-class Outgoing(NamedTuple):
-    """A message, and where and as what it goes."""
-
-    message: Message
-    queue: MessageQueue | None
-    producer_id: str | None
-    sequence: int | None
-
-    @property
-    def may_share(self) -> bool:
-        """Whether it may go together with its neighbours."""
-        return self.message.sharding_key is None and not self.message.is_delayed
-
-    def follows(self, other: Outgoing) -> bool:
-        """Whether it may be in one request with ``other``, right behind it."""
-        return (
-            self.may_share
-            and other.may_share
-            and self.queue == other.queue
-            and self.message.topic == other.message.topic
-            and self.producer_id == other.producer_id
-            and (self.sequence is None) == (other.sequence is None)
-            and (self.sequence is None or self.sequence == (other.sequence or 0) + 1)
-        )
 
 
 class Sending:
@@ -87,14 +61,18 @@ class Sending:
         self._tickets = itertools.count()
         self._unsure: dict[int, list[Outgoing]] = {}
         """What is under way without a number and, after a failure, all that came behind it."""
-        self._row = 0
         self._own_id = ""
         """The producer of rows that bring no numbers along."""
         if options.is_exactly_once and options.is_named:
             self._own_id = f"{options.sink}/{partition}"
+        self._rows = Rows(options, self._own_id if options.is_exactly_once else None)
         self.sent = 0
-        self.skipped = 0
         self.stored_before = 0
+
+    @property
+    def skipped(self) -> int:
+        """How many rows were left out for their size."""
+        return self._rows.skipped
 
     async def send(self, rows: pa.RecordBatch) -> None:
         """Start to send rows; waits while too many are under way.
@@ -106,7 +84,7 @@ class Sending:
         count_max = _TOGETHER_MAX
         if options.rate is not None:
             count_max = min(count_max, max(1, int(options.rate * _BURST_SECONDS)))
-        new = [each for each in self._outgoing(rows) if await self._is_new(each)]
+        new = [each for each in self._rows.messages(rows) if await self._is_new(each)]
         for some in together(iter(new), bytes_max=options.batch_bytes, count_max=count_max):
             await self._pace(len(some))
             self._check()
@@ -207,9 +185,7 @@ class Sending:
 
     async def _has_brokers(self) -> bool:
         options = self._options
-        config = ClientConfig(
-            name_servers=options.name_servers, credentials=credentials(options)
-        )
+        config = ClientConfig(name_servers=options.name_servers, credentials=credentials(options))
         async with AdminClient(config=config) as admin:
             return bool((await admin.cluster.info()).broker_addr_table)
 
@@ -292,25 +268,6 @@ class Sending:
             self._producers[producer_id] = producer
         return producer
 
-    def _outgoing(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
-        options = self._options
-        names = [_NAMES[name.lower()] for name in rows.schema.names]
-        columns = [column.to_pylist() for column in rows.columns]
-        for values in zip(*columns, strict=True):
-            row = dict(zip(names, values, strict=True))
-            number, self._row = self._row, self._row + 1
-            try:
-                made = _made(row, options)
-            except MessageRefused as error:
-                if options.on_too_large == "skip" and _is_too_large(row, options):
-                    self.skipped += 1
-                    continue
-                raise MessageRefused(f"row {number} of the task: {error}") from None
-            if not options.is_exactly_once or made.producer_id is not None:
-                yield made
-            else:
-                yield made._replace(producer_id=self._own_id, sequence=number)
-
 
 def together(
     messages: Iterator[Outgoing], *, bytes_max: int, count_max: int = _TOGETHER_MAX
@@ -328,43 +285,3 @@ def together(
         size += length
     if some:
         yield some
-
-
-def _made(row: dict[str, Any], options: SinkOptions) -> Outgoing:
-    """Return the message that a row means.
-
-    Raises:
-        MessageRefused: It means none.
-    """
-    body = row["body"]
-    topic = options.topic or row.get("topic")
-    if not topic or body is None:
-        raise MessageRefused("it has no topic" if body is not None else "its body is null")
-    if isinstance(body, str):
-        body = body.encode()
-    if len(body) > options.message_bytes_max:
-        raise MessageRefused(
-            f"its body has {len(body)} bytes; at most {options.message_bytes_max} (maxMessageBytes)"
-        )
-    message = Message(
-        topic,
-        body,
-        tags=row.get("tags"),
-        keys=row.get("keys") or "",
-        properties=dict(row.get("properties") or ()),
-        flag=row.get("flag") or 0,
-        sharding_key=row.get("shardingKey"),
-        delay_level=row.get("delayLevel") or 0,
-        deliver_at_ms=row.get("deliverTimeMs"),
-    )
-    queue = None
-    if row.get("queueId") is not None and row.get("brokerName") is not None:
-        queue = MessageQueue(row["brokerName"], row["queueId"], topic)
-    producer_id, sequence = row.get("producerId"), row.get("sequence")
-    if "sequence" in row and (producer_id is None or sequence is None):
-        raise MessageRefused("its producerId or sequence is null")
-    return Outgoing(message, queue, producer_id, sequence)
-
-
-def _is_too_large(row: dict[str, Any], options: SinkOptions) -> bool:
-    return row["body"] is not None and len(row["body"]) > options.message_bytes_max

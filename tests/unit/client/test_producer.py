@@ -267,6 +267,29 @@ async def test_batches_split_by_count_too(use_network: Use) -> None:
     assert [len(decode_batch(command.body)) for command in requests] == [3, 3, 1]
 
 
+async def test_ids_may_be_given(use_network: Use) -> None:
+    network = use_network(network_of(ONE, {A: broker()}))
+    queue = MessageQueue("a", 0, "T")
+    keyed = [Message("T", b"x", sharding_key="k"), Message("T", b"y", sharding_key="l")]
+    async with producer(auto_batch=True) as sender:
+        sent = await sender.send_soon(Message("T", b"x"), message_id="ONE")
+        assert (await sent).message_id == "ONE"
+        results = await sender.send_batch(keyed, queue=queue, message_ids=["TWO", "THREE"])
+        assert [result.message_id for result in results] == ["TWO", "THREE"]
+        with pytest.raises(MessageRefused, match="agree in their sharding key"):
+            await sender.send_batch(keyed)  # no queue is named, and the keys choose two
+    [single], [batch] = network.sent(SEND), network.sent(RequestCode.SEND_BATCH_MESSAGE)
+    items = decode_batch(batch.body)
+    found = [decode_properties(bytes(item.properties))["UNIQ_KEY"] for item in items]
+    assert decode_properties(single.fields["i"].encode())["UNIQ_KEY"] == "ONE"
+    assert found == ["TWO", "THREE"]
+    async with Producer("G", name_servers=NAMESRV, idempotent=True) as sender:
+        with pytest.raises(MessageRefused, match="makes the ids"):
+            await sender.send_soon(Message("T", b"x"), message_id="ONE")
+        with pytest.raises(MessageRefused, match="makes the ids"):
+            await sender.send_batch([Message("T", b"x")], message_ids=["ONE"])
+
+
 @pytest.mark.parametrize(
     "messages",
     [

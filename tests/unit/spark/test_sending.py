@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from rocketpost.client import Message, MessageQueue, Producer
-from rocketpost.errors import ConfigError, ConnectionLost, MessageRefused, RouteNotFound
+from rocketpost.errors import ConfigError, ConnectionLost, RouteNotFound
 from rocketpost.spark.options import parsed
-from rocketpost.spark.sending import Outgoing, Sending, together
+from rocketpost.spark.rows import Outgoing
+from rocketpost.spark.sending import Sending, together
 from rocketpost.spark.sink_options import SinkOptions, check_columns
 from rocketpost.testing.virtual_time import in_virtual_time
 
@@ -52,36 +53,6 @@ def test_numbers_in_one_request_count_on() -> None:
 def test_requests_are_bounded_in_bytes() -> None:
     assert sizes(*[out(b"x" * 400) for _ in range(5)]) == [2, 2, 1]
     assert sizes(out(b"x" * 5000), out()) == [1, 1]
-
-
-async def test_a_row_that_is_no_message_is_named() -> None:
-    sending = Sending(parsed(SinkOptions, BASE), partition=0, batch_id=0)
-    rows = pa.RecordBatch.from_pydict({"body": [b"a", None]})
-    with pytest.raises(MessageRefused, match="row 1 of the task: its body is null"):
-        list(sending._outgoing(rows))
-
-
-async def test_rows_are_numbered_by_their_place_in_the_task() -> None:
-    options = parsed(SinkOptions, BASE | {"delivery": "exactlyOnce", "sinkId": "job"})
-    sending = Sending(options, partition=3, batch_id=7)
-    rows = pa.RecordBatch.from_pydict({"BODY": ["a", "b"], "tags": ["t", None]})
-    made = [*sending._outgoing(rows), *sending._outgoing(rows)]
-    assert [each.sequence for each in made] == [0, 1, 2, 3]
-    assert {each.producer_id for each in made} == {"job/3"}
-    assert made[0].message.body == b"a"
-
-
-async def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
-    more = {
-        "delivery": "exactlyOnce",
-        "sinkId": "job",
-        "maxMessageBytes": "2",
-        "onTooLarge": "skip",
-    }
-    sending = Sending(parsed(SinkOptions, BASE | more), partition=0, batch_id=0)
-    rows = pa.RecordBatch.from_pydict({"body": [b"a", b"too large", b"b"]})
-    assert [each.sequence for each in sending._outgoing(rows)] == [0, 2]
-    assert sending.skipped == 1
 
 
 @in_virtual_time

@@ -1,0 +1,49 @@
+"""Which message a row means, and which number it has."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from rocketpost.errors import MessageRefused
+from rocketpost.spark.options import parsed
+from rocketpost.spark.rows import Rows
+from rocketpost.spark.sink_options import SinkOptions
+
+BASE = {"nameServer": "127.0.0.1:9876", "topic": "T"}
+
+
+def test_a_row_that_is_no_message_is_named() -> None:
+    rows = Rows(parsed(SinkOptions, BASE), None)
+    with pytest.raises(MessageRefused, match="row 1 of the task: its body is null"):
+        list(rows.messages(pa.RecordBatch.from_pydict({"body": [b"a", None]})))
+
+
+def test_rows_are_numbered_by_their_place_in_the_task() -> None:
+    rows = Rows(parsed(SinkOptions, BASE), "job/3")
+    batch = pa.RecordBatch.from_pydict({"BODY": ["a", "b"], "tags": ["t", None]})
+    made = [*rows.messages(batch), *rows.messages(batch)]
+    assert [each.sequence for each in made] == [0, 1, 2, 3]
+    assert {each.producer_id for each in made} == {"job/3"}
+    assert made[0].message.body == b"a"
+
+
+def test_rows_without_numbers_get_none() -> None:
+    rows = Rows(parsed(SinkOptions, BASE), None)
+    [made] = rows.messages(pa.RecordBatch.from_pydict({"body": [b"a"]}))
+    assert (made.producer_id, made.sequence) == (None, None)
+
+
+def test_numbers_that_a_row_brings_along_count() -> None:
+    rows = Rows(parsed(SinkOptions, BASE), "job/3")
+    batch = pa.RecordBatch.from_pydict({"body": [b"a"], "producerId": ["p"], "sequence": [17]})
+    [made] = rows.messages(batch)
+    assert (made.producer_id, made.sequence) == ("p", 17)
+
+
+def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
+    more = {"maxMessageBytes": "2", "onTooLarge": "skip"}
+    rows = Rows(parsed(SinkOptions, BASE | more), "job/0")
+    batch = pa.RecordBatch.from_pydict({"body": [b"a", b"too large", b"b"]})
+    assert [each.sequence for each in rows.messages(batch)] == [0, 2]
+    assert rows.skipped == 1
