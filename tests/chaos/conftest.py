@@ -17,7 +17,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rounds", type=int, default=ROUNDS_DEFAULT, help="how often each campaign kills a broker"
     )
     parser.addoption(
-        "--spark-messages", type=int, default=100_000, help="messages of the campaign with Spark"
+        "--spark-messages", type=int, default=20_000, help="messages of the campaign with Spark"
+    )
+    parser.addoption(
+        "--spark-kills", type=int, default=12, help="how often that one kills a process"
     )
 
 
@@ -44,3 +47,8 @@ def rounds(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def spark_messages(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--spark-messages"))
+
+
+@pytest.fixture
+def spark_kills(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--spark-kills"))

@@ -1,4 +1,9 @@
-"""Exactly once through Spark, while all is killed; see ``rocketpost.testing.spark_campaign``."""
+"""Exactly once through Spark, while all is killed; see ``rocketpost.testing.spark_campaign``.
+
+The whole proof takes about half an hour::
+
+    pytest tests/chaos/test_spark.py -m "" -s --spark-messages 100000 --spark-kills 60
+"""
 
 from __future__ import annotations
 
@@ -12,20 +17,27 @@ pytestmark = pytest.mark.long
 
 
 async def test_every_message_once(
-    tmp_path: Path, seed: int, rounds: int, spark_messages: int
+    tmp_path: Path, seed: int, spark_kills: int, spark_messages: int
 ) -> None:
     with SparkCampaign(
         tmp_path, seed=seed, messages=spark_messages, delivery="exactlyOnce"
     ) as campaign:
-        report = await campaign.run(max(1, rounds // 2))
+        report = await campaign.run(spark_kills)
         print(report)
     assert (report.lost, report.repeated, report.disordered) == (0, 0, 0)
+    assert report.kills.total() == spark_kills
+    assert min(report.hits["copy"], report.hits["lake"]) > 0
 
 
-async def test_the_campaign_finds_repeats(tmp_path: Path, seed: int, rounds: int) -> None:
+async def test_the_campaign_finds_repeats(
+    tmp_path: Path, seed: int, spark_kills: int, spark_messages: int
+) -> None:
     """Without numbers messages are stored twice: a campaign that finds none proves nothing."""
-    with SparkCampaign(tmp_path, seed=seed, messages=8000, delivery="atLeastOnce") as campaign:
-        report = await campaign.run(max(4, rounds // 10))
+    # As many messages for each kill as above, but not so many kills.
+    kills = min(spark_kills, 12)
+    messages = spark_messages * kills // spark_kills
+    with SparkCampaign(tmp_path, seed=seed, messages=messages, delivery="atLeastOnce") as campaign:
+        report = await campaign.run(kills)
         print(report)
     assert report.lost == 0
     assert report.repeated > 0

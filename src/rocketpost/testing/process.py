@@ -76,6 +76,11 @@ class ServerProcess:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """What the process ended with; None while it lives."""
+        return self._process.poll() if self._process is not None else None
+
     def start(self, *, seconds: float = READY_SECONDS) -> re.Match[str]:
         """Start the process and return its ready line.
 

@@ -1,9 +1,10 @@
-"""Kills producer, broker, Spark's driver and Spark's Python workers while Spark copies a topic.
+"""Kills producer, broker, Spark's driver, executors and Python workers while Spark copies a topic.
 
-A feeder sends numbered messages; one Spark job copies them to another topic and to a lake. A round
-lets more messages come, waits until some are copied, and ends one process by SIGKILL, chosen from a
-seed. At the end the topic, its copy and the lake must hold the same messages, each once, and those
-of one sharding key in their order.
+A feeder sends numbered messages; one Spark job on a standalone cluster copies them to another topic
+and to a lake of Parquet files. A round lets more messages come, waits until some are copied, and
+ends one process by SIGKILL. Whom and when follows from a seed; each kind gets its share. At the end
+the topic, its copy and the lake must hold the same messages, each once, and those of one sharding
+key in their order.
 """
 
 from __future__ import annotations
@@ -16,34 +17,55 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow.parquet as pq
 
 from rocketpost.codec.record import Record
 from rocketpost.errors import ClientError, Fault
 from rocketpost.spark.lake import Lake
+from rocketpost.testing import class_archive
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.feeder import TOPIC, key_of, write_number
 from rocketpost.testing.ledger import PromiseBroken
 from rocketpost.testing.link import BrokerLink
 from rocketpost.testing.process import ServerProcess
+from rocketpost.testing.process_tree import Process, session_of
+from rocketpost.testing.spark_cluster import SparkCluster
 from rocketpost.testing.spark_job import READY, Job
 
 logger = logging.getLogger(__name__)
 
 COPY: Final = "Copied"
 QUEUES: Final = 4
-CHANCES: Final = {"worker": 9, "broker": 5, "driver": 3, "producer": 3}
-"""How often each kind of process is chosen."""
-_MOVE_SECONDS: Final = 20.0
-_DELAY_SECONDS_MAX: Final = 1.0
-_DOWN_SECONDS_MAX: Final = 0.5
-_FINISH_SECONDS: Final = 600.0
-_POLL_SECONDS: Final = 0.05
+SHARES: Final = {
+    "executor": 5,
+    "worker": 5,
+    "broker": 5,
+    "driver": 4,
+    "producer": 3,
+    "planner": 2,
+}
+"""How often each kind is killed, relative to the others.
+
+An executor is a JVM that runs tasks, a worker one of its Python processes, and a planner a Python
+process of the driver.
+"""
+_OFFSETS_MAX: Final = 4000
+_RATE: Final = 1000
+_MOVE_SECONDS: Final = 90.0
+_VICTIM_SECONDS: Final = 60.0
+_DELAY_SECONDS_MAX: Final = 1.5
+_DOWN_SECONDS_MAX: Final = 3.0
+_FINISH_SECONDS: Final = 1200.0
+_POLL_SECONDS: Final = 0.1
+_SPARK: Final = {
+    "spark.executor.memory": "512m",
+    "spark.task.maxFailures": "8",
+    "spark.locality.wait": "0",
+}
 
 Place = tuple[int, int]
 """Queue id and queue offset."""
@@ -57,6 +79,8 @@ class SparkReport:
     messages: int
     delivery: str
     kills: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=Counter)
+    """Kills while a batch of the copy or of the lake was under way."""
     jobs: int = 0
     lost: int = 0
     repeated: int = 0
@@ -68,18 +92,21 @@ class SparkReport:
         kinds = " ".join(f"{kind}={count}" for kind, count in sorted(self.kills.items()))
         return (
             f"seed={self.seed} delivery={self.delivery} messages={self.messages} "
-            f"kills={self.kills.total()} ({kinds}) drivers={self.jobs} "
+            f"kills={self.kills.total()} ({kinds}) "
+            f"in a batch of the copy={self.hits['copy']} of the lake={self.hits['lake']} "
+            f"drivers={self.jobs} "
             f"copy: lost={self.lost} repeated={self.repeated} disordered={self.disordered}; "
             f"lake: batches={self.batches}; seconds={self.seconds:.0f}"
         )
 
 
-class Process(NamedTuple):
-    """One process of a session."""
-
-    pid: int
-    parent: int
-    command: str
+def deck(rng: random.Random, count: int) -> list[str]:
+    """Return whom to kill, one after the other: every kind by its share, in an order by chance."""
+    total = sum(SHARES.values())
+    kinds = [kind for kind, share in SHARES.items() for _ in range(count * share // total)]
+    kinds += rng.choices(list(SHARES), weights=list(SHARES.values()), k=count - len(kinds))
+    rng.shuffle(kinds)
+    return kinds
 
 
 class SparkCampaign:
@@ -90,24 +117,24 @@ class SparkCampaign:
         seed: Every choice comes from it.
         messages: How many are sent in all.
         delivery: The sink's.
-        rate: Rows a second and task of the sink.
     """
 
-    def __init__(
-        self, directory: Path, *, seed: int, messages: int, delivery: str, rate: int = 400
-    ) -> None:
+    def __init__(self, directory: Path, *, seed: int, messages: int, delivery: str) -> None:
         self.report = SparkReport(seed, messages, delivery)
         self._rng = random.Random(seed)
         self._directory = directory
         self._cluster = Cluster(directory)
+        self._spark = SparkCluster(directory / "spark", workers=2, cores=3)
         self._job = Job(
             name_servers=self._cluster.addresses,
             source=TOPIC,
             target=COPY,
             directory=str(directory),
             delivery=delivery,
-            offsets_max=2000,
-            rate=rate,
+            offsets_max=_OFFSETS_MAX,
+            rate=_RATE,
+            master=self._spark.master,
+            options=_SPARK,
         )
         path = directory / "job.json"
         self._job.write(path)
@@ -117,19 +144,26 @@ class SparkCampaign:
             program=["-m", "rocketpost.testing.feeder"],
         )
         self._driver = ServerProcess(
-            [str(path)], ready=READY, program=["-m", "rocketpost.testing.spark_job"]
+            [str(path)],
+            ready=READY,
+            environment=self._spark.environment,
+            program=["-m", "rocketpost.testing.spark_job"],
         )
 
     def __enter__(self) -> SparkCampaign:
-        self._cluster.__enter__()
+        class_archive.java_options()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._cluster)
+            stack.enter_context(self._spark)
+            stack.callback(self._kill_driver)
+            stack.callback(self._feeder.kill)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._feeder.kill()
-        self._kill_driver()
-        self._cluster.__exit__()
+        self._stack.close()
 
-    async def run(self, rounds: int) -> SparkReport:
+    async def run(self, kills: int) -> SparkReport:
         """Kill so often, let everything finish, and compare.
 
         Raises:
@@ -141,47 +175,92 @@ class SparkCampaign:
         for topic in (TOPIC, COPY):
             await link.create_topic(topic, QUEUES)
         link.close()
-        for number in range(rounds):
-            step = self.report.messages // rounds
-            target = self.report.messages if number == rounds - 1 else step * (number + 1)
+        step = self.report.messages // kills
+        for number, kind in enumerate(deck(self._rng, kills), 1):
+            target = self.report.messages if number == kills else step * number
             write_number(self._directory / "target", target)
-            await self._round(step)
+            await self._round(kind, step)
         await self._finish()
         await self._check()
         self.report.seconds = time.monotonic() - began
         return self.report
 
-    async def _round(self, step: int) -> None:
+    async def _round(self, kind: str, step: int) -> None:
         await self._ensure()
         await self._until_copied(step // 2)
         await asyncio.sleep(self._rng.uniform(0, _DELAY_SECONDS_MAX))
-        kind = self._rng.choices(list(CHANCES), weights=list(CHANCES.values()))[0]
-        if kind == "worker":
-            workers = self._workers()
-            if workers:
-                victim = self._rng.choice(workers)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(victim.pid, signal.SIGKILL)
-            else:
-                kind = "driver"  # it has not come to its first task
-        if kind == "driver":
-            await asyncio.to_thread(self._kill_driver)
-        elif kind == "producer":
-            await asyncio.to_thread(self._feeder.kill)
-        elif kind == "broker":
-            broker = self._cluster.brokers[0]
-            await asyncio.to_thread(broker.kill)
-            await asyncio.sleep(self._rng.uniform(0, _DOWN_SECONDS_MAX))
-            await asyncio.to_thread(broker.start)
+        victim = None
+        if kind in ("executor", "worker", "planner"):
+            victim = await self._victim(kind)
+            kind = kind if victim is not None else "driver"
+        for what, is_hit in (("copy", self._copies()), ("lake", self._archives())):
+            self.report.hits[what] += is_hit
+        await asyncio.to_thread(self._kill, kind, victim)
         self.report.kills[kind] += 1
+        if kind == "broker":
+            await asyncio.sleep(self._rng.uniform(0, _DOWN_SECONDS_MAX))
+            await asyncio.to_thread(self._cluster.brokers[0].start)
         logger.info("killed: kind=%s copied=%s", kind, await self._copied())
+
+    def _kill(self, kind: str, victim: Process | None) -> None:
+        if victim is not None:
+            victim.kill()
+        elif kind == "driver":
+            self._kill_driver()
+        elif kind == "producer":
+            self._feeder.kill()
+        else:
+            self._cluster.brokers[0].kill()
+
+    async def _victim(self, kind: str) -> Process | None:
+        """Return a process to kill, waiting for one; None if there is none for long."""
+        find = {
+            "executor": self._executors,
+            "worker": self._workers,
+            "planner": self._planners,
+        }[kind]
+        deadline = time.monotonic() + _VICTIM_SECONDS
+        while not (found := find()) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+        return self._rng.choice(sorted(found)) if found else None
+
+    def _executors(self) -> list[Process]:
+        return [
+            each for each in self._spark.processes() if "CoarseGrainedExecutorBack" in each.command
+        ]
+
+    def _workers(self) -> list[Process]:
+        return [each for each in self._spark.processes() if "pyspark.daemon" in each.command]
+
+    def _planners(self) -> list[Process]:
+        if not self._driver.is_running:
+            return []
+        return [
+            each
+            for each in session_of(self._driver.pid)
+            if "pyspark" in each.command
+            and "java" not in each.command.partition(" ")[0]
+            and each.pid != self._driver.pid
+        ]
+
+    def _copies(self) -> bool:
+        """Whether the stream is in the middle of a batch."""
+        newest = [
+            max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)
+            for folder in (Path(self._job.checkpoint, name) for name in ("offsets", "commits"))
+        ]
+        return newest[0] > newest[1]
+
+    def _archives(self) -> bool:
+        """Whether the lake has files of a batch that does not count yet."""
+        return Path(self._job.lake, f"data/batch={Lake(self._job.lake).next_number():08d}").exists()
 
     async def _ensure(self) -> None:
         if not self._feeder.is_running:
             self._feeder.kill()
             self._feeder.launch()
         if not self._driver.is_running:
-            if self._driver_was_started:
+            if self.report.jobs:
                 logger.info("the job is gone: %s", self._output())
             self._kill_driver()
             self._driver.launch()
@@ -227,34 +306,16 @@ class SparkCampaign:
         return "\n".join(list(self._driver.output)[-20:])
 
     def _kill_driver(self) -> None:
-        """Kill the driver with its JVM at once; its workers find out by themselves."""
-        with contextlib.suppress(AssertionError, ProcessLookupError):
-            os.killpg(self._driver.pid, signal.SIGKILL)
-        left = self._session() if self._driver_was_started else []
+        """Kill the driver with its JVM at once; executors find out by themselves."""
+        left = []
+        if self.report.jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._driver.pid, signal.SIGKILL)
+            left = list(session_of(self._driver.pid))
         self._driver.kill()
-        for process in left:  # what did not notice yet may send a little longer
+        for process in left:  # what did not notice yet may go on a little longer
             if self._rng.random() < 0.5:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-
-    @property
-    def _driver_was_started(self) -> bool:
-        return self.report.jobs > 0
-
-    def _workers(self) -> list[Process]:
-        """Return the Python processes that run tasks or plan batches."""
-        every = {process.pid: process for process in self._session()}
-        return [
-            process
-            for process in every.values()
-            if "pyspark" in process.command
-            and "java" not in process.command.partition(" ")[0]
-            and process.parent in every
-            and process.pid != self._driver.pid
-        ]
-
-    def _session(self) -> list[Process]:
-        return list(_session_of(self._driver.pid))
+                process.kill()
 
     # What is compared.
 
@@ -310,15 +371,3 @@ def _disordered(stored: dict[Place, Record]) -> int:
         count += number < before or queue_id != place[0]
         last[key_of(number)] = place[0], max(number, before)
     return count
-
-
-def _session_of(leader: int) -> Iterator[Process]:
-    """Yield the living processes of a session, its leader too."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if int(fields[3]) == leader and fields[0] != "Z":
-                yield Process(int(entry.name), int(fields[1]), command)

@@ -11,6 +11,7 @@ import pyspark
 
 from rocketpost.spark.session import find_java
 from rocketpost.testing.process import ServerProcess, free_port
+from rocketpost.testing.process_tree import Process, session_of
 
 MASTER_READY: Final = "I have been elected leader"
 WORKER_READY: Final = "Successfully registered with master"
@@ -18,17 +19,23 @@ READY_SECONDS: Final = 300.0
 _HOME: Final = Path(pyspark.__file__).parent
 _ADDRESS: Final = "127.0.0.1"
 _EXEC: Final = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
+_DAEMONS: Final = {
+    "SPARK_DAEMON_MEMORY": "256m",
+    # Executors may be killed as often as a test likes.
+    "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
+}
 
 
 class SparkCluster:
-    """A master and workers of one core each. Use as a context manager.
+    """A master and workers. Use as a context manager.
 
     Args:
         directory: Where workers keep what their executors print.
         workers: How many workers.
+        cores: How many tasks each runs at a time.
     """
 
-    def __init__(self, directory: Path, *, workers: int) -> None:
+    def __init__(self, directory: Path, *, workers: int, cores: int = 1) -> None:
         port = free_port()
         self.master = f"spark://{_ADDRESS}:{port}"
         self.folders = [directory / f"worker-{number}" for number in range(workers)]
@@ -36,7 +43,7 @@ class SparkCluster:
         words = ["--host", _ADDRESS, "--port", str(port), "--webui-port", "0"]
         self._master = _server("master.Master", words, MASTER_READY)
         self._workers = [
-            _server("worker.Worker", _worker_words(self.master, folder), WORKER_READY)
+            _server("worker.Worker", _worker_words(self.master, folder, cores), WORKER_READY)
             for folder in self.folders
         ]
 
@@ -56,10 +63,14 @@ class SparkCluster:
         """What a driver needs in its environment."""
         return _environment()
 
+    def processes(self) -> list[Process]:
+        """Return the workers and what they have started: executors and their Python processes."""
+        return [each for worker in self._workers for each in session_of(worker.pid)]
 
-def _worker_words(master: str, folder: Path) -> list[str]:
+
+def _worker_words(master: str, folder: Path, cores: int) -> list[str]:
     folder.mkdir(parents=True)
-    sizes = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    sizes = ["--cores", str(cores), "--memory", "1g", "--webui-port", "0"]
     return [master, "--host", _ADDRESS, *sizes, "--work-dir", str(folder)]
 
 
@@ -68,7 +79,7 @@ def _server(name: str, words: list[str], ready: str) -> ServerProcess:
     return ServerProcess(
         [str(program), f"org.apache.spark.deploy.{name}", *words],
         ready=ready,
-        environment=_environment() | {"SPARK_DAEMON_MEMORY": "256m"},
+        environment=_environment() | _DAEMONS,
         program=["-c", _EXEC],
     )
 

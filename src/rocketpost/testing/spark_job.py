@@ -24,15 +24,18 @@ from rocketpost.errors import RocketpostError
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.session import make_session
+from rocketpost.testing.class_archive import java_options
 
 logger = logging.getLogger(__name__)
 
 READY: Final = "the job is ready"
 DONE: Final = "the job is done"
 _AGAIN_SECONDS: Final = 0.2
+_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OPTIONS: Final = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
     "spark.sql.shuffle.partitions": "1",
 }
 
@@ -58,6 +61,11 @@ class Job:
         """Where the archive goes."""
         return f"{self.directory}/lake"
 
+    @property
+    def checkpoint(self) -> str:
+        """Where the stream keeps its progress."""
+        return f"{self.directory}/checkpoint"
+
     def write(self, path: Path) -> None:
         """Write it for the job to read."""
         path.write_text(json.dumps(dataclasses.asdict(self)))
@@ -71,7 +79,6 @@ def start_copy(spark: SparkSession, job: Job) -> StreamingQuery:
         .option("topic", job.source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", job.offsets_max)
-        .option("fetchOffset.numRetries", 20)
         .load()
     )
     return (
@@ -81,7 +88,7 @@ def start_copy(spark: SparkSession, job: Job) -> StreamingQuery:
         .option("topic", job.target)
         .option("delivery", job.delivery)
         .option("rateLimitPerTask", job.rate)
-        .option("checkpointLocation", f"{job.directory}/checkpoint")
+        .option("checkpointLocation", job.checkpoint)
         .start()
     )
 
@@ -89,7 +96,12 @@ def start_copy(spark: SparkSession, job: Job) -> StreamingQuery:
 def run(job: Job) -> None:
     """Copy and archive until told to stop."""
     folder = {"spark.sql.warehouse.dir": f"{job.directory}/warehouse"}
-    spark = make_session("campaign", master=job.master, options=_OPTIONS | folder | job.options)
+    options = _OPTIONS | folder | job.options
+    if archive_options := java_options(make=False):
+        for side in ("driver", "executor"):
+            key = f"spark.{side}.extraJavaOptions"
+            options[key] = f"{options.get(key, '')} {archive_options}".strip()
+    spark = make_session("campaign", master=job.master, options=options)
     spark.sparkContext.setLogLevel("OFF")
     config = ArchiveConfig(
         source=SourceOptions(name_servers=job.name_servers, topic=job.source),
