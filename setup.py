@@ -8,7 +8,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = ["hashing", "queue_scan", "record_scan"]
+KERNEL = ["hashing", "queue_scan", "record_columns", "record_scan"]
 
 
 def kernel_extensions() -> list[Extension]:

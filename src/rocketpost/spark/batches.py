@@ -11,18 +11,17 @@ import pyarrow.compute as pc
 
 from rocketpost.client.fetch import unwrapped
 from rocketpost.codec.record import decode_record, encode_record
-from rocketpost.errors import RemoteProtocolError
-from rocketpost.kernel.record_scan import record_starts
+from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark.columns import Column
-from rocketpost.spark.decode import decode, numbers
+from rocketpost.spark.decode import decode, walk
+from rocketpost.spark.fields import Ints, numbers
 from rocketpost.spark.plan import Range
 
-BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_BYTES: Final = 2 * 1024 * 1024
 BATCH_ROWS: Final = 4096
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 _TAGS: Final = (Column("tags", pa.string(), "string"),)
-_ALL: Final = 2**62
 
 
 def batches(
@@ -45,6 +44,20 @@ def batches(
     Raises:
         RemoteProtocolError: A record cannot be read.
     """
+    try:
+        yield from _batches(pulled, wanted, columns, tags=tags, decompressed=decompressed)
+    except CorruptRecord as error:
+        raise RemoteProtocolError(f"{wanted.queue}: {error}") from error
+
+
+def _batches(
+    pulled: Iterable[bytes],
+    wanted: Range,
+    columns: tuple[Column, ...],
+    *,
+    tags: frozenset[str],
+    decompressed: bool,
+) -> Iterator[pa.RecordBatch]:
     for data in _gathered(pulled):
         starts = _starts(data, wanted)
         if (numbers(data, starts + 36, 4) & _WRAPPED == _WRAPPED).any():
@@ -78,19 +91,19 @@ def _gathered(pulled: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _starts(data: bytes, wanted: Range) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    starts, end = record_starts(data, 0, count_max=_ALL, bytes_max=_ALL)
+def _starts(data: bytes, wanted: Range) -> Ints:
+    starts, end = walk(data)
     if end < len(data):
-        after = decode_record(data, starts[-1]).queue_offset if starts else wanted.start - 1
+        after = (
+            decode_record(data, int(starts[-1])).queue_offset if len(starts) else wanted.start - 1
+        )
         raise RemoteProtocolError(
             f"the record after offset {after} of {wanted.queue} is unreadable"
         )
-    return np.array(starts, np.int64)
+    return starts
 
 
-def _unwrapped(
-    data: bytes, starts: np.ndarray[tuple[int], np.dtype[np.int64]], wanted: Range
-) -> bytes:
+def _unwrapped(data: bytes, starts: Ints, wanted: Range) -> bytes:
     """Return every message as a record of its own, where batches are stored as one."""
     parts: list[bytes | memoryview] = []
     for start in starts.tolist():

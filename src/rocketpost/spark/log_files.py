@@ -18,17 +18,18 @@ import numpy as np
 
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import CorruptRecord, StoreError
-from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, is_torn, record_starts
-from rocketpost.spark.decode import Ints, numbers
+from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, is_torn
+from rocketpost.spark.decode import walk
+from rocketpost.spark.fields import Ints, numbers
 from rocketpost.store.layout import Layout, parse_file_name
 
-CHUNK_BYTES: Final = 8 * 1024 * 1024
+CHUNK_BYTES: Final = 2 * 1024 * 1024
+"""Stays in a core's cache from the read to the batch that is made of it."""
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _BLANK: Final = MAGIC_BLANK.to_bytes(4, "big")
 _HEAD_BYTES: Final = 8
 _SMALLEST: Final = 91
 _RECORD_BYTES_MAX: Final = 1 << 30
-_ALL: Final = 2**62
 
 
 class OnCorrupt(enum.Enum):
@@ -163,8 +164,7 @@ def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
 
 def _records(data: bytes, segment: Segment, at: int, *, bytes_max: int) -> tuple[Ints, int]:
     """Return where records begin in ``data``, and the place after the last of them."""
-    found, end = record_starts(data, 0, count_max=_ALL, bytes_max=bytes_max)
-    starts = np.array(found, np.int64)
+    starts, end = walk(data, bytes_max=bytes_max)
     wrong = np.flatnonzero(numbers(data, starts + 28, 8) != starts + segment.start + at)
     if len(wrong):
         end, starts = int(starts[wrong[0]]), starts[: wrong[0]]

@@ -16,7 +16,8 @@ from rocketpost.model.group import parse_tags
 from rocketpost.spark import columns as all_columns
 from rocketpost.spark.batches import BATCH_BYTES, BATCH_ROWS
 from rocketpost.spark.columns import Column
-from rocketpost.spark.decode import Ints, decode, heads, numbers
+from rocketpost.spark.decode import decode
+from rocketpost.spark.fields import Ints, heads, numbers
 from rocketpost.spark.log_files import (
     Chunk,
     OnCorrupt,

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rocketpost.spark.decode import TIME_MAX_MS, TIME_MIN_MS
+from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
 from rocketpost.spark.plan import Range
 
 NEAR: Final = 32

@@ -18,7 +18,7 @@ import pyarrow as pa
 from rocketpost.codec.bodies.topic import decode_topic_table
 from rocketpost.errors import RocketpostError, StoreError
 from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rocketpost.spark.decode import Ints
+from rocketpost.spark.fields import Ints
 from rocketpost.store.layout import Layout, file_name, is_queue, parse_file_name, parse_queue_id
 
 _ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])

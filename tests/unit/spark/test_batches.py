@@ -74,3 +74,12 @@ def test_bytes_that_are_no_record_are_an_error_that_says_where() -> None:
     data = [packed(msgspec.structs.replace(record(), queue_offset=7)) + b"?" * 100]
     with pytest.raises(RemoteProtocolError, match="after offset 7 of queue 0 of T on broker-a"):
         list(batches(data, Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True))
+
+
+def test_a_record_whose_lengths_lie_is_an_error_that_says_where() -> None:
+    data = bytearray(packed(record(position=7)))
+    data[84] = 0x7F
+    with pytest.raises(RemoteProtocolError, match=r"queue 0 of T on broker-a: .*position 7"):
+        list(
+            batches([bytes(data)], Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True)
+        )

@@ -1,4 +1,4 @@
-"""Every column says what the plain decoder says, however odd the records."""
+"""Every column says what the plain decoder says, however odd the records, both ways of decoding."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpost.codec.record import Record, decode_records
-from rocketpost.errors import RemoteProtocolError
+from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.model.sysflag import COMPRESSED
 from rocketpost.spark import columns
-from rocketpost.spark.decode import decode
+from rocketpost.spark.decode import decode, walk
 
 from .records import odd_properties, packed, properties, record, records, row
 
@@ -26,8 +26,12 @@ def laid_out(some: list[Record]) -> tuple[bytes, Any]:
 
 
 def rows(data: bytes, starts: Any, **more: Any) -> list[dict[str, Any]]:
-    batch = decode(data, starts, columns.ALL, broker_name="b", **more)
+    """Return what both ways of decoding say."""
+    batch = decode(data, starts, columns.ALL, broker_name="b", compiled=True, **more)
     batch.validate(full=True)
+    other = decode(data, starts, columns.ALL, broker_name="b", compiled=False, **more)
+    other.validate(full=True)
+    assert batch.equals(other)
     return [{**each, "properties": dict(each["properties"])} for each in batch.to_pylist()]
 
 
@@ -55,21 +59,29 @@ def test_some_records_among_others_can_be_read(some: list[Record], data: st.Data
     assert rows(raw, starts[np.array(chosen, np.int64)]) == expected
 
 
+WAYS = pytest.mark.parametrize("compiled", [True, False])
+
+
+@WAYS
 @settings(deadline=None)
 @given(records(properties), st.sets(st.sampled_from([each.name for each in columns.ALL])))
-def test_a_projection_has_its_columns_and_no_others(one: Record, names: set[str]) -> None:
+def test_a_projection_has_its_columns_and_no_others(
+    compiled: bool, one: Record, names: set[str]
+) -> None:
     wanted = tuple(each for each in columns.ALL if each.name in names)
     data, starts = laid_out([one, one])
-    batch = decode(data, starts, wanted, broker_name=None)
+    batch = decode(data, starts, wanted, broker_name=None, compiled=compiled)
     assert batch.schema.names == [each.name for each in wanted]
     assert [field.type for field in batch.schema] == [each.arrow for each in wanted]
     assert batch.num_rows == 2
 
 
-def test_properties_as_text_are_as_stored() -> None:
-    data, starts = laid_out([record(properties_bytes=b"a\x01b\x02")])
-    batch = decode(data, starts, columns.full("string"), broker_name=None)
-    assert batch.to_pylist()[0]["properties"] == "a\x01b\x02"
+@WAYS
+def test_properties_as_text_are_as_stored(compiled: bool) -> None:
+    some = [record(properties_bytes=text) for text in (b"a\x01b\x02", b"", b"\xff\x01b")]
+    data, starts = laid_out(some)
+    batch = decode(data, starts, columns.full("string"), broker_name=None, compiled=compiled)
+    assert batch.column("properties").to_pylist() == ["a\x01b\x02", "", "\ufffd\x01b"]
     assert "properties" not in columns.ddl(columns.full("none"))
 
 
@@ -91,3 +103,58 @@ def test_a_body_that_lies_about_its_compression_is_an_error() -> None:
 def test_a_mad_clock_is_cut_to_the_years_that_spark_knows(ms: int) -> None:
     data, starts = laid_out([record(born_ms=ms)])
     assert rows(data, starts)[0]["bornTimestamp"].year in (1, 9999)
+
+
+@WAYS
+def test_no_records_make_an_empty_batch(compiled: bool) -> None:
+    data, starts = laid_out([record()])
+    batch = decode(data, starts[:0], columns.ALL, broker_name=None, compiled=compiled)
+    assert (batch.num_rows, batch.schema.names) == (0, [each.name for each in columns.ALL])
+
+
+@settings(deadline=None)
+@given(st.lists(records(), min_size=1, max_size=3), st.data())
+def test_records_that_lie_about_lengths_are_refused_both_ways(
+    some: list[Record], data: st.DataObject
+) -> None:
+    """Nothing outside a record is ever read: both ways refuse, or both say the same."""
+    raw, starts = laid_out(some)
+    at = data.draw(st.integers(0, len(raw) - 1))
+    if any(start <= at < start + 4 for start in starts.tolist()):
+        return  # the sizes are known to be true
+    changed = bytearray(raw)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    said = []
+    for compiled in (True, False):
+        try:
+            batch = decode(
+                bytes(changed), starts, columns.ALL, broker_name="b", decompressed=False,
+                compiled=compiled,
+            )  # fmt: skip
+            batch.validate(full=True)
+            said.append(batch.to_pylist())
+        except CorruptRecord as error:
+            said.append(str(error))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("length", [-1, 10**6])
+@WAYS
+def test_a_record_that_lies_about_its_body_is_named(compiled: bool, length: int) -> None:
+    data, starts = laid_out([record(position=7), record(position=4711)])
+    cut = int(starts[1]) + 84
+    data = data[:cut] + length.to_bytes(4, "big", signed=True) + data[cut + 4 :]
+    with pytest.raises(CorruptRecord, match="position 4711 is damaged"):
+        decode(data, starts, columns.ALL, broker_name=None, compiled=compiled)
+
+
+@WAYS
+@given(st.lists(records(), max_size=6), st.integers(0, 2000), st.binary(max_size=200))
+def test_a_walk_finds_whole_records(
+    compiled: bool, some: list[Record], bytes_max: int, rest: bytes
+) -> None:
+    data, starts = laid_out(some)
+    found, end = walk(data + b"\0" + rest, compiled=compiled)
+    assert (found.tolist(), end) == (starts.tolist(), len(data))
+    found, end = walk(data, bytes_max=bytes_max, compiled=compiled)
+    assert found.tolist() == [at for at in starts.tolist() if at < bytes_max]

@@ -36,7 +36,7 @@ from rocketpost.spark.bodies.codec import (
     field_of,
     words_of,
 )
-from rocketpost.spark.decode import TIME_MAX_MS, TIME_MIN_MS
+from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
 
 Convert = Callable[[Any], object]
 

@@ -1,0 +1,88 @@
+# C types for the compiled build of record_columns.py.
+cimport cython
+
+cdef long long _MAGIC_V1
+cdef long long _MAGIC_V2
+cdef Py_ssize_t _SMALLEST
+cdef int _BORN_V6
+cdef int _STORE_V6
+cdef unsigned char _NAME_END
+cdef unsigned char _VALUE_END
+cdef const unsigned char* _DIGITS
+
+
+@cython.locals(count=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t,
+               magic=cython.longlong)
+cpdef tuple walk(const unsigned char[::1] data, long long[::1] starts, long long bytes_max)
+
+@cython.locals(count=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, is_v2=cython.bint,
+               sys_flag=cython.longlong, store_at=Py_ssize_t, rest_at=Py_ssize_t,
+               body_at=Py_ssize_t, body_end=Py_ssize_t, topic_at=Py_ssize_t,
+               topic_end=Py_ssize_t, text_at=Py_ssize_t)
+cpdef Py_ssize_t lay_out(const unsigned char[::1] data, const long long[::1] starts,
+                         long long[::1] places) noexcept
+
+@cython.locals(i=Py_ssize_t)
+cpdef void read_ints(const unsigned char[::1] data, const long long[::1] at, Py_ssize_t shift,
+                     int[::1] numbers) noexcept
+
+@cython.locals(i=Py_ssize_t, k=Py_ssize_t, place=Py_ssize_t,
+               number=cython.longlong)
+cpdef void read_longs(const unsigned char[::1] data, const long long[::1] at, Py_ssize_t shift,
+                      long long[::1] numbers) noexcept
+
+@cython.locals(i=Py_ssize_t)
+cpdef void read_times(const unsigned char[::1] data, const long long[::1] at, Py_ssize_t shift,
+                      long long ms_min, long long ms_max, long long[::1] numbers) noexcept
+
+@cython.locals(i=Py_ssize_t, total=Py_ssize_t)
+cpdef Py_ssize_t measure(const long long[::1] begins, const long long[::1] ends, int[::1] offsets) noexcept
+
+@cython.locals(i=Py_ssize_t)
+cpdef void copy_slices(const unsigned char[::1] data, const long long[::1] begins,
+                       const int[::1] offsets, unsigned char[::1] joined) noexcept
+
+@cython.locals(i=Py_ssize_t, every=cython.uchar)
+cpdef bint is_ascii(const unsigned char[::1] text) noexcept
+
+@cython.locals(room=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, first=Py_ssize_t, at=Py_ssize_t,
+               end=Py_ssize_t, name_at=Py_ssize_t, name_end=Py_ssize_t, row=Py_ssize_t)
+cpdef Py_ssize_t split_properties(const unsigned char[::1] data, const long long[::1] begins,
+                                  const long long[::1] ends, int[::1] row_ends,
+                                  long long[::1] pairs) noexcept
+
+@cython.locals(room=Py_ssize_t, size=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, row=Py_ssize_t,
+               name_at=Py_ssize_t)
+cpdef Py_ssize_t find_values(const unsigned char[::1] data, const unsigned char[::1] name,
+                             const int[::1] row_ends, const long long[::1] pairs,
+                             long long[::1] begins, long long[::1] ends) noexcept
+
+@cython.locals(i=Py_ssize_t, k=Py_ssize_t, at=Py_ssize_t, byte=cython.uchar)
+cpdef void write_ids(const unsigned char[::1] data, const long long[::1] hosts_at,
+                     Py_ssize_t shift, const long long[::1] starts, unsigned char[::1] text) noexcept
+
+@cython.locals(size=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, at=Py_ssize_t, begin=Py_ssize_t,
+               end=Py_ssize_t, port=cython.longlong)
+cpdef Py_ssize_t write_hosts(const unsigned char[::1] data, const long long[::1] hosts_at,
+                             Py_ssize_t shift, int[::1] offsets, unsigned char[::1] text) noexcept
+
+@cython.locals(power=cython.ulonglong)
+cdef Py_ssize_t _write_number(unsigned long long number, unsigned char[::1] text, Py_ssize_t at) noexcept
+
+@cython.locals(room=Py_ssize_t, size=Py_ssize_t, row=Py_ssize_t, other=Py_ssize_t)
+cdef Py_ssize_t _pair_of(const unsigned char[::1] data, const long long[::1] pairs,
+                                Py_ssize_t first, Py_ssize_t found, Py_ssize_t name_at,
+                                Py_ssize_t name_end) noexcept
+
+@cython.locals(k=Py_ssize_t)
+cdef bint _is_same(const unsigned char[::1] data, Py_ssize_t at,
+                          const unsigned char[::1] other, Py_ssize_t begin, Py_ssize_t size) noexcept
+
+@cython.locals(k=Py_ssize_t)
+cdef void _copy(const unsigned char[::1] data, Py_ssize_t begin, unsigned char[::1] joined,
+                       Py_ssize_t at, Py_ssize_t end) noexcept
+
+cdef Py_ssize_t _short(const unsigned char[::1] data, Py_ssize_t at) noexcept
+
+@cython.locals(number=cython.longlong, k=Py_ssize_t)
+cdef long long _int(const unsigned char[::1] data, Py_ssize_t at) noexcept
