@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
 from pyspark.sql import functions as f
 
-from rocketpost.client import Message, Producer, PushConsumer, PushConsumerConfig, StartFrom
-from rocketpost.errors import ConfigError
+from rocketpost.cli import rocketpost
+from rocketpost.client import (
+    Message,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+    PushConsumerConfig,
+    StartFrom,
+)
+from rocketpost.errors import ClientError, ConfigError, RouteNotFound
+from rocketpost.model.names import dlq_topic
 from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.pipelines import replay as replaying
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.copying import CopyConfig
-from rocketpost.spark.pipelines.dead_letters import Choice, causes, chosen, dead_letters, redrive
-from rocketpost.spark.pipelines.replay import between, from_broker, from_lake, replay
+from rocketpost.spark.pipelines.dead_letters import Choice, DeadLetters
+from rocketpost.spark.pipelines.replay import replay
+from rocketpost.spark.pipelines.selection import Found, Selection, Span, select
+from rocketpost.spark.plan import QueueKey
 
 from .conftest import Topics
 
 pytestmark = pytest.mark.slow
 
 
-def config(topics: Topics, name: str, topic: str | None = None, **more: int) -> CopyConfig:
+def how(topics: Topics, name: str, topic: str | None = None, **more: int) -> CopyConfig:
     return CopyConfig(name_servers=topics.cluster.addresses, name=name, topic=topic, **more)
+
+
+def what(topics: Topics, *names: str, **more: object) -> Selection:
+    return Selection(topics=names, name_servers=topics.cluster.addresses, **more)  # type: ignore[arg-type]
+
+
+def by_origin(rows: list[Row]) -> dict[str, list[Row]]:
+    """Return copies by the queue that they come from, in the order in which they were stored."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.commitLogOffset):
+        found.setdefault(row.properties["COPY_OF"].rpartition("/")[0], []).append(row)
+    return found
+
+
+def offsets(rows: list[Row]) -> list[int]:
+    return [int(row.properties["COPY_OF"].rpartition("/")[2]) for row in rows]
 
 
 def test_a_lake_is_replayed_in_order_and_once(topics: Topics, tmp_path: Path) -> None:
@@ -32,85 +66,236 @@ def test_a_lake_is_replayed_in_order_and_once(topics: Topics, tmp_path: Path) ->
     )
     source = SourceOptions(name_servers=topics.cluster.addresses, topic="Origin")
     archive(topics.spark, ArchiveConfig(source=source, lake=str(tmp_path)))
-    frame = from_lake(topics.spark, str(tmp_path), topics=["Origin"])
-    for _ in range(2):  # the second run continues the first, and finds nothing left to do
-        assert replay(frame, config(topics, "again", "Copy")).messages == 200
-    rows = topics.read("Copy").orderBy("queueId", "queueOffset").collect()
+    selection = Selection(topics=("Origin",), lake=str(tmp_path))
+    for before in (0, 200):  # the second run continues the first, and finds nothing left to do
+        report = replay(topics.spark, selection, how(topics, "again", "Copy"))
+        assert (report.messages, report.before, len(report.queues)) == (200, before, 4)
+    rows = topics.read("Copy").collect()
     assert sorted(int(bytes(row.body)) for row in rows) == list(range(200))
     assert {(row.tags, row.keys, row.properties["a"]) for row in rows} == {("A", "k", "b")}
-    by_origin: dict[str, list[tuple[int, int]]] = {}
-    for row in rows:
-        origin, _, offset = row.properties["COPY_OF"].rpartition("/")
-        by_origin.setdefault(origin, []).append((row.queueId, int(offset)))
-    assert len(by_origin) == 4
-    for places in by_origin.values():
-        assert len({queue for queue, _ in places}) == 1
-        assert [offset for _, offset in places] == list(range(50))
+    assert not any("__SHARDINGKEY" in row.properties for row in rows)
+    queues = by_origin(rows)
+    assert len(queues) == 4
+    assert len({row.queueId for row in rows}) == 4  # each queue has its own
+    for copies in queues.values():
+        assert len({row.queueId for row in copies}) == 1
+        assert offsets(copies) == list(range(50))
+    originals = {row.uniqKey for row in topics.read("Origin").select("uniqKey").collect()}
+    assert {row.properties["COPY_ID"] for row in rows} == originals
 
 
-def test_a_replay_that_fails_half_way_is_continued(topics: Topics) -> None:
+def test_a_replay_that_fails_half_way_is_continued(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topics.send("Half", [b"%d" % number for number in range(100)])
-    source = SourceOptions(name_servers=topics.cluster.addresses, topic="Half")
-    frame = from_broker(topics.spark, source)
-    broken = frame.withColumn(
+    selection, config = what(topics, "Half"), how(topics, "half", "HalfCopy")
+    found = select(topics.spark, selection)
+    broken = found.whole.withColumn(
         "flag", f.when(f.col("queueOffset") == 15, f.raise_error(f.lit("broken"))).otherwise(0)
     )
-    with pytest.raises(PySparkException, match="broken"):
-        replay(broken, config(topics, "half", "HalfCopy"))
-    replay(frame, config(topics, "half", "HalfCopy"))
+    with monkeypatch.context() as patch:
+        patch.setattr(replaying, "select", lambda *_: Found(broken, found.narrow))
+        with pytest.raises(PySparkException, match="broken"):
+            replay(topics.spark, selection, config)
+    replay(topics.spark, selection, config)
     rows = topics.read("HalfCopy").collect()
     assert sorted(int(bytes(row.body)) for row in rows) == list(range(100))
 
 
-def test_a_time_range_is_replayed(topics: Topics) -> None:
-    topics.send("Timed", [b"old"])
-    frame = topics.read("Timed")
-    stored = frame.selectExpr("max(unix_millis(storeTimestamp))").first()
-    assert stored is not None
-    assert between(frame, stored[0], None).count() == 1
-    assert between(frame, None, stored[0]).count() == 0
-    assert between(frame, stored[0] + 1, None).count() == 0
+def test_messages_are_selected_by_time_tags_keys_and_offsets(topics: Topics) -> None:
+    topics.send("Various", [b"old"] * 8, tags="A", keys="one two")
+    topics.send("Various", [b"new"] * 4, tags="B")
+    every = topics.read("Various").orderBy("storeTimestamp").collect()
+    middle = int(every[8].storeTimestamp.timestamp() * 1000)
+
+    def count(**more: object) -> int:
+        found = select(topics.spark, what(topics, "Various", **more))
+        assert found.narrow.count() == found.whole.count()
+        return found.whole.count()
+
+    assert count() == 12
+    assert count(tags=("A",)) == count(keys=("two", "x")) == 8
+    assert count(tags=("A", "B")) == 12
+    assert count(end_ms=middle) + count(start_ms=middle) == 12
+    queue = QueueKey("Various", every[0].brokerName, every[0].queueId)
+    assert count(offsets={queue: Span(1, 3)}) == 2
+    with pytest.raises(ConfigError, match="queue that does not exist"):
+        count(offsets={queue._replace(queue_id=77): Span(0, 1)})
 
 
-def test_dead_letters_go_by_cause_and_each_once(topics: Topics) -> None:
+def test_another_selection_of_the_same_name_is_another_copying(topics: Topics) -> None:
+    for number in range(40):
+        topics.send("Both", [b"%d" % number], tags="odd" if number % 2 else "even")
+    config = how(topics, "both", "BothCopy")
+    for tag in ("even", "odd", "even"):
+        replay(topics.spark, what(topics, "Both", tags=(tag,)), config)
+    rows = topics.read("BothCopy").collect()
+    assert sorted(int(bytes(row.body)) for row in rows) == list(range(40))
+    for copies in by_origin(rows).values():
+        for tag in ("even", "odd"):
+            some = offsets([row for row in copies if row.tags == tag])
+            assert some == sorted(some)
+
+
+def test_copies_are_neither_delayed_nor_retried_nor_answered_again(topics: Topics) -> None:
+    async def send() -> None:
+        # Long enough to be compressed.
+        config = ProducerConfig(name_servers=topics.cluster.addresses, compress_bytes_min=100)
+        async with Producer("p", config=config) as producer:
+            await producer.send(
+                Message("Odd", b"x" * 5000, sharding_key="k", properties={"a": "1"})
+            )
+            await producer.send(Message("Odd", b"delayed", delay_level=1))
+
+    asyncio.run(send())
+    while topics.read("Odd").count() < 2:  # the second comes after a second
+        pass
+    replay(topics.spark, what(topics, "Odd"), how(topics, "odd", "OddCopy"))
+    rows = {bytes(row.body): row for row in topics.read("OddCopy").collect()}
+    assert set(rows) == {b"x" * 5000, b"delayed"}
+    assert rows[b"x" * 5000].properties["__SHARDINGKEY"] == "k"
+    system = {"DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS"}
+    assert not system & set(rows[b"delayed"].properties)
+    with pytest.raises(ConfigError, match="name a topic for them"):
+        replay(topics.spark, what(topics, "%RETRY%g"), how(topics, "odd"))
+
+
+def test_messages_that_are_gone_are_said(topics: Topics) -> None:
+    topics.send("Gone", [b"x"] * 4)
+    row = topics.read("Gone").first()
+    assert row is not None
+    queue = QueueKey("Gone", row.brokerName, row.queueId)
+    gone = what(topics, "Gone", offsets={queue: Span(0, 5)})
+    assert replay(topics.spark, gone, how(topics, "gone", "GoneCopy"), dry_run=True).messages == 1
+    nothing = what(topics, "Gone", tags=("none",))
+    assert replay(topics.spark, nothing, how(topics, "gone", "GoneCopy")).messages == 0
+    with pytest.raises(ClientError):
+        replay(topics.spark, what(topics, "NeverThere"), how(topics, "gone", "GoneCopy"))
+
+
+def test_dead_letters_go_by_cause_and_each_once(topics: Topics, tmp_path: Path) -> None:
+    kill(topics, "Deadly", "mourners", count=12)
+    letters = DeadLetters(topics.spark, topics.cluster.addresses, "mourners")
+    report = letters.report()
+    found = [(each.cause.rpartition(".")[2], each.topic, each.letters) for each in report.causes]
+    assert found == [("KeyError", "Deadly", 8), ("ValueError", "Deadly", 4)]
+    assert [(text.text, text.letters) for text in report.texts] == [
+        ("'no customer #'", 8),
+        ("bad amount", 4),
+    ]
+    assert sum(moment.messages for moment in report.timeline) == report.letters == 12
+    choice = Choice(cause="BAD amount", topic="Deadly")
+    some = DeadLetters(topics.spark, topics.cluster.addresses, "mourners", choice)
+    before = topics.read("Deadly").count()
+    assert some.redrive(how(topics, "second-chance"), dry_run=True).letters == 4
+    assert topics.read("Deadly").count() == before
+    for sent_before in (0, 4):
+        sent = some.redrive(how(topics, "second-chance"))
+        assert (sent.letters, sent.before) == (4, sent_before)
+    copies = topics.read("Deadly").filter("properties['COPY_BY'] = 'second-chance'").collect()
+    assert len(copies) == 4
+    assert {row.properties["REDRIVES"] for row in copies} == {"1"}
+    assert not any("CONSUME_FAILURE" in row.properties for row in copies)
+    key = Choice(key="k3")
+    assert DeadLetters(topics.spark, topics.cluster.addresses, "mourners", key).frame.count() == 1
+
+
+def test_a_group_without_dead_letters_has_none(topics: Topics) -> None:
+    letters = DeadLetters(topics.spark, topics.cluster.addresses, "immortals")
+    assert letters.report().letters == 0
+    assert letters.redrive(how(topics, "r")).letters == 0
+
+
+def test_what_was_redriven_too_often_is_left_alone(topics: Topics, tmp_path: Path) -> None:
+    for number in range(4):
+        kill(topics, f"Worn{number}", f"worn{number}", count=1, redrives=number)
+    sent = {}
+    for number in range(4):
+        letters = DeadLetters(topics.spark, topics.cluster.addresses, f"worn{number}")
+        sent[number] = letters.redrive(how(topics, "w", "WornAgain")).letters
+        assert letters.report().worn_out == (number == 3)
+    assert sent == {0: 1, 1: 1, 2: 1, 3: 0}
+    again = topics.read("WornAgain").collect()
+    assert Counter(row.properties["REDRIVES"] for row in again) == {"1": 1, "2": 1, "3": 1}
+
+
+def test_the_commands_say_what_they_did(topics: Topics, tmp_path: Path) -> None:
+    def ran(*asked: str) -> dict[str, object]:
+        file = tmp_path / "report.json"
+        base = ["pipeline", asked[0], "-n", topics.cluster.addresses, "--json", str(file)]
+        result = CliRunner().invoke(rocketpost, [*base, *asked[1:]])
+        assert result.exit_code == 0, result.output
+        said: dict[str, object] = json.loads(file.read_text()) | {"text": result.stdout}
+        return said
+
+    kill(topics, "Told", "told", count=3)
+    asked = ("replay", "-t", "Told", "--key", "k1", "--to", "ToldCopy", "--rate", "1000")
+    dry = ran(*asked, "--dry-run")
+    assert (dry["messages"], dry["dryRun"]) == (1, True)
+    assert "1 would be sent" in str(dry["text"])
+    done = ran(*asked, "--name", "told")
+    assert "1 sent as told" in str(done["text"])
+    assert "0 sent as told, 1 had been sent before" in str(ran(*asked, "--name", "told")["text"])
+    page = tmp_path / "letters.html"
+    letters = ran("dead-letters", "-g", "told", "--html", str(page))
+    assert letters["letters"] == 3
+    assert "3 dead letters" in page.read_text()
+    redriven = ran("dead-letters", "-g", "told", "--redrive", "--name", "r", "--to", "ToldCopy")
+    assert redriven["redriven"] == {"name": "r", "letters": 3, "before": 0}
+    assert topics.read("ToldCopy").count() == 4
+    base = ["pipeline", "replay", "-n", topics.cluster.addresses, "-t", "Told"]
+    for wrong, text in (
+        (["--to", "X"], "--name is required"),
+        (["--name", "a/b"], "without /"),
+        (["--name", "a", "--offsets", "[1]"], "offsets must look like"),
+        (["--name", "a", "--since", "9", "--until", "5"], "time range is empty"),
+    ):
+        result = CliRunner().invoke(rocketpost, [*base, *wrong])
+        assert (result.exit_code, text in result.output) == (2, True), result.output
+
+
+def kill(topics: Topics, topic: str, group: str, *, count: int, redrives: int = 0) -> None:
+    """Let a group fail to handle messages, until they are dead."""
+
     async def die() -> None:
         address = topics.cluster.addresses
+        properties = {"REDRIVES": str(redrives)} if redrives else {}
         async with Producer("p", name_servers=address) as producer:
-            for number in range(12):
-                await producer.send(Message("Deadly", b"%d" % number, keys=f"k{number}"))
+            for number in range(count):
+                await producer.send(
+                    Message(topic, b"%d" % number, keys=f"k{number}", properties=properties)
+                )
         done = asyncio.Event()
         seen = 0
 
         async def handle(message: object) -> None:
             nonlocal seen
             seen += 1
-            if seen == 12:
+            if seen == count:
                 done.set()
-            raise KeyError("no customer") if seen % 3 else ValueError("bad amount")
+            raise KeyError(f"no customer {seen}") if seen % 3 else ValueError("bad amount")
 
         consumer = PushConsumer(
-            "mourners",
+            group,
             name_servers=address,
             config=PushConsumerConfig(start_from=StartFrom.FIRST, retry_max=0),
         )
-        consumer.subscribe("Deadly", handle)
+        consumer.subscribe(topic, handle)
         async with consumer:
             await done.wait()
+        async with PullConsumer("looker", name_servers=address) as puller:
+            while True:
+                with contextlib.suppress(RouteNotFound):  # until its broker has told
+                    queues = await puller.queues(dlq_topic(group))
+                    ends = [await puller.max_offset(queue) for queue in queues]
+                    if sum(ends) == count:
+                        return
+                await asyncio.sleep(0.05)
 
     asyncio.run(die())
-    letters = dead_letters(topics.spark, topics.cluster.addresses, "mourners")
-    found = [(row.cause.rpartition(".")[2], row.origin, row.letters) for row in causes(letters)]
-    assert found == [("KeyError", "Deadly", 8), ("ValueError", "Deadly", 4)]
-    some = chosen(letters, Choice(cause="bad amount", topic="Deadly"))
-    before = topics.read("Deadly").count()
-    for _ in range(2):
-        assert redrive(some, config(topics, "second-chance")) == 4
-    assert topics.read("Deadly").count() == before + 4
-    assert chosen(letters, Choice(key="k3")).count() == 1
-    assert chosen(letters, Choice(start_ms=2**41)).count() == 0
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "\x01"])
+@pytest.mark.parametrize("name", ["", "a/b", "\x01", "n" * 65])
 def test_a_copying_needs_a_name(topics: Topics, name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
-        config(topics, name)
+        how(topics, name)

@@ -22,6 +22,7 @@ from rocketpost.spark.pipelines import audit_checks as checks
 from rocketpost.spark.pipelines.archive import archived
 from rocketpost.spark.pipelines.audit_report import AuditReport, Finding, Latency, QueueFacts
 from rocketpost.spark.pipelines.audit_traces import handled, sent, traces
+from rocketpost.spark.pipelines.timeline import timeline
 from rocketpost.spark.plan import Bounds, QueueKey
 
 UNIQUE_KEY: Final = "uniqKey"
@@ -205,7 +206,7 @@ def _audited(spark: SparkSession, frame: DataFrame, config: AuditConfig) -> Audi
         queues=tuple(queues),
         latencies=tuple(each for each in latencies if each is not None),
         hot_keys=checks.hot_keys(frame),
-        timeline=checks.timeline(frame, overview.first_ms, overview.last_ms),
+        timeline=timeline(frame, "storedMs", overview.first_ms, overview.last_ms),
     )
 
 

@@ -17,14 +17,12 @@ from rocketpost.spark.pipelines.audit_report import (
     Finding,
     Hot,
     Latency,
-    Moment,
     QueueFacts,
 )
 from rocketpost.spark.plan import Bounds, QueueKey
 
 _QUEUE: Final = ("topic", "broker", "queueId")
 _HOT_MAX: Final = 10
-_MOMENTS: Final = 60
 
 
 def between(frame: DataFrame, start_ms: int | None, end_ms: int | None) -> DataFrame:
@@ -246,18 +244,6 @@ def hot_keys(frame: DataFrame) -> tuple[Hot, ...]:
     keys = frame.filter("keys IS NOT NULL").select(f.explode(f.split("keys", " ")).alias("key"))
     rows = keys.groupBy("key").count().filter("count > 1").orderBy(f.desc("count"), "key")
     return tuple(Hot(row.key, row["count"]) for row in rows.limit(_HOT_MAX).collect())
-
-
-def timeline(frame: DataFrame, first_ms: int | None, last_ms: int | None) -> tuple[Moment, ...]:
-    """Return how many messages were stored in each of some equal stretches of time."""
-    if first_ms is None or last_ms is None:
-        return ()
-    step = max(1, -(-(last_ms - first_ms + 1) // _MOMENTS))
-    at = f.floor((f.col("storedMs") - first_ms) / step).cast("int").alias("at")
-    counts = {row["at"]: row["count"] for row in frame.groupBy(at).count().collect()}
-    return tuple(
-        Moment(first_ms + each * step, counts.get(each, 0)) for each in range(max(counts) + 1)
-    )
 
 
 def place() -> Column:

@@ -13,9 +13,10 @@ from rocketpost.model.names import TRACE_TOPIC
 from rocketpost.spark.lake import Lake
 from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, bounds
 from rocketpost.spark.pipelines.audit import audit as audit_all
-from rocketpost.spark.pipelines.audit_page import page, utc
+from rocketpost.spark.pipelines.audit_page import page
 from rocketpost.spark.pipelines.audit_report import AuditReport
 from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option, until_option
+from rocketpost.spark.pipelines.page import utc
 
 _EXAMPLES_SHOWN = 3
 

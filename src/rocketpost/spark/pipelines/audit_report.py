@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from rocketpost.spark.pipelines.timeline import Moment
+
 EXAMPLES_MAX: Final = 20
 
 
@@ -73,13 +75,6 @@ class Hot(msgspec.Struct, frozen=True):
     """A key, and how many messages have it."""
 
     key: str
-    messages: int
-
-
-class Moment(msgspec.Struct, frozen=True, rename="camel"):
-    """How many messages were stored in a stretch of time."""
-
-    from_ms: int
     messages: int
 
 

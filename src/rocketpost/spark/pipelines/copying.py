@@ -1,22 +1,44 @@
 """Messages as rows for the sink again: copies that keep what is the user's, numbered by origin.
 
-A copy's number is its queue offset, under the name of the copying and the queue that it comes from.
-So a copying that is killed and started again stores every copy once, however Spark shares the rows
-out, and two copyings of different names do not know each other.
+A copy's number is its queue offset, under a producer named after the copying, what it selects and
+the queue that the message comes from. So a copying that is killed and started again stores every
+copy once, however Spark shares the rows out; one of another name or another selection knows nothing
+of it. All copies of a queue are sent by one task, in the order of their offsets. That keeps their
+order, and lets a run take as stored what lies behind more gaps than brokers remember.
 """
 
 from __future__ import annotations
 
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from rocketpost.client import MessageQueue
 from rocketpost.errors import ConfigError
 from rocketpost.model import properties as names
-from rocketpost.model.stamp import producer_id_problem
+from rocketpost.model.stamp import PRODUCER_ID_MAX, producer_id_problem
+from rocketpost.spark.plan import QueueKey
 
-_OWN = sorted({*names.RESERVED, names.UNIQUE_KEY})
+COPY_OF: Final = "COPY_OF"
+COPY_BY: Final = "COPY_BY"
+COPY_ID: Final = "COPY_ID"
+COPY_BORN: Final = "COPY_BORN_MS"
+COPY_STORED: Final = "COPY_STORED_MS"
+MARKS: Final = (COPY_OF, COPY_BY, COPY_ID, COPY_BORN, COPY_STORED)
+"""Properties of a copy that tell what it is a copy of."""
+
+_SYSTEMS: Final = sorted({*names.RESERVED, names.UNIQUE_KEY})
+"""Left out of copies: they would be delayed, halves, retries or answers once more."""
+_RATE_PER_TASK: Final = 10_000
+_ROWS_IN_TURN: Final = 1000
+_DIGITS: Final = 8
+_NAME_MAX: Final = 64
+_QUEUE: Final = ("topic", "brokerName", "queueId")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +46,8 @@ class CopyConfig:
     """How copies are sent.
 
     Attributes:
-        name_servers: ``host:port;host:port``.
-        name: What this copying is called; the same name again continues it.
+        name_servers: ``host:port;host:port`` of the brokers that get them.
+        name: What this copying is called; the same name and selection again continue it.
         topic: Where all copies go; where they came from if None.
         rate: Messages a second at most, all tasks together.
         tasks: How many send at the same time at most.
@@ -45,50 +67,193 @@ class CopyConfig:
             raise ConfigError("the name servers are required, such as 127.0.0.1:9876")
         if not self.name or "/" in self.name:
             raise ConfigError("the copying needs a name without /, by which it can be continued")
-        if problem := producer_id_problem(f"{self.name}/x"):
+        if problem := producer_id_problem(self.name):
             raise ConfigError(f"the name {self.name!r} cannot be used: {problem}")
+        if len(self.name) > _NAME_MAX:
+            raise ConfigError(f"the name {self.name!r} is longer than {_NAME_MAX} characters")
         if self.tasks < 1 or (self.rate is not None and self.rate < 1):
             raise ConfigError("rate and tasks must be at least 1")
 
+    @property
+    def tasks_at_rate(self) -> int:
+        """How many tasks send: no more than the rate needs, or it would not be reached.
 
-def copies(frame: DataFrame, config: CopyConfig, *, topic: Column) -> DataFrame:
-    """Return the rows to send for messages.
+        Each has its share of the rate, and if Spark runs fewer at once, less is sent.
+        """
+        if self.rate is None:
+            return self.tasks
+        return min(self.tasks, -(-self.rate // _RATE_PER_TASK))
+
+
+class Origin(NamedTuple):
+    """What is copied of one queue."""
+
+    queue: QueueKey
+    messages: int
+    first: int
+    last: int
+    first_ms: int
+    last_ms: int
+
+
+def origins(frame: DataFrame) -> list[Origin]:
+    """Return what is copied of each queue."""
+    rows = frame.groupBy(*_QUEUE).agg(
+        f.count("*"),
+        f.min("queueOffset"),
+        f.max("queueOffset"),
+        f.unix_millis(f.min("storeTimestamp")),
+        f.unix_millis(f.max("storeTimestamp")),
+    )
+    return sorted(Origin(QueueKey(*row[:3]), *row[3:]) for row in rows.collect())
+
+
+def producer_id(config: CopyConfig, selection: str, queue: QueueKey) -> str:
+    """Return under which name the copies of a queue are numbered.
+
+    What is selected is part of it: another selection under the same name would else pass over
+    what the first one left out.
+    """
+    text = f"{selection}\0{config.topic or ''}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    plain = f"{config.name}/{digest}/{'/'.join(map(str, queue))}"
+    if producer_id_problem(plain) is None:
+        return plain
+    long = hashlib.sha256(f"{text}\0{queue!r}".encode()).hexdigest()
+    return f"{config.name}/{digest}/{long}"[:PRODUCER_ID_MAX]
+
+
+def shared_out(found: Sequence[Origin], tasks: int) -> dict[QueueKey, int]:
+    """Return the task of each queue, so that tasks have about the same work."""
+    loads = [0] * tasks
+    tasks_of = {}
+    for origin in sorted(found, key=lambda each: (-each.messages, each.queue)):
+        task = loads.index(min(loads))
+        loads[task] += origin.messages
+        tasks_of[origin.queue] = task
+    return tasks_of
+
+
+def target(queue: QueueKey, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """Return the queue for the copies of a queue: its namesake, or one that follows from its name.
+
+    It depends on nothing else, so that a run that continues another goes on where that one was.
+    """
+    for each in queues:
+        if (each.broker_name, each.queue_id) == (queue.broker, queue.queue_id):
+            return each
+    ordered = sorted(queues, key=lambda each: (each.broker_name, each.queue_id))
+    return ordered[(zlib.crc32(queue.broker.encode()) + queue.queue_id) % len(ordered)]
+
+
+def copies(
+    frame: DataFrame,
+    config: CopyConfig,
+    *,
+    selection: str,
+    found: Sequence[Origin],
+    queues_of: Callable[[str], Sequence[MessageQueue]],
+    topic: Column | None = None,
+    more: Mapping[str, Column] | None = None,
+) -> DataFrame:
+    """Return the rows to send for messages: in their tasks, in the order in which they are sent.
+
+    Within a task the queues take turns, so that all of them come forward together.
 
     Args:
         frame: Messages, with all columns of the source.
         config: How they are sent.
-        topic: Where each goes.
+        selection: What was selected, in words.
+        found: Where they come from.
+        queues_of: Tells the queues of a topic that can be written to.
+        topic: Where each goes, if the configuration does not say; where it came from if None.
+        more: Properties that copies get beside those of their messages.
     """
-    origin = f.concat_ws("/", "topic", "brokerName", "queueId")
-    sharding = f.col("properties")[names.SHARDING_KEY]
-    marks = f.create_map(
-        f.lit("COPY_OF"),
-        f.concat_ws("/", origin, "queueOffset"),
-        f.lit("COPY_BY"),
-        f.lit(config.name),
-    )
-    users = f.map_filter("properties", lambda name, value: ~name.isin(_OWN) & (f.trim(value) != ""))
-    mine = f.map_filter(users, lambda name, _: ~name.isin("COPY_OF", "COPY_BY"))
-    return frame.select(
+    tasks = max(1, min(config.tasks_at_rate, len(found)))
+    table = _table(frame, config, selection, found, tasks=tasks, queues_of=queues_of, topic=topic)
+    turn = f.floor((f.col("queueOffset") - f.col("__first")) * f.col("__turns") / f.col("__span"))
+    sharding = f.nullif(f.col("properties")[names.SHARDING_KEY], f.lit(""))
+    is_free = sharding.isNull()
+    to_topic = f.col("topic") if topic is None else topic
+    if config.topic is not None:
+        to_topic = f.lit(config.topic)
+    rows = frame.join(f.broadcast(table), list(_QUEUE)).select(
         "body",
-        (f.lit(config.topic) if config.topic else topic).alias("topic"),
+        to_topic.alias("topic"),
         "tags",
         "keys",
         "flag",
-        f.map_concat(mine, marks).alias("properties"),
-        (f.coalesce(sharding, origin) if config.keep_order else sharding).alias("shardingKey"),
-        f.concat_ws("/", f.lit(config.name), origin).alias("producerId"),
+        _properties(config, more or {}).alias("properties"),
+        sharding.alias("shardingKey"),
+        f.when(is_free, f.col("__toBroker")).alias("brokerName"),
+        f.when(is_free, f.col("__toQueue")).alias("queueId"),
+        "producerId",
         f.col("queueOffset").alias("sequence"),
+        "__task",
+        turn.alias("__turn"),
     )
+    placed = rows.repartitionById(tasks, "__task")
+    return placed.sortWithinPartitions("__turn", "producerId", "sequence").drop("__task", "__turn")
 
 
 def send(rows: DataFrame, config: CopyConfig) -> None:
-    """Send rows of :func:`copies`: in order by origin, each once, at the wished rate."""
-    ordered = rows.repartition(config.tasks, "producerId").sortWithinPartitions(
-        "producerId", "sequence"
-    )
-    writer = ordered.write.format("rocketmq").mode("append")
+    """Send rows of :func:`copies`: each once, at the wished rate.
+
+    Raises:
+        PySparkException: A task failed for good; send them again to go on.
+    """
+    writer = rows.write.format("rocketmq").mode("append")
     writer = writer.option("nameServer", config.name_servers).option("delivery", "exactlyOnce")
+    # All of a producer's rows come in order from one task, with fewer under way than brokers
+    # remember gaps: what they have forgotten was stored.
+    writer = writer.option("onForgotten", "skip")
     if config.rate is not None:
-        writer = writer.option("rateLimitPerTask", max(1, config.rate // config.tasks))
+        writer = writer.option("rateLimitPerTask", config.rate // config.tasks_at_rate)
     writer.save()
+
+
+def _table(
+    frame: DataFrame,
+    config: CopyConfig,
+    selection: str,
+    found: Sequence[Origin],
+    *,
+    tasks: int,
+    queues_of: Callable[[str], Sequence[MessageQueue]],
+    topic: Column | None,
+) -> DataFrame:
+    """Return what is decided for each queue, as a small table."""
+    tasks_of = shared_out(found, tasks)
+    turns = max(-(-origin.messages // _ROWS_IN_TURN) for origin in found)
+    rows: list[tuple[object, ...]] = []
+    for origin in found:
+        to: tuple[str | None, int | None] = None, None
+        if config.keep_order and topic is None:
+            chosen = target(origin.queue, queues_of(config.topic or origin.queue.topic))
+            to = chosen.broker_name, chosen.queue_id
+        span = origin.last - origin.first + 1
+        name = producer_id(config, selection, origin.queue)
+        rows.append((*origin.queue, name, tasks_of[origin.queue], origin.first, span, turns, *to))
+    schema = (
+        "topic string, brokerName string, queueId int, producerId string, __task int, "
+        "__first bigint, __span bigint, __turns bigint, __toBroker string, __toQueue int"
+    )
+    return frame.sparkSession.createDataFrame(rows, schema)
+
+
+def _properties(config: CopyConfig, more: Mapping[str, Column]) -> Column:
+    """Return the properties of a copy: the user's, and what it is a copy of."""
+    marks = {
+        COPY_OF: f.concat_ws("/", *_QUEUE, "queueOffset"),
+        COPY_BY: f.lit(config.name),
+        COPY_ID: f.coalesce("uniqKey", "msgId", f.lit("?")),
+        COPY_BORN: f.unix_millis("bornTimestamp").cast("string"),
+        COPY_STORED: f.unix_millis("storeTimestamp").cast("string"),
+        **more,
+    }
+    dropped = [*_SYSTEMS, *MARKS, *more]
+    users = f.map_filter(
+        "properties", lambda name, value: ~name.isin(dropped) & (f.trim(value) != "")
+    )
+    pairs = [part for name, value in marks.items() for part in (f.lit(name), value)]
+    return f.map_concat(users, f.create_map(*pairs))

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
 import click
-from pyspark.sql import Row
+import msgspec
+from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.pipelines import dead_letters as letters_of
 from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option, until_option
 from rocketpost.spark.pipelines.copying import CopyConfig
-from rocketpost.spark.pipelines.dead_letters import Choice
-from rocketpost.spark.pipelines.replay import (
-    ReplayReport,
-    between,
-    from_broker,
-    from_lake,
-    survey,
-)
+from rocketpost.spark.pipelines.dead_letter_page import page
+from rocketpost.spark.pipelines.dead_letter_report import LetterReport, Redriven
+from rocketpost.spark.pipelines.dead_letters import REDRIVES_MAX, Choice, DeadLetters
+from rocketpost.spark.pipelines.page import utc
+from rocketpost.spark.pipelines.replay import ReplayReport
 from rocketpost.spark.pipelines.replay import replay as replay_all
+from rocketpost.spark.pipelines.selection import Selection, parse_offsets
+
+_BAR: Final = 20
+_EXAMPLE: Final = 60
+_NO_NAME: Final = "dry-run"
 
 _name_server = click.option(
     "--name-server", "-n", required=True, metavar="HOST:PORT", help="Name servers, parted by ;"
 )
-_rate = click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
-_name = click.option("--name", help="What this run is called; the same name again continues it.")
+_rate = click.option("--rate", type=click.IntRange(1), help="Messages a second at most, in all.")
+_name = click.option(
+    "--name", help="What this run is called; the same name and selection again continue it."
+)
 
 
 @click.command()
@@ -38,6 +42,9 @@ _name = click.option("--name", help="What this run is called; the same name agai
 @click.option("--lake", help="Read what was archived here; from the brokers if not given.")
 @since_option
 @until_option
+@click.option("--tags", metavar="A||B", help="Only messages with one of these tags.")
+@click.option("--key", multiple=True, help="Only messages with this key; may be repeated.")
+@click.option("--offsets", metavar="JSON", help='Such as {"Orders": {"broker-a": {"0": [5, 9]}}}.')
 @_name
 @_rate
 @click.option("--tasks", type=click.IntRange(1), default=4, show_default=True)
@@ -51,41 +58,60 @@ def replay(
     lake: str | None,
     since: int | None,
     until: int | None,
+    tags: str | None,
+    key: tuple[str, ...],
+    offsets: str | None,
     name: str | None,
     rate: int | None,
     tasks: int,
     any_order: bool,
 ) -> None:
     """Send messages again, from a lake or a time range: in order, at a rate, each once."""
-    config = None if run.dry_run else _copying(name_server, name, to, rate, tasks, not any_order)
-    source = SourceOptions(name_servers=name_server, topic=topic)
-    with run.session() as spark, run.progress(spark, "replaying"):
-        found = from_lake(spark, lake, topics=source.topics) if lake else from_broker(spark, source)
-        frame = between(found, since, until)
-        report = survey(frame) if config is None else replay_all(frame, config)
-    run.say(_replayed(report, run.dry_run))
-    run.conclude(
-        {
-            "name": name,
-            "messages": report.messages,
-            "queues": report.queues,
-            "firstMs": report.first_ms,
-            "lastMs": report.last_ms,
-        }
+    config = CopyConfig(
+        name_servers=name_server,
+        name=_named(name, run.dry_run),
+        topic=to,
+        rate=rate,
+        tasks=tasks,
+        keep_order=not any_order,
     )
+    selection = Selection(
+        topics=_listed(topic, ","),
+        name_servers="" if lake else name_server,
+        lake=lake or "",
+        start_ms=since,
+        end_ms=until,
+        tags=_listed(tags or "", "||"),
+        keys=key,
+        offsets=parse_offsets(offsets) if offsets else None,
+    )
+    with run.session() as spark, run.progress(spark, "replaying") as shown:
+        report = replay_all(spark, selection, config, dry_run=run.dry_run, on_progress=shown.count)
+    if run.dry_run:
+        run.say(_queues(report))
+    run.say(_replayed(report, run.dry_run))
+    run.conclude(msgspec.to_builtins(report))
 
 
 @click.command("dead-letters")
 @pipeline_command("dead-letters")
 @_name_server
 @click.option("--group", "-g", required=True, help="Whose dead letters.")
-@click.option("--cause", help="A part of the exception that killed them.")
+@click.option("--cause", help="A part of the exception that killed them, or of its text.")
 @click.option("--topic", "-t", help="Where they came from.")
 @click.option("--key", help="One of their keys.")
 @since_option
 @until_option
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page here.")
 @click.option("--redrive", is_flag=True, help="Send them to where they came from.")
 @click.option("--to", help="Send them to this topic instead.")
+@click.option(
+    "--max-redrives",
+    type=click.IntRange(1),
+    default=REDRIVES_MAX,
+    show_default=True,
+    help="Leave alone what was sent again so often.",
+)
 @_name
 @_rate
 def dead_letters(
@@ -98,82 +124,127 @@ def dead_letters(
     key: str | None,
     since: int | None,
     until: int | None,
+    html_file: Path | None,
     redrive: bool,
     to: str | None,
+    max_redrives: int,
     name: str | None,
     rate: int | None,
 ) -> None:
     """Show why messages of a group died; with --redrive send a selection again, each once."""
     choice = Choice(cause=cause, topic=topic, key=key, start_ms=since, end_ms=until)
     config = None
-    if redrive and not run.dry_run:
-        config = _copying(name_server, name, to, rate, tasks=1, keep_order=True)
-    with run.session() as spark, run.progress(spark, "reading dead letters"):
-        letters = letters_of.dead_letters(spark, name_server, group)
-        some = letters_of.chosen(letters, choice)
-        rows = letters_of.causes(some)
-        sent = letters_of.redrive(some, config) if config is not None else None
-    run.say(_causes(rows) if rows else "no dead letters")
+    if redrive:
+        named = _named(name, run.dry_run)
+        config = CopyConfig(name_servers=name_server, name=named, topic=to, rate=rate)
+    sent = None
+    with run.session() as spark, run.progress(spark, "reading dead letters") as shown:
+        letters = DeadLetters(spark, name_server, group, choice, redrives_max=max_redrives)
+        report = letters.report()
+        if config is not None:
+            sent = letters.redrive(config, dry_run=run.dry_run, on_progress=shown.count)
+    if html_file is not None:
+        html_file.write_text(page(report), encoding="utf-8")
+    _say_letters(run, report)
     if sent is not None:
-        run.say(f"{sent:,} dead letters sent again, as {name}")
-    elif redrive:
-        run.say(f"{sum(row.letters for row in rows):,} dead letters would be sent again")
-    run.conclude({"group": group, "name": name, "causes": _as_json(rows), "sent": sent})
+        run.say(_redriven(sent, run.dry_run), markup=False)
+    run.conclude(msgspec.to_builtins(report) | {"redriven": sent and msgspec.to_builtins(sent)})
 
 
-def _as_json(rows: list[Row]) -> list[dict[str, object]]:
-    return [
-        row.asDict() | {time: row[time].isoformat() for time in ("first", "last")} for row in rows
-    ]
-
-
-def _copying(
-    name_server: str,
-    name: str | None,
-    to: str | None,
-    rate: int | None,
-    tasks: int,
-    keep_order: bool,
-) -> CopyConfig:
-    if not name:
+def _named(name: str | None, dry_run: bool) -> str:
+    if not name and not dry_run:
         raise ConfigError("--name is required: a run that is started again continues under it")
-    return CopyConfig(
-        name_servers=name_server,
-        name=name,
-        topic=to,
-        rate=rate,
-        tasks=tasks,
-        keep_order=keep_order,
-    )
+    return name or _NO_NAME
+
+
+def _listed(text: str, separator: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(separator) if part.strip())
 
 
 def _replayed(report: ReplayReport, dry_run: bool) -> str:
-    verb = "would be sent" if dry_run else "sent"
     if report.first_ms is None or report.last_ms is None:
-        return f"nothing {verb}"
-    first, last = (
-        datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-        for ms in (report.first_ms, report.last_ms)
+        return "no message is selected"
+    text = (
+        f"{report.messages:,} messages of {len(report.queues)} queues, "
+        f"stored {utc(report.first_ms)} to {utc(report.last_ms)} UTC: "
     )
-    return (
-        f"{report.messages:,} messages of {report.queues} queues {verb}, stored {first} to {last}"
-    )
+    left = max(0, report.messages - report.before)
+    text += f"{left:,} would be sent" if dry_run else f"{left:,} sent as {report.name}"
+    return text + (f", {report.before:,} had been sent before" if report.before else "")
 
 
-def _causes(rows: list[Row]) -> Table:
+def _redriven(sent: Redriven, dry_run: bool) -> str:
+    left = max(0, sent.letters - sent.before)
+    text = f"{left:,} dead letters " + ("would be sent again" if dry_run else "sent again")
+    text += "" if dry_run else f" as {sent.name}"
+    return text + (f", {sent.before:,} had been sent before" if sent.before else "")
+
+
+def _queues(report: ReplayReport) -> Table:
+    table = Table(title="what would be sent")
+    table.add_column("queue", overflow="fold")
+    for name in ("messages", "first offset", "last offset"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for queue in report.queues:
+        place = escape(f"{queue.topic}/{queue.broker}/{queue.queue_id}")
+        table.add_row(place, f"{queue.messages:,}", f"{queue.first:,}", f"{queue.last:,}")
+    return table
+
+
+def _say_letters(run: Run, report: LetterReport) -> None:
+    if not report.letters:
+        run.say("no dead letters")
+        return
+    run.say(_causes(report))
+    if report.texts:
+        run.say(_texts(report))
+    if report.without_origin:
+        run.say(f"{report.without_origin:,} do not say where they came from")
+    if report.worn_out:
+        run.say(
+            f"{report.worn_out:,} were sent again {report.redrives_max} times or more, "
+            "and are left alone"
+        )
+
+
+def _causes(report: LetterReport) -> Table:
     """Return a table of causes, with a bar for how many each has."""
-    table = Table(title="dead letters by cause")
-    for name in ("letters", "", "cause", "from topic", "first", "last", "example"):
-        table.add_column(name, justify="right" if name == "letters" else "left")
-    most = max(row.letters for row in rows)
-    for row in rows:
-        bar = "█" * max(1, round(_BAR * row.letters / most))
-        times = [f"{time:%Y-%m-%d %H:%M:%S}" for time in (row["first"], row["last"])]
+    table = Table(title=f"{report.letters:,} dead letters by cause")
+    _add_columns(table, "cause", "from topic", "last (UTC)", "example")
+    most = report.causes[0].letters
+    for cause in report.causes:
         table.add_row(
-            f"{row.letters:,}", bar, row.cause, row.origin or "?", *times, row.example[:_EXAMPLE]
+            f"{cause.letters:,}",
+            _bar(cause.letters, most),
+            escape(cause.cause),
+            escape(cause.topic or "?"),
+            utc(cause.last_ms),
+            escape(cause.example[:_EXAMPLE]),
         )
     return table
 
 
-_BAR = 20
-_EXAMPLE = 60
+def _texts(report: LetterReport) -> Table:
+    table = Table(title="by text, numbers as #")
+    _add_columns(table, "text", "cause", "last (UTC)")
+    most = report.texts[0].letters
+    for text in report.texts:
+        table.add_row(
+            f"{text.letters:,}",
+            _bar(text.letters, most),
+            escape(text.text[:_EXAMPLE]),
+            escape(text.cause),
+            utc(text.last_ms),
+        )
+    return table
+
+
+def _add_columns(table: Table, *names: str) -> None:
+    table.add_column("letters", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(name, overflow="fold")
+
+
+def _bar(part: int, whole: int) -> str:
+    return "█" * max(1, round(_BAR * part / whole))

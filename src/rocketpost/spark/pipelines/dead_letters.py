@@ -1,21 +1,38 @@
-"""Dead letters: why they died, and those that deserve it sent to their topics again."""
+"""Dead letters: why they died, and those that deserve it sent to their topics again.
+
+Letters are told apart by what their handler raised, its text, where they came from and when they
+died. In texts numbers count as one, so that "no customer 17" and "no customer 18" are one cause.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from rocketpost.errors import ConfigError, RouteNotFound
 from rocketpost.model import properties as names
-from rocketpost.model.names import dlq_topic
-from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.pipelines.copying import CopyConfig, copies, send
+from rocketpost.model.names import dlq_topic, group_problem
+from rocketpost.spark.columns import ddl, full
+from rocketpost.spark.pipelines import timeline
+from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send
+from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
+from rocketpost.spark.pipelines.selection import Found, Selection, select
+from rocketpost.spark.pipelines.targets import Targets
 
 UNKNOWN: Final = "unknown"
+REDRIVES: Final = "REDRIVES"
+"""How often a message was sent again from dead letters."""
+REDRIVES_MAX: Final = 3
 _CAUSE: Final = "CONSUME_FAILURE"
 _TEXT: Final = "CONSUME_FAILURE_TEXT"
+_NUMBERS: Final = r"\b(0x[0-9a-fA-F]+|[0-9a-fA-F-]{16,}|[0-9][0-9.,:]*)"
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +40,7 @@ class Choice:
     """Which dead letters; what is None does not matter.
 
     Attributes:
-        cause: A part of the exception's class or text.
+        cause: A part of the exception's class or text, in any case.
         topic: Where they came from.
         key: One of their keys.
         start_ms: They died then or later.
@@ -37,65 +54,189 @@ class Choice:
     end_ms: int | None = None
 
 
-def dead_letters(spark: SparkSession, name_servers: str, group: str) -> DataFrame:
-    """Return the dead letters of a group, with ``origin``, ``cause`` and ``causeText``."""
-    source = SourceOptions(name_servers=name_servers, topic=dlq_topic(group))
-    reader = spark.read.format("rocketmq")
-    for key, value in source.given().items():
-        reader = reader.option(key, value)
-    unknown = f.lit(UNKNOWN)
-    return (
-        reader.load()
-        .withColumn(
-            "origin", f.coalesce(_property(names.RETRY_TOPIC), _property("DLQ_ORIGIN_TOPIC"))
+class DeadLetters:
+    """Some dead letters of a group, as they are now: what dies later is not among them.
+
+    ::
+
+        letters = DeadLetters(spark, "127.0.0.1:9876", "billing", Choice(cause="KeyError"))
+        print(letters.report().causes)
+        letters.redrive(CopyConfig(name_servers="127.0.0.1:9876", name="fix-417"))
+
+    Args:
+        spark: The session.
+        name_servers: ``host:port;host:port``.
+        group: Whose dead letters.
+        choice: Which of them; all if None.
+        redrives_max: Letters that were sent again so often are not sent again any more.
+
+    Raises:
+        ConfigError: The group's name is illegal.
+        ClientError: Brokers cannot be asked.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name_servers: str,
+        group: str,
+        choice: Choice | None = None,
+        *,
+        redrives_max: int = REDRIVES_MAX,
+    ) -> None:
+        if problem := group_problem(group):
+            raise ConfigError(problem)
+        if redrives_max < 1:
+            raise ConfigError("at most how many redrives must be at least 1")
+        self.group = group
+        self.choice = choice or Choice()
+        self.redrives_max = redrives_max
+        self._selection = Selection(
+            topics=(dlq_topic(group),),
+            name_servers=name_servers,
+            start_ms=self.choice.start_ms,
+            end_ms=self.choice.end_ms,
+            keys=(self.choice.key,) if self.choice.key is not None else (),
         )
-        .withColumn("cause", f.coalesce(_property(_CAUSE), unknown))
-        .withColumn("causeText", f.coalesce(_property(_TEXT), f.lit("")))
+        try:
+            found = select(spark, self._selection)
+        except RouteNotFound:  # the topic comes with the first letter
+            none = spark.createDataFrame([], ddl(full()))
+            found = Found(none, none)
+        self._found = Found(*(chosen(explained(frame), self.choice) for frame in found))
+
+    @property
+    def frame(self) -> DataFrame:
+        """The letters, with ``origin``, ``cause``, ``causeText`` and ``redrives``."""
+        return self._found.whole
+
+    def report(self) -> LetterReport:
+        """Return why they died, from where and when."""
+        letters = self._found.narrow.select(
+            "origin", "cause", "causeText", "redrives", f.unix_millis("storeTimestamp").alias("ms")
+        ).persist()
+        try:
+            causes = tuple(_causes(letters))
+            first = min((cause.first_ms for cause in causes), default=None)
+            last = max((cause.last_ms for cause in causes), default=None)
+            return LetterReport(
+                group=self.group,
+                letters=sum(cause.letters for cause in causes),
+                without_origin=sum(cause.letters for cause in causes if cause.topic is None),
+                worn_out=letters.filter(f.col("redrives") >= self.redrives_max).count(),
+                redrives_max=self.redrives_max,
+                first_ms=first,
+                last_ms=last,
+                causes=causes,
+                texts=tuple(_texts(letters)),
+                timeline=timeline.timeline(letters, "ms", first, last),
+            )
+        finally:
+            letters.unpersist()
+
+    def redrive(
+        self,
+        config: CopyConfig,
+        *,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Redriven:
+        """Send them to where they came from, each once for this name and choice.
+
+        Those whose origin is not known are left alone, unless the configuration names a topic, and
+        so are those that were sent again too often. What died since the last run of this name is
+        sent as well.
+
+        Raises:
+            ClientError: Brokers cannot be asked.
+            PySparkException: A task failed for good; run it again to go on.
+        """
+        is_due = f.col("redrives") < self.redrives_max
+        if config.topic is None:
+            is_due = is_due & f.col("origin").isNotNull()
+        queues = origins(self._found.narrow.filter(is_due))
+        words = json.dumps([self._selection.words, dataclasses.astuple(self.choice)])
+        due = sum(origin.messages for origin in queues)
+        if not queues:
+            return Redriven(name=config.name, letters=0, before=0)
+        topics = [config.topic] if config.topic else self._origins(is_due)
+        config = dataclasses.replace(config, keep_order=False)
+        with Targets(config, words, queues, topics=topics) as targets:
+            before = targets.stored()
+            if dry_run:
+                return Redriven(name=config.name, letters=due, before=before)
+            rows = copies(
+                self._found.whole.filter(is_due),
+                config,
+                selection=words,
+                found=queues,
+                queues_of=targets.queues,
+                topic=f.col("origin"),
+                more={REDRIVES: (f.col("redrives") + 1).cast("string")},
+            )
+            with targets.watched(due, on_progress):
+                send(rows, config)
+        return Redriven(name=config.name, letters=due, before=before)
+
+    def _origins(self, condition: Column) -> list[str]:
+        rows = self._found.narrow.filter(condition).select("origin").distinct().collect()
+        return sorted(row.origin for row in rows)
+
+
+def explained(letters: DataFrame) -> DataFrame:
+    """Return dead letters with ``origin``, ``cause``, ``causeText`` and ``redrives``."""
+    redrives = f.coalesce(_property(REDRIVES).try_cast("int"), f.lit(0))
+    return letters.withColumns(
+        {
+            "origin": f.coalesce(_property(names.RETRY_TOPIC), _property("DLQ_ORIGIN_TOPIC")),
+            "cause": f.coalesce(_property(_CAUSE), f.lit(UNKNOWN)),
+            "causeText": f.coalesce(_property(_TEXT), f.lit("")),
+            "redrives": redrives,
+        }
     )
 
 
 def chosen(letters: DataFrame, choice: Choice) -> DataFrame:
-    """Return some of the dead letters."""
-    died = f.unix_millis("storeTimestamp")
+    """Return some of the explained dead letters; time and key were chosen when they were read."""
     if choice.cause is not None:
-        in_cause = f.col("cause").contains(choice.cause)
-        letters = letters.filter(in_cause | f.col("causeText").contains(choice.cause))
+        said = f.lower(f.concat_ws(": ", "cause", "causeText"))
+        letters = letters.filter(said.contains(choice.cause.lower()))
     if choice.topic is not None:
         letters = letters.filter(f.col("origin") == choice.topic)
-    if choice.key is not None:
-        letters = letters.filter(f.array_contains(f.split("keys", " "), choice.key))
-    if choice.start_ms is not None:
-        letters = letters.filter(died >= choice.start_ms)
-    if choice.end_ms is not None:
-        letters = letters.filter(died < choice.end_ms)
     return letters
 
 
-def causes(letters: DataFrame) -> list[Row]:
+def _causes(letters: DataFrame) -> list[Cause]:
     """Return, for each cause and origin: how many, since when, until when, and an example."""
-    return (
+    rows = (
         letters.groupBy("cause", "origin")
         .agg(
             f.count("*").alias("letters"),
-            f.min("storeTimestamp").alias("first"),
-            f.max("storeTimestamp").alias("last"),
-            f.max_by("causeText", "storeTimestamp").alias("example"),
+            f.min("ms").alias("first"),
+            f.max("ms").alias("last"),
+            f.max_by("causeText", "ms").alias("example"),
         )
         .orderBy(f.desc("letters"), "cause", "origin")
         .collect()
     )
+    return [
+        Cause(row.cause, row.origin, row.letters, row["first"], row["last"], row.example)
+        for row in rows
+    ]
 
 
-def redrive(letters: DataFrame, config: CopyConfig) -> int:
-    """Send dead letters to where they came from, each once for this name; returns how many.
-
-    Those whose origin is not known are left alone, unless the configuration names a topic.
-    """
-    known = letters if config.topic else letters.filter("origin IS NOT NULL")
-    count = known.count()
-    if count:
-        send(copies(known, config, topic=f.col("origin")), config)
-    return count
+def _texts(letters: DataFrame) -> list[Text]:
+    """Return the texts that most letters have, numbers aside."""
+    text = f.regexp_replace("causeText", _NUMBERS, "#")
+    rows = (
+        letters.filter("causeText != ''")
+        .groupBy("cause", text.alias("text"))
+        .agg(f.count("*").alias("letters"), f.max("ms").alias("last"))
+        .orderBy(f.desc("letters"), "cause", "text")
+        .limit(_SHOWN)
+        .collect()
+    )
+    return [Text(row.cause, row.text, row.letters, row["last"]) for row in rows]
 
 
 def _property(name: str) -> Column:

@@ -1,71 +1,117 @@
-"""Messages of a lake or of a time range into a topic again: in order, at a rate, each once."""
+"""Messages of a lake or of brokers into a topic again: in order, at a rate, each once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+import msgspec
+from pyspark.sql import SparkSession
 
-from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.pipelines.archive import archived
-from rocketpost.spark.pipelines.copying import CopyConfig, copies, send
+from rocketpost.errors import ConfigError
+from rocketpost.model.names import is_retry_or_dlq, is_system_topic
+from rocketpost.spark.pipelines.copying import CopyConfig, Origin, copies, origins, send
+from rocketpost.spark.pipelines.selection import Selection, select
+from rocketpost.spark.pipelines.targets import Targets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayReport:
-    """What a replay did, or would do."""
+class QueueCount(msgspec.Struct, frozen=True, rename="camel"):
+    """How many messages of a queue are taken, between which offsets."""
 
+    topic: str
+    broker: str
+    queue_id: int
     messages: int
-    queues: int
+    first: int
+    last: int
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a replay did, or would do.
+
+    Attributes:
+        name: What it is called.
+        messages: How many were selected; all of them are stored now, if it was no dry run.
+        before: So many of them had been sent by earlier runs, as far as brokers remember.
+        first_ms: The store time of the oldest.
+        last_ms: The store time of the newest.
+        queues: Where they come from.
+    """
+
+    name: str
+    messages: int
+    before: int
     first_ms: int | None
     last_ms: int | None
+    queues: tuple[QueueCount, ...]
 
 
-def from_lake(spark: SparkSession, lake_uri: str, *, topics: list[str]) -> DataFrame:
-    """Return the archived messages of some topics.
-
-    Raises:
-        ConfigError: Nothing was archived there.
-    """
-    return archived(spark, lake_uri).filter(f.col("topic").isin(topics))
-
-
-def from_broker(spark: SparkSession, source: SourceOptions) -> DataFrame:
-    """Return the messages that brokers have."""
-    reader = spark.read.format("rocketmq")
-    for key, value in source.given().items():
-        reader = reader.option(key, value)
-    return reader.load()
-
-
-def between(frame: DataFrame, start_ms: int | None, end_ms: int | None) -> DataFrame:
-    """Return the messages stored from ``start_ms`` on, before ``end_ms``."""
-    stored = f.unix_millis("storeTimestamp")
-    if start_ms is not None:
-        frame = frame.filter(stored >= start_ms)
-    return frame.filter(stored < end_ms) if end_ms is not None else frame
-
-
-def survey(frame: DataFrame) -> ReplayReport:
-    """Return what a replay of some messages would do."""
-    row = frame.agg(
-        f.count("*"),
-        f.count_distinct("topic", "brokerName", "queueId"),
-        f.unix_millis(f.min("storeTimestamp")),
-        f.unix_millis(f.max("storeTimestamp")),
-    ).first()
-    assert row is not None
-    return ReplayReport(messages=row[0], queues=row[1], first_ms=row[2], last_ms=row[3])
-
-
-def replay(frame: DataFrame, config: CopyConfig) -> ReplayReport:
+def replay(
+    spark: SparkSession,
+    selection: Selection,
+    config: CopyConfig,
+    *,
+    dry_run: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ReplayReport:
     """Send messages again; what an earlier run of this name has sent is not sent twice.
 
+    ::
+
+        replay(
+            spark,
+            Selection(topics=("Orders",), lake="/lake/orders", start_ms=1_795_000_000_000),
+            CopyConfig(name_servers="127.0.0.1:9876", name="monday", topic="OrdersAgain", rate=500),
+        )
+
+    Args:
+        spark: The session.
+        selection: Which messages.
+        config: How and where to they are sent.
+        dry_run: Only count them.
+        on_progress: Told now and then how many copies are stored, of how many.
+
     Raises:
-        PySparkException: A task failed for good; run it again to continue.
+        ConfigError: The selection or the target makes no sense.
+        ClientError: Brokers cannot be asked, or messages are gone.
+        PySparkException: A task failed for good; run it again to go on.
     """
-    report = survey(frame)
-    if report.messages:
-        send(copies(frame, config, topic=f.col("topic")), config)
+    if config.topic is None:
+        _check_return(selection.topics)
+    found = select(spark, selection)
+    queues = origins(found.narrow)
+    with Targets(config, selection.words, queues) as targets:
+        before = targets.stored() if queues else 0
+        report = _report(config.name, queues, before)
+        if queues and not dry_run:
+            rows = copies(
+                found.whole,
+                config,
+                selection=selection.words,
+                found=queues,
+                queues_of=targets.queues,
+            )
+            with targets.watched(report.messages, on_progress):
+                send(rows, config)
     return report
+
+
+def _check_return(topics: Sequence[str]) -> None:
+    for topic in topics:
+        if is_retry_or_dlq(topic) or is_system_topic(topic):
+            raise ConfigError(
+                f"messages of {topic} cannot be sent to where they are; name a topic for them"
+            )
+
+
+def _report(name: str, found: Sequence[Origin], before: int) -> ReplayReport:
+    return ReplayReport(
+        name=name,
+        messages=sum(origin.messages for origin in found),
+        before=before,
+        first_ms=min((origin.first_ms for origin in found), default=None),
+        last_ms=max((origin.last_ms for origin in found), default=None),
+        queues=tuple(
+            QueueCount(*origin.queue, origin.messages, origin.first, origin.last)
+            for origin in found
+        ),
+    )

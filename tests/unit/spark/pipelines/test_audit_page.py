@@ -13,9 +13,9 @@ from rocketpost.spark.pipelines.audit_report import (
     Finding,
     Hot,
     Latency,
-    Moment,
     QueueFacts,
 )
+from rocketpost.spark.pipelines.timeline import Moment
 
 EVIL = "<script>alert('x')</script>"
 REPORT = AuditReport(

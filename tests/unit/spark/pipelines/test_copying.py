@@ -1,0 +1,75 @@
+"""Copies are numbered by name, selection and origin, and shared out evenly."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.client import MessageQueue
+from rocketpost.errors import ConfigError
+from rocketpost.model.stamp import PRODUCER_ID_MAX
+from rocketpost.spark.pipelines.copying import (
+    CopyConfig,
+    Origin,
+    producer_id,
+    shared_out,
+    target,
+)
+from rocketpost.spark.plan import QueueKey
+
+QUEUE = QueueKey("Orders", "broker-a", 3)
+
+
+def config(**more: object) -> CopyConfig:
+    return CopyConfig(**{"name_servers": "h:1", "name": "monday"} | more)  # type: ignore[arg-type]
+
+
+def origin(number: int, messages: int) -> Origin:
+    return Origin(QUEUE._replace(queue_id=number), messages, 0, messages - 1, 0, 0)
+
+
+def test_names_differ_by_copying_selection_target_and_queue() -> None:
+    names = {
+        producer_id(config(), "a", QUEUE),
+        producer_id(config(name="tuesday"), "a", QUEUE),
+        producer_id(config(), "b", QUEUE),
+        producer_id(config(topic="Other"), "a", QUEUE),
+        producer_id(config(), "a", QUEUE._replace(queue_id=4)),
+    }
+    assert len(names) == 5
+    assert producer_id(config(rate=5, tasks=9), "a", QUEUE) in names  # how fast does not matter
+
+
+@pytest.mark.parametrize("topic", ["T" * 127, "Köln"])
+def test_queues_of_long_and_foreign_names_have_one_as_well(topic: str) -> None:
+    ids = {producer_id(config(name="n" * 64), "a", QueueKey(topic, "b", each)) for each in (0, 1)}
+    assert len(ids) == 2
+    assert all(len(each) <= PRODUCER_ID_MAX and each.isascii() for each in ids)
+
+
+def test_tasks_have_about_the_same_work() -> None:
+    found = [origin(0, 100), origin(1, 60), origin(2, 50), origin(3, 0)]
+    tasks = shared_out(found, 2)
+    assert [tasks[each.queue] for each in found] == [0, 1, 1, 0]
+    assert set(shared_out(found, 1).values()) == {0}
+
+
+def test_copies_go_to_the_queue_of_the_same_number_or_to_one_that_never_changes() -> None:
+    queues = [MessageQueue("broker-a", number, "Copy") for number in range(4)]
+    assert target(QUEUE, queues) == queues[3]
+    elsewhere = [MessageQueue("other", number, "Copy") for number in range(4)]
+    found = {target(QUEUE._replace(queue_id=number), elsewhere) for number in range(4)}
+    assert found == set(elsewhere)
+    assert target(QUEUE, elsewhere[::-1]) == target(QUEUE, elsewhere)
+
+
+def test_a_rate_has_no_more_tasks_than_it_needs() -> None:
+    assert config().tasks_at_rate == 4
+    assert config(rate=100).tasks_at_rate == 1
+    assert config(rate=10_001).tasks_at_rate == 2
+    assert config(rate=10**6).tasks_at_rate == 4
+
+
+@pytest.mark.parametrize("more", [{"name": "a/b"}, {"rate": 0}, {"tasks": 0}, {"name_servers": ""}])
+def test_what_makes_no_sense_is_refused(more: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        config(**more)
