@@ -24,10 +24,12 @@ from rocketpost.client.fetch import PullStatus, RawPull
 from rocketpost.client.loop_thread import shared
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.codec.faults import GroupNotExist, TopicNotExist
+from rocketpost.codec.record import decode_record
 from rocketpost.errors import ClientError, Fault, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.model.route import MASTER_ID, MessageQueue
+from rocketpost.spark.narrowing import Stored
 from rocketpost.spark.options import SourceOptions, credentials
 from rocketpost.spark.outage import NotYet, ask_again, nothing
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
@@ -38,6 +40,7 @@ GROUP: Final = "CID_RMQ_SYS_SPARK"
 """Who pulls when the user names no group; brokers let such a group read without being made."""
 _HOLDING: Final = {"retention.hold": "true"}
 _CALLS_AT_ONCE: Final = 32
+_SAMPLE_BYTES: Final = 1 << 20
 _CHUNKS_AT_ONCE: Final = 8
 
 
@@ -141,11 +144,27 @@ class Link:
         """
         self._thread.call(self._hold(group, sorted({queue.broker for queue in queues})))
 
+    def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
+        """Return the first message at an offset or behind it and its store time, for each queue."""
+
+        async def one(queue: MessageQueue) -> Stored | None:
+            pulled = await self._consumer.pull_raw(
+                queue, offsets[_key(queue)], count_max=1, bytes_max=_SAMPLE_BYTES
+            )
+            if not pulled.data:
+                return None
+            record = decode_record(pulled.data, verify_crc=False)
+            return Stored(record.queue_offset, record.store_ms)
+
+        return self._thread.call(self._of_each(offsets, one))
+
     def mean_size(self, queue: QueueKey, offset: int) -> int:
         """Return how many bytes a record of a queue takes, by the mean of a few."""
 
         async def one(queue: MessageQueue) -> int:
-            pulled = await self._consumer.pull_raw(queue, offset, count_max=32, bytes_max=1 << 20)
+            pulled = await self._consumer.pull_raw(
+                queue, offset, count_max=32, bytes_max=_SAMPLE_BYTES
+            )
             count = max(1, pulled.next_offset - offset)
             return len(pulled.data) // count
 

@@ -76,6 +76,7 @@ class SourceOptions(RowOptions):
     partition_records_max: int | None = option("maxRecordsPerPartition", None)
     expression: str = option("subExpression", "*")
     expression_type: str = option("subExpressionType", "TAG")
+    clock_step_ms: int = option("maxClockStepMs", 600_000)
     pull_count: int = option("pullBatchSize", 1024)
     pull_bytes: int = option("pullMaxBytes", 4 * 1024 * 1024)
     pull_timeout_ms: int = option("pullTimeoutMs", 10_000)
@@ -174,6 +175,7 @@ _MAY_BE_ZERO: Final = frozenset(
         "endingTimestamp",
         "commitOffsetsToBroker",
         "failOnDataLoss",
+        "maxClockStepMs",
         "readDecoded",
         "fetchOffset.numRetries",
         "fetchOffset.retryIntervalMs",

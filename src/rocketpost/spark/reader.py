@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -26,8 +27,10 @@ from rocketpost.spark import plan, resolve
 from rocketpost.spark.batches import batches
 from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.narrowing import narrowed
+from rocketpost.spark.options import SourceOptions, replaced
 from rocketpost.spark.plan import Json, Offsets, QueueKey, Range
+from rocketpost.spark.predicates import Predicates, extracted
 
 
 @dataclass
@@ -58,12 +61,16 @@ class _Tasks:
         return [
             Ranges(task)
             for task in plan.tasks(
-                pieces,
+                self._wanted(link, pieces),
                 count_min=options.partitions_min,
                 records_max=options.partition_records_max,
                 count_max=options.partitions_max,
             )
         ]
+
+    def _wanted(self, link: Link, pieces: list[Range]) -> list[Range]:
+        """Return what of ranges is read at all."""
+        return pieces
 
     def _read(self, partition: Ranges) -> Iterator[pa.RecordBatch]:
         options = self.options
@@ -99,8 +106,31 @@ class BatchReader(_Tasks, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a task."""
-        assert isinstance(partition, Ranges)
-        return self._read(partition)
+        # Spark makes a part of its own when there is nothing to read.
+        return self._read(partition) if isinstance(partition, Ranges) else iter(())
+
+
+class FilteringReader(BatchReader):
+    """Leaves out what the filters of a query rule out; Spark applies them to the rest."""
+
+    predicates = Predicates()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take note of filters; all of them are left to Spark too."""
+        self.predicates = extracted(filters)
+        expression = resolve.tags_expression(self.options, self.predicates.tags)
+        self.options = replaced(self.options, expression=expression)
+        return filters
+
+    def _wanted(self, link: Link, pieces: list[Range]) -> list[Range]:
+        if self.predicates.tags.values == frozenset():
+            return []
+        return narrowed(
+            link,
+            self.predicates.pruned(pieces),
+            self.predicates.store_ms,
+            step_ms=self.options.clock_step_ms,
+        )
 
 
 class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -109,6 +139,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, shape: Shape) -> None:
         if options.ending_offsets != "latest" or options.ending_timestamp is not None:
             raise ConfigError("a stream has no end: endingOffsets is for batches")
+        if options.takes_filters:
+            raise ConfigError("filterPushdown is for batches: Spark offers no filters to streams")
         super().__init__(options, shape)
         self._initial: Json | None = None
         self._target: Offsets | None = None
@@ -177,8 +209,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a task."""
-        assert isinstance(partition, Ranges)
-        return self._read(partition)
+        # Spark makes a part of its own when there is nothing to read.
+        return self._read(partition) if isinstance(partition, Ranges) else iter(())
 
     def _commit(self, link: Link, done: Json) -> None:
         """Store for the group what is done, once; where a query begins is not done by it."""

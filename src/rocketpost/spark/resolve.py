@@ -6,9 +6,12 @@ import logging
 from collections.abc import Mapping
 
 from rocketpost.errors import ClientError, ConfigError
+from rocketpost.model.group import parse_tags
+from rocketpost.model.names import is_system_topic
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import EARLIEST, LATEST, SourceOptions, offsets_json
 from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
+from rocketpost.spark.predicates import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,23 @@ def ending(link: Link, options: SourceOptions, bounds: Mapping[QueueKey, Bounds]
         times = _times("endingOffsetsByTimestamp", options.ending_by_timestamp, bounds)
         return link.at_time(bounds, times)
     return _named("endingOffsets", options.ending_offsets, bounds)
+
+
+def tags_expression(options: SourceOptions, wanted: Texts) -> str:
+    """Return the expression by which brokers filter when only some tags are wanted.
+
+    It stays what it was where tags cannot be told so: by SQL, with tags that the expression cannot
+    name, and for topics of the system, whose hashes may stand for something else.
+    """
+    if options.expression_type != "TAG" or not wanted.values:
+        return options.expression
+    if any(map(is_system_topic, [*options.topics, *(queue.topic for queue in options.assigned)])):
+        return options.expression
+    before = parse_tags("", options.expression, version=0).tags_set
+    tags = wanted.values & before if before else wanted.values
+    made = " || ".join(sorted(tags))
+    is_said = tags and parse_tags("", made, version=0).tags_set == tags
+    return made if is_said else options.expression
 
 
 def report(losses: list[Loss], *, fail: bool) -> None:

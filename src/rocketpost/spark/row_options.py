@@ -1,4 +1,9 @@
-"""Options about the rows of a source, whatever it reads: what properties and bodies become."""
+"""Options about the rows of a source, whatever it reads: what properties and bodies become.
+
+Spark 4.3 plans a frame of a Python source once, and keeps that plan for later queries of the frame
+and for other uses of it in one query. What filters have pruned is missing there. So a frame takes
+filters only if the user says that it serves one query.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ class RowOptions:
     body_schema_file: str = option("bodySchemaFile", "")
     body_message: str = option("bodyMessage", "")
     body_errors: str = option("bodyErrors", "fail")
+    filter_pushdown: str = option("filterPushdown", "false")
 
     def check_rows(self) -> None:
         """Check these options.
@@ -27,6 +33,13 @@ class RowOptions:
         Raises:
             ConfigError: One makes no sense, or does not go with another.
         """
+        if self.filter_pushdown == "true":
+            raise ConfigError(
+                "filterPushdown=true is not safe: Spark 4.3 keeps what one query of a frame has "
+                "ruled out, and a second query of that frame misses it. filterPushdown=once says "
+                "that every query loads a frame of its own"
+            )
+        one_of("filterPushdown", self.filter_pushdown, "false", "once")
         one_of("propertiesFormat", self.properties_format, "map", "string", "none")
         one_of("bodyFormat", self.body_format, "bytes", "string", "json", "avro", "protobuf")
         one_of("bodyErrors", self.body_errors, "fail", "null", "keep")
@@ -42,6 +55,11 @@ class RowOptions:
             raise ConfigError("bodyErrors needs a bodyFormat: bytes are never wrong")
         if self.body_format != "bytes" and not self.read_decoded:
             raise ConfigError(f"bodyFormat={self.body_format} needs readDecoded=true")
+
+    @property
+    def takes_filters(self) -> bool:
+        """Whether the filters of a query prune what is read."""
+        return self.filter_pushdown == "once"
 
     def schema_text(self) -> str:
         """Return the schema of bodies as text, from the file if there is one.

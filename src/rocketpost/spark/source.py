@@ -43,10 +43,12 @@ class RocketMQSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
         from rocketpost.spark.bodies.shape import Shape
-        from rocketpost.spark.reader import BatchReader
+        from rocketpost.spark.reader import BatchReader, FilteringReader
 
         options = self._options()
-        return BatchReader(options, Shape(schema, options))
+        # Where Spark's conf is off, a reader that takes filters makes every read fail.
+        reader = FilteringReader if options.takes_filters else BatchReader
+        return reader(options, Shape(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Read on and on."""

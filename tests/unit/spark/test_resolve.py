@@ -12,6 +12,7 @@ from rocketpost.spark import resolve
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
+from rocketpost.spark.predicates import Texts
 
 A, B = QueueKey("T", "a", 0), QueueKey("T", "a", 1)
 BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 50)}
@@ -77,6 +78,36 @@ def test_where_a_batch_ends() -> None:
     assert resolve.ending(LINK, options(ending_timestamp=300), BOUNDS) == {A: 30, B: 30}
     given = options(ending_offsets='{"T":{"a":{"0":7,"1":-1}}}')
     assert resolve.ending(LINK, given, BOUNDS) == {A: 7, B: 50}
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        ("*", None, "*"),
+        ("*", {"A"}, "A"),
+        ("*", {"B", "A"}, "A || B"),
+        ("A || B", {"B", "C"}, "B"),
+        ("A", {"C"}, "A"),
+        # What no expression can name is left to Spark.
+        ("*", {"*"}, "*"),
+        ("*", {""}, "*"),
+        ("*", {" A"}, "*"),
+        ("*", {"A||B"}, "*"),
+    ],
+)
+def test_tags_that_are_wanted_are_told_to_brokers(
+    before: str, wanted: set[str] | None, after: str
+) -> None:
+    texts = Texts(None if wanted is None else frozenset(wanted))
+    assert resolve.tags_expression(options(expression=before), texts) == after
+
+
+def test_hashes_that_may_not_be_of_tags_are_not_compared() -> None:
+    texts = Texts(frozenset({"A"}))
+    delays = SourceOptions(name_servers="x:1", topic="SCHEDULE_TOPIC_XXXX")
+    assert resolve.tags_expression(delays, texts) == "*"
+    sql = options(expression="a = 1", expression_type="SQL92")
+    assert resolve.tags_expression(sql, texts) == "a = 1"
 
 
 def test_losses_fail_a_query_or_are_told(caplog: pytest.LogCaptureFixture) -> None:

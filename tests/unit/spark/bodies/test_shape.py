@@ -107,6 +107,8 @@ def test_the_whole_schema(tmp_path: Path) -> None:
         ({"body_message": "M"}, "bodyMessage is for"),
         ({"body_format": "bytes", "body_errors": "null"}, "bytes are never wrong"),
         ({"read_decoded": False}, "needs readDecoded=true"),
+        ({"filter_pushdown": "true"}, "filterPushdown=once says"),
+        ({"filter_pushdown": "yes"}, "none of false, once"),
     ],
 )
 def test_options_that_make_no_sense(more: dict[str, Any], said: str) -> None:
