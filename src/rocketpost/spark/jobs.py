@@ -20,7 +20,7 @@ from pyspark.sql.types import MapType, StructType
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.options import SourceOptions, parsed
-from rocketpost.spark.sink_options import COLUMNS, SinkOptions, check_columns
+from rocketpost.spark.sink_options import COLUMNS, Delivery, SinkOptions, check_columns
 
 ONCE: Final = "once"
 _TASKS: Final = 4
@@ -72,6 +72,7 @@ def to_topic(
     order_by: tuple[str, ...] = (),
     tasks: int = _TASKS,
     every: str = "",
+    delivery: str = Delivery.EXACTLY_ONCE.value,
 ) -> StreamingQuery:
     """Send the rows of a stream, each once, however often Spark runs a batch, task or driver.
 
@@ -84,11 +85,12 @@ def to_topic(
         tasks: How many send at the same time; may only change with a new checkpoint.
         every: How often a batch is made, such as ``10 seconds``; ``once`` ends when all that is
             there now has been sent; as fast as it goes if empty.
+        delivery: The sink's; ``effectivelyOnce`` for brokers of other makes.
 
     Raises:
         ConfigError: A column or an option makes no sense.
     """
-    given = {"nameServer": name_servers, "delivery": "exactlyOnce", "sinkId": _sink_id(checkpoint)}
+    given = {"nameServer": name_servers, "delivery": delivery, "sinkId": _sink_id(checkpoint)}
     if topic:
         given["topic"] = topic
     names = [name for name in frame.columns if name.lower() in _NAMES]

@@ -17,6 +17,7 @@ class Delivery(enum.Enum):
 
     AT_LEAST_ONCE = "atLeastOnce"
     EXACTLY_ONCE = "exactlyOnce"
+    EFFECTIVELY_ONCE = "effectivelyOnce"
 
 
 COLUMNS: Final = {
@@ -57,6 +58,7 @@ class SinkOptions:
     on_too_large: str = option("onTooLarge", "error")
     on_forgotten: str = option("onForgotten", "error")
     rate: int | None = option("rateLimitPerTask", None)
+    scan_since: int | None = option("scanSince", None)
     access_key: str = option("accessKey", "", secret=True)
     secret_key: str = option("secretKey", "", secret=True)
     security_token: str = option("securityToken", "", secret=True)
@@ -66,7 +68,8 @@ class SinkOptions:
             raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
         credentials_of(self.access_key, self.secret_key, self.security_token)
         if self.delivery not in [kind.value for kind in Delivery]:
-            raise ConfigError(f"delivery={self.delivery!r} is none of atLeastOnce, exactlyOnce")
+            names = ", ".join(kind.value for kind in Delivery)
+            raise ConfigError(f"delivery={self.delivery!r} is none of {names}")
         if self.on_too_large not in ("error", "skip"):
             raise ConfigError(f"onTooLarge={self.on_too_large!r} is none of error, skip")
         if self.on_forgotten not in ("error", "skip"):
@@ -77,6 +80,7 @@ class SinkOptions:
             ("inFlight", self.in_flight),
             ("maxMessageBytes", self.message_bytes_max),
             ("rateLimitPerTask", 1 if self.rate is None else self.rate),
+            ("scanSince", 1 if self.scan_since is None else self.scan_since),
         ):
             if value < 1:
                 raise ConfigError(f"{key}={value} is too small")
@@ -87,6 +91,11 @@ class SinkOptions:
     def is_exactly_once(self) -> bool:
         """Whether what runs twice is stored once."""
         return self.delivery == Delivery.EXACTLY_ONCE.value
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether what runs twice is looked for before it is sent."""
+        return self.delivery == Delivery.EFFECTIVELY_ONCE.value
 
     @property
     def is_named(self) -> bool:
@@ -104,8 +113,9 @@ class SinkOptions:
             return self.sink_id
         if not self.checkpoint:
             raise ConfigError(
-                "delivery=exactlyOnce needs sinkId, or checkpointLocation given by .option(), or "
-                "the columns producerId and sequence: by these a second run is known"
+                f"delivery={self.delivery} needs sinkId, or checkpointLocation given by .option()"
+                f"{'' if self.is_marked else ', or the columns producerId and sequence'}: "
+                "by these a second run is known"
             )
         return hashlib.sha256(self.checkpoint.encode()).hexdigest()[:_SINK_ID_DIGITS]
 
@@ -135,5 +145,10 @@ def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:
         raise ConfigError("brokerName and queueId name a queue together")
     if ("producerid" in names) != ("sequence" in names):
         raise ConfigError("producerId and sequence number a message together")
-    if "sequence" in names and not options.is_exactly_once:
-        raise ConfigError("producerId and sequence need delivery=exactlyOnce")
+    if "sequence" in names and not (options.is_exactly_once or options.is_marked):
+        raise ConfigError("producerId and sequence need delivery=exactlyOnce or effectivelyOnce")
+    if options.is_marked and (delays := names & {"delaylevel", "delivertimems"}):
+        raise ConfigError(
+            f"delivery=effectivelyOnce cannot look for rows that wait for their time; leave "
+            f"{known[min(delays)]} out, or use another delivery"
+        )

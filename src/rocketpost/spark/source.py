@@ -88,7 +88,7 @@ class RocketMQSource(DataSource):
         options = with_keys(parsed(SinkOptions, self.options))
         names = {each.name.lower() for each in schema}
         check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
-        if options.is_exactly_once and "sequence" not in names:
+        if options.is_marked or (options.is_exactly_once and "sequence" not in names):
             options.sink  # noqa: B018 - refuses a sink without a name
         return options
 

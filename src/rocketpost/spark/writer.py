@@ -3,14 +3,18 @@
 A task sends its rows in their order and returns when every one is acknowledged. With
 ``delivery=exactlyOnce`` each message has a number: that of its row in the task, under a producer
 named after sink and task whose epoch is the batch, or the numbers that the frame brings along. A
-task, a batch or a driver that runs twice sends the same numbers, and brokers store each once.
+task, a batch or a driver that runs twice sends the same numbers, and brokers store each once. With
+``delivery=effectivelyOnce`` the numbers become ids, and what is there already is left out
+(``spark.marked``); the driver looks at the queues before the tasks start, and marks their ends when
+all have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -22,8 +26,15 @@ from pyspark.sql.datasource import (
 )
 
 from rocketpost.client.loop_thread import LoopThread, shared
+from rocketpost.errors import ConfigError, NotSupported
+from rocketpost.spark.marked import MarkedSending
+from rocketpost.spark.marks import Marks, Stands
+from rocketpost.spark.outage import PASSING
+from rocketpost.spark.plan import Offsets
 from rocketpost.spark.sending import Sending
 from rocketpost.spark.sink_options import SinkOptions
+
+logger = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE: Final = 1000
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -35,6 +46,8 @@ class Written(WriterCommitMessage):
 
     sent: int
     skipped: int
+    firsts: Offsets = field(default_factory=dict)
+    """No row of the task lies before these, if somebody has to know."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -42,10 +55,15 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
+        self.plan = _plan(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return _write(self.options, iterator)
+        return _write(self.options, self.plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Mark what is stored, if nobody else remembers it."""
+        _mark(self.options, messages, self.options.epoch or 0)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -53,19 +71,48 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
+        self.plan = _plan(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return _write(self.options, iterator)
+        return _write(self.options, self.plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A batch needs no commit: every message is stored when its task returns."""
+        """Mark what is stored, if nobody else remembers it; all of it is stored already."""
+        epoch = self.options.epoch
+        _mark(self.options, messages, batchId if epoch is None else epoch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """What was sent stays; Spark runs the batch again, and numbers keep it from doubling."""
 
 
-def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+def _plan(options: SinkOptions) -> Mapping[str, Stands]:
+    """Return what is known of the topic before any task of this run has started."""
+    if not (options.is_marked and options.topic):
+        return {}
+    return {options.topic: Marks(options).stands(options.topic)}
+
+
+def _mark(
+    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
+) -> None:
+    if not options.is_marked:
+        return
+    firsts: Offsets = {}
+    for message in messages:
+        assert isinstance(message, Written)
+        for queue, first in message.firsts.items():
+            firsts[queue] = min(first, firsts.get(queue, first))
+    try:
+        Marks(options).commit(batch_id, firsts)
+    except PASSING as error:
+        # All is stored. The next batch searches from the marks before, which takes longer.
+        logger.warning("marks not written: sink=%s reason=%s", options.sink, error)
+
+
+def _write(
+    options: SinkOptions, plan: Mapping[str, Stands], batches: Iterator[pa.RecordBatch]
+) -> Written:
     context = TaskContext.get()
     assert context is not None
     epoch = options.epoch
@@ -73,13 +120,46 @@ def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
         epoch = int(context.getLocalProperty(_BATCH_ID) or 0)
     thread = shared.enter()
     try:
+        if options.is_marked:
+            return _marked(thread, options, plan, epoch, batches)
         sending = thread.call(_opened(options, context.partitionId(), epoch))
         try:
             return _sent(thread, sending, batches)
         finally:
             thread.call(sending.close())
+    except NotSupported as error:
+        raise ConfigError(
+            f"delivery={options.delivery} needs brokers of Rocketpost: {error}. "
+            "With others use delivery=effectivelyOnce"
+        ) from error
     finally:
         shared.leave()
+
+
+def _marked(
+    thread: LoopThread,
+    options: SinkOptions,
+    plan: Mapping[str, Stands],
+    batch_id: int,
+    batches: Iterator[pa.RecordBatch],
+) -> Written:
+    context = TaskContext.get()
+    assert context is not None
+    sending = MarkedSending(
+        thread,
+        options,
+        partition=context.partitionId(),
+        batch_id=batch_id,
+        plan=plan,
+        is_again=context.attemptNumber() > 0,
+    )
+    try:
+        for batch in batches:
+            for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                sending.send(batch.slice(at, _ROWS_AT_ONCE))
+    finally:
+        sending.close()
+    return Written(sending.sent, sending.skipped, sending.firsts)
 
 
 async def _opened(options: SinkOptions, partition: int, batch_id: int) -> Sending:

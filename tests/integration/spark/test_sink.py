@@ -67,7 +67,10 @@ def test_a_queue_can_be_named(topics: Topics) -> None:
     assert topics.read("Named").filter("queueId = 2").count() >= 5
 
 
-@pytest.mark.parametrize(("delivery", "is_once"), [("atLeastOnce", False), ("exactlyOnce", True)])
+@pytest.mark.parametrize(
+    ("delivery", "is_once"),
+    [("atLeastOnce", False), ("exactlyOnce", True), ("effectivelyOnce", True)],
+)
 def test_a_task_that_runs_twice(topics: Topics, delivery: str, is_once: bool) -> None:
     topic = f"Twice-{delivery}"
     failing = f.udf(_failing_once, "string", useArrow=False)
@@ -79,17 +82,21 @@ def test_a_task_that_runs_twice(topics: Topics, delivery: str, is_once: bool) ->
     assert (len(found) == 13_000) is is_once
 
 
-def test_a_batch_that_runs_twice_after_the_driver_died(topics: Topics, tmp_path: Path) -> None:
-    topics.send("From", [b"%d" % number for number in range(300)])
+@pytest.mark.parametrize("delivery", ["exactlyOnce", "effectivelyOnce"])
+def test_a_batch_that_runs_twice_after_the_driver_died(
+    topics: Topics, tmp_path: Path, delivery: str
+) -> None:
+    origin, target = f"From-{delivery}", f"To-{delivery}"
+    topics.send(origin, [b"%d" % number for number in range(300)])
 
     def run() -> None:
-        source = topics.stream("From", startingOffsets="earliest", maxOffsetsPerTrigger=100)
+        source = topics.stream(origin, startingOffsets="earliest", maxOffsetsPerTrigger=100)
         query = (
             source.selectExpr("body")
             .writeStream.format("rocketmq")
             .option("nameServer", topics.cluster.addresses)
-            .option("topic", "To")
-            .option("delivery", "exactlyOnce")
+            .option("topic", target)
+            .option("delivery", delivery)
             .option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
             .start()
@@ -101,9 +108,9 @@ def test_a_batch_that_runs_twice_after_the_driver_died(topics: Topics, tmp_path:
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     for path in (commits / str(last), commits / f".{last}.crc"):
         path.unlink(missing_ok=True)  # as if the driver died before it noted that batch
-    topics.send("From", [b"%d" % number for number in range(300, 350)])
+    topics.send(origin, [b"%d" % number for number in range(300, 350)])
     run()
-    assert numbers(topics, "To") == list(range(350))
+    assert numbers(topics, target) == list(range(350))
 
 
 def test_rows_that_bring_their_numbers_are_stored_once_however_they_are_shared_out(
@@ -118,6 +125,18 @@ def test_rows_that_bring_their_numbers_are_stored_once_however_they_are_shared_o
     assert numbers(topics, "Numbered") == list(range(500))
 
 
+def test_a_job_that_runs_again_finds_its_rows_in_any_topic_and_queue(topics: Topics) -> None:
+    frame = rows(topics, 600).selectExpr("body", "concat('Any-', int(body) % 2) AS topic")
+    for partitions in (2, 2):
+        some = frame.repartitionByRange(partitions, "body").sortWithinPartitions("body")
+        write(topics, some, delivery="effectivelyOnce", sinkId="any job")
+    topics.send("Any-0", [b"0"])  # of another producer, and not looked at
+    assert numbers(topics, "Any-0") == [0, *range(0, 600, 2)]
+    assert numbers(topics, "Any-1") == list(range(1, 600, 2))
+    write(topics, frame.limit(3), delivery="effectivelyOnce", sinkId="any job", epoch="1")
+    assert topics.read("Any-0").count() + topics.read("Any-1").count() == 604
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
@@ -127,6 +146,13 @@ def test_rows_that_bring_their_numbers_are_stored_once_however_they_are_shared_o
         ("body", {"topic": "T", "delivery": "exactlyOnce"}, "needs sinkId"),
         ("body, 1 AS queueId", {"topic": "T"}, "name a queue together"),
         ("body", {"topic": "T", "delivery": "maybe"}, "none of atLeastOnce, exactlyOnce"),
+        ("body", {"topic": "T", "delivery": "effectivelyOnce"}, "effectivelyOnce needs sinkId"),
+        (
+            "body, 1 AS delayLevel",
+            {"topic": "T", "delivery": "effectivelyOnce", "sinkId": "s"},
+            "leave delayLevel out",
+        ),
+        ("body", {"topic": "T", "accessKey": "me"}, "a secret key is missing"),
         ("CAST(null AS string) AS body", {"topic": "T"}, "its body is null"),
         ("body", {"topic": "T", "maxMessageBytes": "1"}, "at most 1"),
     ],

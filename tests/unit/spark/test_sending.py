@@ -88,7 +88,7 @@ def test_a_sink_is_named_after_its_checkpoint() -> None:
         ([("body", "string"), ("sequence", "bigint")], "number a message together"),
         (
             [("body", "string"), ("producerId", "string"), ("sequence", "bigint")],
-            "need delivery=exactlyOnce",
+            "need delivery=exactlyOnce or effectivelyOnce",
         ),
     ],
 )
