@@ -1,12 +1,14 @@
 """A lake of archived messages: Parquet files, and manifests that say what they hold.
 
-    data/batch=00000007/topic=Orders/date=2026-11-16/part-*.parquet
-    manifest/00000007.json
+    data/batch=00000007-5f0c2a91/topic=Orders/date=2026-11-16/part-*.parquet
 
-A batch counts when its manifest is there, which is written whole or not at all: what a killed run
-left in ``data`` is in no manifest and is replaced by the next run. A manifest has the offsets of
-every queue that its batch covers, so that holes and overlaps can be seen without reading a file,
-and the next offset to archive is where the manifests end. One run at a time writes to a lake.
+A batch counts when its manifest is committed, which is done at once or not at all: what a killed
+run left in ``data`` is in no manifest. A manifest has the offsets of every queue that its batch
+covers, so that holes and overlaps can be seen without reading a file, and the next offset to
+archive is where the manifests end. One run at a time writes to a lake; of two that try, one fails.
+
+Where manifests are, and which files count, is the business of the two kinds of lakes:
+``parquet_lake`` and ``delta_lake``. ``open_lake`` finds out which one is there.
 """
 
 from __future__ import annotations
@@ -14,14 +16,25 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import pyarrow.fs as fs
+import pyarrow.parquet as pq
 
-from rocketpost.errors import StoreError
-from rocketpost.spark.plan import Offsets, Range, flat, nested
+from rocketpost.errors import ConfigError, StoreError
+from rocketpost.spark.plan import Offsets, QueueKey, Range, flat, nested
 
 VERSION: Final = 1
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
+FORMATS: Final = (PARQUET, DELTA)
+DATA: Final = "data"
+_BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
+_FOOTERS_AT_ONCE: Final = 8
 
 
 class DataFile(NamedTuple):
@@ -29,6 +42,16 @@ class DataFile(NamedTuple):
 
     path: str
     bytes: int
+    rows: int | None = None
+    """How many messages it has; None if nobody noted it."""
+
+
+class Footer(NamedTuple):
+    """What the end of a Parquet file says about it."""
+
+    rows: int
+    lowest: dict[str, Any]
+    highest: dict[str, Any]
 
 
 class Batch(NamedTuple):
@@ -44,20 +67,41 @@ class Batch(NamedTuple):
     replaces: tuple[int, ...] = ()
     """The batches that this one was compacted from."""
 
-    def to_json(self) -> bytes:
-        """Return the manifest."""
-        value = {
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest, without the files."""
+        return {
             "v": VERSION,
             "batch": self.number,
             "from": nested({piece.queue: piece.start for piece in self.ranges}),
             "until": nested({piece.queue: piece.end for piece in self.ranges}),
             "rows": self.rows,
-            "files": [file._asdict() for file in self.files],
             "createdMs": self.created_ms,
             "lost": self.lost,
             "replaces": self.replaces,
         }
-        return json.dumps(value, indent=1).encode()
+
+    @staticmethod
+    def from_json(data: str | bytes, *, where: str) -> Batch:
+        """Return the batch of a manifest.
+
+        Raises:
+            StoreError: It is none; ``where`` says where it is from.
+        """
+        try:
+            value: dict[str, Any] = json.loads(data)
+            start = flat(value["from"], what=where)
+            end = flat(value["until"], what=where)
+            return Batch(
+                number=value["batch"],
+                ranges=[Range(queue, start[queue], end[queue]) for queue in sorted(start)],
+                rows=value["rows"],
+                files=[DataFile(**file) for file in value.get("files", ())],
+                created_ms=value["createdMs"],
+                lost=value["lost"],
+                replaces=tuple(value["replaces"]),
+            )
+        except (ValueError, KeyError, TypeError, ConfigError) as error:
+            raise StoreError(f"the manifest {where} cannot be read: {error}") from error
 
 
 class Flaw(NamedTuple):
@@ -66,144 +110,158 @@ class Flaw(NamedTuple):
     text: str
 
 
-class Lake:
+class Snapshot(NamedTuple):
+    """What a lake holds at one moment: the batches that count, in order, and their files."""
+
+    batches: list[Batch]
+    files: list[DataFile]
+    next_number: int
+
+    @property
+    def rows(self) -> int:
+        """How many messages there are, by the manifests."""
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def ranges(self) -> dict[QueueKey, Range]:
+        """What is archived of every queue, from its first offset on."""
+        found: dict[QueueKey, Range] = {}
+        for batch in self.batches:
+            for piece in batch.ranges:
+                known = found.get(piece.queue, piece)
+                found[piece.queue] = Range(
+                    piece.queue, min(known.start, piece.start), max(known.end, piece.end)
+                )
+        return found
+
+    @property
+    def watermark(self) -> Offsets:
+        """The next offset to archive, for every queue that was archived."""
+        return {queue: piece.end for queue, piece in self.ranges.items()}
+
+
+class Lake(ABC):
     """A lake at a path or URI that Arrow can open."""
+
+    kind: str
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
         self._files, self._root = _opened(self.uri)
 
-    @property
-    def data_uri(self) -> str:
-        """Where data files are, in Spark's words."""
-        return f"{self.uri}/data"
+    # What the kinds of lakes do differently.
 
-    def batch_uri(self, number: int) -> str:
-        """Return where the files of a batch go."""
-        return f"{self.uri}/{_folder(number)}"
-
-    def batches(self) -> list[Batch]:
-        """Return what counts, in order; what was compacted is left out.
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """Return what counts now; what was compacted is left out.
 
         Raises:
             StoreError: A manifest cannot be read.
         """
-        every = [self._manifest(path) for path in self._listed("manifest", ".json")]
-        replaced = {number for batch in every for number in batch.replaces}
-        return sorted(
-            (batch for batch in every if batch.number not in replaced),
-            key=lambda batch: min(batch.replaces, default=batch.number),
-        )
 
-    def watermark(self) -> Offsets:
-        """Return the next offset to archive, for every queue that was archived."""
-        ends: Offsets = {}
-        for batch in self.batches():
-            for piece in batch.ranges:
-                ends[piece.queue] = max(ends.get(piece.queue, 0), piece.end)
-        return ends
-
-    def next_number(self) -> int:
-        """Return the number of the next batch."""
-        names = self._listed("manifest", ".json")
-        return max((int(posixpath.basename(name)[:-5]) for name in names), default=-1) + 1
-
-    def file_uris(self) -> list[str]:
-        """Return every data file that counts, in Spark's words."""
-        return [f"{self.uri}/{file.path}" for batch in self.batches() for file in batch.files]
-
-    def written(self, number: int) -> list[DataFile]:
-        """Return the files that lie in the folder of a batch."""
-        found = []
-        for path, size in self._sizes(_folder(number)):
-            if path.endswith(".parquet"):
-                found.append(DataFile(path, size))
-        return sorted(found)
-
-    def commit(self, batch: Batch) -> None:
+    @abstractmethod
+    def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
         """Make a batch count, at once and for good.
+
+        Args:
+            batch: What was archived; or, if it replaces others, all that the lake then holds.
+            base: What the lake held when the files of a replacing batch were written.
 
         Raises:
             StoreError: A batch of this number counts already: somebody else archives here as well.
         """
-        path = f"{self._root}/manifest/{batch.number:08d}.json"
-        if self._files.get_file_info(path).type is not fs.FileType.NotFound:
-            raise StoreError(f"batch {batch.number} of {self.uri} exists; is there a second run?")
-        self._files.create_dir(f"{self._root}/manifest", recursive=True)
-        fresh = f"{path}.new"
-        with self._files.open_output_stream(fresh) as stream:
-            stream.write(batch.to_json())
-        # Else a power cut could leave a manifest of files that are not there.
-        self._sync(*[f"{self._root}/{file.path}" for file in batch.files], fresh)
-        self._files.move(fresh, path)
-        self._sync(f"{self._root}/manifest")
 
-    def discard(self, number: int) -> None:
-        """Delete the files of a batch that does not count."""
-        path = f"{self._root}/{_folder(number)}"
+    @abstractmethod
+    def sweep(self, kept: Snapshot) -> None:
+        """Delete files that do not count and that nobody can be reading any more."""
+
+    # What they have in common.
+
+    def fresh_folder(self, number: int) -> str:
+        """Return a new folder for the files of a batch, relative to the lake.
+
+        No two attempts have the same one, so a second run cannot touch the files of the first.
+        """
+        return f"{DATA}/batch={number:08d}-{uuid.uuid4().hex[:8]}"
+
+    def uri_of(self, path: str) -> str:
+        """Return where something of the lake is, in Spark's words."""
+        return f"{self.uri}/{path}" if path else self.uri
+
+    def written(self, folder: str) -> list[DataFile]:
+        """Return the files that lie in a folder, with the rows that they have."""
+        found = sorted((path, size) for path, size in self._sizes(folder) if _is_data(path))
+        footers = self._footers([path for path, _ in found])
+        return [
+            DataFile(path, size, footer.rows)
+            for (path, size), footer in zip(found, footers, strict=True)
+        ]
+
+    def discard(self, folder: str) -> None:
+        """Delete a folder whose files do not count."""
+        path = f"{self._root}/{folder}"
         if self._files.get_file_info(path).type is not fs.FileType.NotFound:
             self._files.delete_dir(path)
 
     def flaws(self) -> list[Flaw]:
         """Return holes, overlaps, and files that are missing or changed."""
-        flaws: list[Flaw] = []
-        ends: Offsets = {}
-        for batch in self.batches():
-            for piece in batch.ranges:
-                end = ends.get(piece.queue, piece.start)
-                if piece.start > end:
-                    flaws.append(Flaw(f"{piece.queue}: offsets {end} to {piece.start} are missing"))
-                elif piece.start < end:
-                    flaws.append(
-                        Flaw(f"{piece.queue}: offsets {piece.start} to {end} are there twice")
-                    )
-                ends[piece.queue] = max(end, piece.end)
-            there = dict(self._sizes(_folder(batch.number)))
-            flaws += [
-                Flaw(f"{file.path} is missing or has another size")
-                for file in batch.files
-                if there.get(file.path) != file.bytes
-            ]
+        snapshot = self.snapshot()
+        flaws = coverage_flaws(snapshot.batches)
+        there = dict(self._sizes(""))
+        flaws += [
+            Flaw(f"{file.path} is missing or has another size")
+            for file in snapshot.files
+            if there.get(file.path) != file.bytes
+        ]
+        noted = [file.rows for file in snapshot.files]
+        found = sum(rows for rows in noted if rows is not None)
+        if None not in noted and found != snapshot.rows:
+            flaws.append(
+                Flaw(f"the manifests count {snapshot.rows} messages, the files have {found}")
+            )
         return flaws
 
-    def _sync(self, *paths: str) -> None:
+    def _footers(self, paths: list[str]) -> list[Footer]:
+        """Read the ends of files, which also proves that they were written whole."""
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
+            return list(pool.map(self._footer, paths))
+
+    def _footer(self, path: str) -> Footer:
+        with self._files.open_input_file(f"{self._root}/{path}") as file:
+            metadata = pq.read_metadata(file)
+        lowest: dict[str, Any] = {}
+        highest: dict[str, Any] = {}
+        for group in range(metadata.num_row_groups):
+            for index in range(metadata.num_columns):
+                column = metadata.row_group(group).column(index)
+                name = column.path_in_schema
+                stats = column.statistics if name in _BOUNDED else None
+                if stats is not None and stats.has_min_max:
+                    lowest[name] = min(lowest.get(name, stats.min), stats.min)
+                    highest[name] = max(highest.get(name, stats.max), stats.max)
+        return Footer(metadata.num_rows, lowest, highest)
+
+    def _sync(self, paths: Iterable[str]) -> None:
         """Make files and their folders durable where that is ours to do."""
         if not isinstance(self._files, fs.LocalFileSystem):
             return
-        for path in {*paths, *map(posixpath.dirname, paths)}:
+        full = {f"{self._root}/{path}" for path in paths}
+        folders = {self._root}
+        for path in full:
+            while (path := posixpath.dirname(path)) not in folders:
+                folders.add(path)
+        for path in [*sorted(full), *sorted(folders, reverse=True)]:
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
-    def _manifest(self, path: str) -> Batch:
-        with self._files.open_input_stream(path) as stream:
-            data = stream.read()
-        try:
-            value: dict[str, Any] = json.loads(data)
-            start = flat(value["from"], what=path)
-            end = flat(value["until"], what=path)
-            return Batch(
-                number=value["batch"],
-                ranges=[Range(queue, start[queue], end[queue]) for queue in sorted(start)],
-                rows=value["rows"],
-                files=[DataFile(**file) for file in value["files"]],
-                created_ms=value["createdMs"],
-                lost=value["lost"],
-                replaces=tuple(value["replaces"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"the manifest {path} cannot be read: {error}") from error
-
-    def _listed(self, folder: str, suffix: str) -> list[str]:
-        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
-        found = self._files.get_file_info(selector)
-        return sorted(info.path for info in found if info.path.endswith(suffix))
-
     def _sizes(self, folder: str) -> list[tuple[str, int]]:
         """Return the files under a folder, relative to the lake, with their sizes."""
-        selector = fs.FileSelector(f"{self._root}/{folder}", recursive=True, allow_not_found=True)
+        selector = fs.FileSelector(
+            f"{self._root}/{folder}".rstrip("/"), recursive=True, allow_not_found=True
+        )
         found = self._files.get_file_info(selector)
         return [
             (posixpath.relpath(info.path, self._root), info.size)
@@ -212,12 +270,65 @@ class Lake:
         ]
 
 
+def open_lake(uri: str, kind: str = "") -> Lake:
+    """Return the lake at a place, of the kind that it has; a new one is of the wished kind.
+
+    Raises:
+        ConfigError: It is of another kind than wished, or that kind needs a package.
+    """
+    if kind and kind not in FORMATS:
+        raise ConfigError(f"the format {kind!r} is none of {', '.join(FORMATS)}")
+    files, root = _opened(uri.rstrip("/"))
+    folders = {DELTA: f"{root}/_delta_log", PARQUET: f"{root}/manifest"}
+    there = [
+        known
+        for known, folder in folders.items()
+        if files.get_file_info(folder).type is not fs.FileType.NotFound
+    ]
+    if kind and there and kind not in there:
+        raise ConfigError(f"{uri} is a lake of the format {there[0]}, not {kind}")
+    if (there or [kind or PARQUET])[0] == PARQUET:
+        from rocketpost.spark.parquet_lake import ParquetLake
+
+        return ParquetLake(uri)
+    try:
+        from rocketpost.spark.delta_lake import DeltaLake
+    except ImportError:
+        raise ConfigError("Delta tables need a package: pip install 'rocketpost[delta]'") from None
+    return DeltaLake(uri)
+
+
+def coverage_flaws(batches: list[Batch]) -> list[Flaw]:
+    """Return holes and overlaps of what batches cover, in their order."""
+    flaws: list[Flaw] = []
+    ends: Offsets = {}
+    for batch in batches:
+        for piece in batch.ranges:
+            end = ends.get(piece.queue, piece.start)
+            if piece.start > end:
+                flaws.append(Flaw(f"{piece.queue}: offsets {end} to {piece.start} are missing"))
+            elif piece.start < end:
+                flaws.append(Flaw(f"{piece.queue}: offsets {piece.start} to {end} are there twice"))
+            ends[piece.queue] = max(end, piece.end)
+    return flaws
+
+
+def counting(batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches that no other one replaces, in the order of what they cover."""
+    every = list(batches)
+    replaced = {number for batch in every for number in batch.replaces}
+    return sorted(
+        (batch for batch in every if batch.number not in replaced),
+        key=lambda batch: min(batch.replaces, default=batch.number),
+    )
+
+
 def _opened(uri: str) -> tuple[fs.FileSystem, str]:
     if "://" in uri or uri.startswith("file:"):
         files, root = fs.FileSystem.from_uri(uri)
         return files, root.rstrip("/")
-    return fs.LocalFileSystem(), uri
+    return fs.LocalFileSystem(), os.path.abspath(uri)
 
 
-def _folder(number: int) -> str:
-    return f"data/batch={number:08d}"
+def _is_data(path: str) -> bool:
+    return path.endswith(".parquet") and not posixpath.basename(path).startswith(("_", "."))

@@ -246,6 +246,17 @@ def with_keys(options: K) -> K:
     )
 
 
+def refuse_bounds(options: SourceOptions, why: str) -> None:
+    """Refuse options that say where to begin or to end, for works that decide that themselves.
+
+    Raises:
+        ConfigError: One was given; it is named.
+    """
+    for key in options.given():
+        if key.startswith(("starting", "ending")):
+            raise ConfigError(f"{key} cannot be used here: {why}")
+
+
 def replaced(options: T, **changes: Any) -> T:
     """Return options with some of them changed."""
     return dataclasses.replace(options, **changes)  # type: ignore[type-var]

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from rocketpost.codec.record import Record
 from rocketpost.errors import ClientError, Fault
-from rocketpost.spark.lake import Lake
+from rocketpost.spark.lake import open_lake
 from rocketpost.testing import class_archive
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.feeder import TOPIC, key_of, write_number
@@ -253,7 +253,8 @@ class SparkCampaign:
 
     def _archives(self) -> bool:
         """Whether the lake has files of a batch that does not count yet."""
-        return Path(self._job.lake, f"data/batch={Lake(self._job.lake).next_number():08d}").exists()
+        number = open_lake(self._job.lake).snapshot().next_number
+        return any(Path(self._job.lake).glob(f"data/batch={number:08d}-*"))
 
     async def _ensure(self) -> None:
         if not self._feeder.is_running:
@@ -334,12 +335,13 @@ class SparkCampaign:
         self._check_lake({place: bytes(record.body) for place, record in fed.items()})
 
     def _check_lake(self, fed: dict[Place, bytes]) -> None:
-        lake = Lake(self._job.lake)
-        self.report.batches = len(lake.batches())
+        lake = open_lake(self._job.lake)
+        held = lake.snapshot()
+        self.report.batches = len(held.batches)
         if flaws := lake.flaws():
             raise PromiseBroken(f"the lake: {flaws[0].text}")
         kept: dict[Place, bytes] = {}
-        for uri in lake.file_uris():
+        for uri in [lake.uri_of(file.path) for file in held.files]:
             # By its file alone: folders that look like partitions would become columns.
             table = pq.ParquetFile(uri).read(columns=["queueId", "queueOffset", "body"])
             for row in table.to_pylist():

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from rocketpost.admin.main import mqadmin
 from rocketpost.cli import rocketpost
-from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.lake import Lake
+from rocketpost.errors import ClientError, ConfigError, StoreError
+from rocketpost.spark.lake import DELTA, FORMATS, PARQUET, Batch, Lake, Snapshot, open_lake
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.pipelines import archive as archive_module
 from rocketpost.spark.pipelines.archive import (
     ArchiveConfig,
     archive,
     archive_once,
     archived,
-    compact,
     hold,
     verify,
 )
-from rocketpost.spark.pipelines.history import history
+from rocketpost.spark.pipelines.compaction import compact
+from rocketpost.spark.pipelines.replay import from_lake, survey
 
 from .conftest import Topics
 
@@ -37,92 +40,201 @@ def texts(bodies: list[bytes]) -> list[str]:
     return [body.decode() for body in bodies]
 
 
-def config(topics: Topics, topic: str, lake: Path, **more: int) -> ArchiveConfig:
+def config(topics: Topics, topic: str, lake: Path, **more: object) -> ArchiveConfig:
     source = SourceOptions(name_servers=topics.cluster.addresses, topic=topic)
-    return ArchiveConfig(source=source, lake=str(lake), offsets_max=more.get("offsets_max"))
+    return ArchiveConfig(source=source, lake=str(lake), **more)  # type: ignore[arg-type]
 
 
-def test_every_message_is_archived_once_over_several_runs(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Kept", numbered(200), tags="A", properties={"a": "b"})
-    options = config(topics, "Kept", tmp_path, offsets_max=80)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_message_is_archived_once_over_several_runs(
+    topics: Topics, tmp_path: Path, kind: str
+) -> None:
+    topic = f"Kept-{kind}"
+    topics.send(topic, numbered(60), tags="A", properties={"a": "b"})
+    options = config(topics, topic, tmp_path, format=kind, offsets_max=40)
     report = archive(topics.spark, options)
-    assert (report.rows, report.batches) == (200, 3)
+    assert (report.rows, report.batches) == (60, 2)
     assert archive(topics.spark, options).batches == 0
-    topics.send("Kept", numbered(30, 200))
-    assert archive(topics.spark, options).rows == 30
-    frame = archived(topics.spark, str(tmp_path))
-    assert topics.bodies(frame) == texts(numbered(230))
-    live = topics.read("Kept")
-    assert sorted(frame.columns) == sorted(live.columns)
-    wanted = ["msgId", "uniqKey", "queueOffset", "storeTimestamp", "tags", "bornHost"]
-    assert frame.select(*wanted).exceptAll(live.select(*wanted)).count() == 0
-    assert verify(topics.spark, str(tmp_path)) == []
-
-
-def test_what_a_killed_run_left_is_replaced(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Killed", numbered(50))
-    options = config(topics, "Killed", tmp_path)
-    lake = Lake(str(tmp_path))
-    topics.read("Killed").write.partitionBy("topic").parquet(lake.batch_uri(0))  # and no manifest
-    assert archive(topics.spark, options).rows == 50
-    assert topics.bodies(archived(topics.spark, str(tmp_path))) == texts(numbered(50))
-    assert verify(topics.spark, str(tmp_path)) == []
-
-
-def test_compaction_changes_files_and_nothing_else(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Compacted", numbered(60))
-    options = config(topics, "Compacted", tmp_path, offsets_max=20)
-    archive(topics.spark, options)
-    before = len(Lake(str(tmp_path)).file_uris())
-    batch = compact(topics.spark, str(tmp_path))
-    assert batch is not None
-    assert len(batch.files) < before
-    assert compact(topics.spark, str(tmp_path)) is None
-    topics.send("Compacted", numbered(5, 60))
+    topics.send(topic, numbered(5, 60))
     assert archive(topics.spark, options).rows == 5
-    assert topics.bodies(archived(topics.spark, str(tmp_path))) == texts(numbered(65))
+    frame = archived(topics.spark, str(tmp_path))
+    live = topics.read(topic)
+    assert frame.columns == live.columns
+    assert frame.count() == 65
+    texted = ["to_json(properties) AS properties"]
+    wanted = [name for name in frame.columns if name != "properties"] + texted
+    assert frame.selectExpr(*wanted).exceptAll(live.selectExpr(*wanted)).isEmpty()
     assert verify(topics.spark, str(tmp_path)) == []
 
 
-def test_history_is_the_lake_and_what_came_since(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Long", numbered(40))
-    options = config(topics, "Long", tmp_path)
-    archive_once(topics.spark, options)
-    topics.send("Long", numbered(15, 40))
-    frame = history(topics.spark, options.source, str(tmp_path))
-    assert topics.bodies(frame) == texts(numbered(55))
-    newest = frame.selectExpr("max(unix_millis(storeTimestamp))").first()
-    assert newest is not None
-    before = history(topics.spark, options.source, str(tmp_path), as_of_ms=newest[0])
-    assert before.count() < 55
+def test_a_delta_reader_reads_what_spark_has_archived(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Other", numbered(10), tags="A", keys="k", properties={"a": "b"})
+    archive(topics.spark, config(topics, "Other", tmp_path, format=DELTA))
+    table = DeltaTable(tmp_path)
+    rows = table.to_pyarrow_table().to_pylist()
+    assert sorted(row["body"] for row in rows) == numbered(10)
+    live = {row.msgId: row for row in topics.read("Other").collect()}
+    for row in rows:
+        other = live[row["msgId"]]
+        assert dict(row["properties"]) == other.properties
+        assert row["storeTimestamp"].timestamp() == other.storeTimestamp.timestamp()
+        assert str(row["date"]) == row["storeTimestamp"].date().isoformat()
+    # As the guide says it: the files of the table, by Spark.
+    frame = topics.spark.read.option("basePath", f"{tmp_path}/data").parquet(*table.file_uris())
+    assert topics.bodies(frame) == texts(numbered(10))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("moment", ["written", "commit"])
+def test_a_run_that_dies_leaves_nothing_that_counts(
+    topics: Topics, tmp_path: Path, kind: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"Killed-{kind}-{moment}"
+    topics.send(topic, numbered(20))
+    options = config(topics, topic, tmp_path, format=kind)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lake = type(options.open())
+    monkeypatch.setattr(lake, moment, die)
+    monkeypatch.setattr(archive_module, "discard_if_unused", lambda *_: None)  # as kill -9 does
+    with pytest.raises(KeyboardInterrupt):
+        archive(topics.spark, options)
+    monkeypatch.undo()
+    assert options.open().snapshot().files == []
+    assert list(tmp_path.glob("data/batch=*/topic=*/date=*/*.parquet"))
+    assert archive(topics.spark, options).rows == 20
+    assert verify(topics.spark, str(tmp_path)) == []
+    assert topics.bodies(archived(topics.spark, str(tmp_path))) == texts(numbered(20))
+
+
+def test_a_failed_batch_takes_its_files_along(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.send("Failed", numbered(4))
+    options = config(topics, "Failed", tmp_path)
+
+    def fail(lake: Lake, batch: Batch, *, base: Snapshot | None = None) -> None:
+        raise StoreError("no")
+
+    monkeypatch.setattr(type(options.open()), "commit", fail)
+    with pytest.raises(StoreError):
+        archive(topics.spark, options)
+    assert list(tmp_path.glob("data/*")) == []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_compaction_changes_files_and_nothing_else(
+    topics: Topics, tmp_path: Path, kind: str
+) -> None:
+    topic = f"Compacted-{kind}"
+    topics.send(topic, numbered(40))
+    options = config(topics, topic, tmp_path, format=kind, offsets_max=20)
+    archive(topics.spark, options)
+    frame = archived(topics.spark, str(tmp_path))
+    done = compact(topics.spark, str(tmp_path))
+    assert done is not None
+    assert (done.before, done.after) == (2, 1)
+    assert frame.count() == 40  # of the files from before
+    assert compact(topics.spark, str(tmp_path)) is None
+    topics.send(topic, numbered(5, 40))
+    assert archive(topics.spark, options).rows == 5
+    assert topics.bodies(archived(topics.spark, str(tmp_path))) == texts(numbered(45))
+    assert verify(topics.spark, str(tmp_path)) == []
+    assert survey(from_lake(topics.spark, str(tmp_path), topics=[topic])).messages == 45
+
+
+def test_files_that_delta_tools_rewrote_are_read_as_well(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Optimized", numbered(20), properties={"a": "b"})
+    options = config(topics, "Optimized", tmp_path, format=DELTA, offsets_max=10)
+    archive(topics.spark, options)
+    before = archived(topics.spark, str(tmp_path)).drop("properties").collect()
+    table = DeltaTable(tmp_path)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    topics.send("Optimized", numbered(1, 20))
+    assert archive(topics.spark, options).rows == 1
+    frame = archived(topics.spark, str(tmp_path))
+    assert set(before) < set(frame.drop("properties").collect())
+    assert frame.filter("properties['a'] = 'b'").count() == 20
+    assert verify(topics.spark, str(tmp_path)) == []
+
+
+def test_a_topic_that_looks_like_a_number_stays_a_text(topics: Topics, tmp_path: Path) -> None:
+    topics.send("2026", numbered(2))
+    archive(topics.spark, config(topics, "2026", tmp_path))
+    assert archived(topics.spark, str(tmp_path)).dtypes[0] == ("topic", "string")
+    assert archived(topics.spark, str(tmp_path)).filter("topic = '2026'").count() == 2
 
 
 def test_messages_that_are_gone_are_told_before_anything_is_written(
     topics: Topics, tmp_path: Path
 ) -> None:
     topics.send("Shrunk", numbered(8))
-    options = config(topics, "Shrunk", tmp_path)
+    options = config(topics, "Shrunk", tmp_path, allow_loss=True)
     archive(topics.spark, options)
     manifest = tmp_path / "manifest/00000000.json"
     manifest.write_text(manifest.read_text().replace('"0": 2', '"0": 99', 2))
-    with pytest.raises(ClientError, match="--allow-loss"):
+    with pytest.raises(ClientError, match="ends at offset 2, but 99 are archived"):
         archive_once(topics.spark, options)
+
+
+def test_options_that_an_archive_cannot_honour_are_refused(tmp_path: Path) -> None:
+    def refused(**options: object) -> str:
+        source = SourceOptions(name_servers="x:1", topic="T", **options)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError) as caught:
+            ArchiveConfig(source=source, lake=str(tmp_path))
+        return str(caught.value)
+
+    assert "startingTimestamp cannot be used here" in refused(starting_timestamp=5)
+    assert "endingOffsets cannot be used here" in refused(ending_offsets="earliest")
+    assert "propertiesFormat must be map" in refused(properties_format="string")
 
 
 def test_the_command_says_what_it_would_do(topics: Topics, tmp_path: Path) -> None:
     topics.send("Asked", numbered(4))
     file = tmp_path / "options.yaml"
-    file.write_text(f"name-server: {topics.cluster.addresses}\ntopic: Asked\n")
+    file.write_text(f"name-server: {topics.cluster.addresses}\ntopic: [Asked]\nformat: delta\n")
     run = CliRunner().invoke
     asked = ["pipeline", "archive", "--config", str(file), "--lake", str(tmp_path / "lake")]
-    result = run(rocketpost, [*asked, "--dry-run"])
+    result = run(rocketpost, [*asked, "--dry-run", "--json", "-"])
     assert result.exit_code == 0, result.output
-    assert "would be archived" in result.output
+    assert "would be archived" in result.stderr
+    report = json.loads(result.stdout)
+    assert sum(queue["until"] for queue in report["queues"]) == 4
     assert not (tmp_path / "lake").exists()
     file.write_text("topics: Asked\n")
     result = run(rocketpost, [*asked, "--dry-run"])
     assert result.exit_code == 2
-    assert "no option 'topics'" in result.output
+    assert "no option 'topics'; did you mean topic?" in result.output
+
+
+def test_the_command_archives_verifies_and_compacts(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Told", numbered(8))
+    run = CliRunner().invoke
+    to = ["pipeline", "archive", "--lake", str(tmp_path / "lake"), "--json", "-"]
+    source = ["-n", topics.cluster.addresses, "-t", "Told"]
+    result = run(rocketpost, [*to, *source, "--format", "delta", "--max-offsets", "4"])
+    assert result.exit_code == 0, result.output
+    assert "archiving: 4 of 8 messages" in result.stderr
+    report = json.loads(result.stdout)
+    assert (report["ok"], report["messages"], report["batches"]) == (True, 8, 2)
+    result = run(rocketpost, [*to, "--compact"])
+    assert json.loads(result.stdout)["filesAfter"] == 1
+    result = run(rocketpost, [*to, "--verify"])
+    assert (result.exit_code, json.loads(result.stdout)["flaws"]) == (0, [])
+    (file,) = open_lake(str(tmp_path / "lake")).snapshot().files
+    (tmp_path / "lake" / file.path).unlink()
+    result = run(rocketpost, [*to, "--verify"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["ok"] is False
+    result = run(rocketpost, [*to, *source, "--format", PARQUET])
+    assert result.exit_code == 2
+    assert "of the format delta, not parquet" in result.stderr
+    result = run(rocketpost, [*to, "--verify", "--every", "5"])
+    assert result.exit_code == 2
+    assert "--verify and --every do not go together" in result.stderr
 
 
 def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> None:
@@ -133,7 +245,7 @@ def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> No
     with Link(source) as link:
         assert set(link.group_offsets(link.queues()).values()) == {0}
         archive(topics.spark, options)
-        assert link.group_offsets(link.queues()) == Lake(str(tmp_path)).watermark()
+        assert link.group_offsets(link.queues()) == options.open().snapshot().watermark
     status = CliRunner().invoke(
         mqadmin,
         ["getConsumerConfig", "-g", "keeper", "--json"],

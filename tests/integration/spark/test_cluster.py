@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rocketpost.spark.lake import Lake
+from rocketpost.spark.lake import open_lake
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.feeder import TOPIC, feed, write_number
 from rocketpost.testing.link import BrokerLink
@@ -67,9 +67,9 @@ async def test_a_topic_is_copied_and_archived_by_two_workers(
     fed = await bodies(cluster, TOPIC)
     assert fed == Counter(b"%d" % number for number in range(MESSAGES))
     assert await bodies(cluster, "Copied") == fed
-    lake = Lake(job.lake)
+    lake = open_lake(job.lake)
     assert lake.flaws() == []
     kept: Counter[bytes] = Counter()
-    for uri in lake.file_uris():
+    for uri in [lake.uri_of(file.path) for file in lake.snapshot().files]:
         kept.update(pq.ParquetFile(uri).read(columns=["body"]).column("body").to_pylist())
     assert kept == fed

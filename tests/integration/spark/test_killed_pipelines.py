@@ -17,7 +17,7 @@ import pytest
 
 from rocketpost.client import Message, Producer
 from rocketpost.codec.record import Record
-from rocketpost.spark.lake import Lake
+from rocketpost.spark.lake import FORMATS, open_lake
 from rocketpost.testing.class_archive import java_options
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.link import BrokerLink
@@ -94,26 +94,30 @@ def count(cluster: Cluster, topic: str) -> int:
     return sum(map(len, asyncio.run(stored(cluster, topic))))
 
 
-def test_an_archive_killed_in_the_middle_of_batches(cluster: Cluster, tmp_path: Path) -> None:
-    asyncio.run(prepare(cluster, "KilledArchive"))
-    lake = Lake(str(tmp_path))
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_archive_killed_in_the_middle_of_batches(
+    cluster: Cluster, tmp_path: Path, kind: str
+) -> None:
+    topic = f"KilledArchive-{kind}"
+    asyncio.run(prepare(cluster, topic))
+    lake = open_lake(str(tmp_path), kind)
     run = pipeline(
         "archive",
-        *("-n", cluster.addresses, "-t", "KilledArchive", "--lake", str(tmp_path)),
+        *("-n", cluster.addresses, "-t", topic, "--lake", str(tmp_path), "--format", kind),
         *("--max-offsets", "400"),
     )
 
     def in_next_batch() -> bool:
-        number = lake.next_number()
-        return number > done and (tmp_path / f"data/batch={number:08d}").exists()
+        number = lake.snapshot().next_number
+        return number > done and any(tmp_path.glob(f"data/batch={number:08d}-*"))
 
     for _ in range(KILLS):
-        done = lake.next_number()
+        done = lake.snapshot().next_number
         kill_when(run, in_next_batch)
-    assert 0 < len(lake.batches()) < 8
+    assert 0 < len(lake.snapshot().batches) < 8
     run_to_the_end(run)
     kept: Counter[bytes] = Counter()
-    for uri in lake.file_uris():
+    for uri in [lake.uri_of(file.path) for file in lake.snapshot().files]:
         kept.update(pq.ParquetFile(uri).read(columns=["body"]).column("body").to_pylist())
     assert kept == Counter(b"%d" % number for number in range(MESSAGES))
     assert lake.flaws() == []

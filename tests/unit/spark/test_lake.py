@@ -1,102 +1,147 @@
-"""A batch counts when its manifest is there."""
+"""What both kinds of lakes promise: a batch counts when its manifest is committed."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from rocketpost.errors import StoreError
-from rocketpost.spark.lake import Batch, Lake
+from rocketpost.errors import ConfigError, StoreError
+from rocketpost.spark.lake import FORMATS, Batch, DataFile, Flaw, Lake, coverage_flaws, open_lake
 from rocketpost.spark.plan import QueueKey, Range
 
-A, B = QueueKey("T", "a", 0), QueueKey("T", "b", 3)
+from .lakes import A, B, batch, commit, compact, write
+
+pytestmark = pytest.mark.slow  # the first use of Delta takes half a second
 
 
-def commit(lake: Lake, number: int, *ranges: Range, replaces: tuple[int, ...] = ()) -> Batch:
-    path = Path(lake.batch_uri(number), "topic=T", "date=2026-11-16")
-    path.mkdir(parents=True)
-    (path / "part-0.parquet").write_bytes(b"x" * (number + 1))
-    batch = Batch(
-        number=number,
-        ranges=list(ranges),
-        rows=sum(piece.length for piece in ranges),
-        files=lake.written(number),
-        created_ms=5,
-        lost=[],
-        replaces=replaces,
-    )
-    lake.commit(batch)
-    return batch
+@pytest.fixture(params=FORMATS)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return open_lake(str(tmp_path / "lake"), request.param)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path / "lake"))
+def without_files(batches: list[Batch]) -> list[Batch]:
+    return [each._replace(files=[]) for each in batches]
 
 
 def test_a_new_lake_is_empty(lake: Lake) -> None:
-    assert lake.batches() == []
-    assert lake.watermark() == {}
-    assert lake.next_number() == 0
-    assert lake.file_uris() == []
+    assert lake.snapshot() == ([], [], 0)
+    assert lake.snapshot().watermark == {}
     assert lake.flaws() == []
+    assert not Path(lake.uri).exists()
 
 
 def test_batches_are_read_back_as_written(lake: Lake) -> None:
     first = commit(lake, 0, Range(A, 5, 9))
     second = commit(lake, 1, Range(A, 9, 20), Range(B, 0, 4))
-    again = Lake(f"file://{lake.uri}")
-    assert again.batches() == [first, second]
-    assert again.watermark() == {A: 20, B: 4}
-    assert again.next_number() == 2
-    assert len(again.file_uris()) == 2
+    again = open_lake(f"file://{lake.uri}")
+    assert again.kind == lake.kind
+    held = again.snapshot()
+    assert without_files(held.batches) == without_files([first, second])
+    assert sorted(held.files) == sorted(first.files + second.files)
+    assert held.watermark == {A: 20, B: 4}
+    assert held.ranges == {A: Range(A, 5, 20), B: Range(B, 0, 4)}
+    assert (held.next_number, held.rows) == (2, 19)
     assert again.flaws() == []
 
 
 def test_files_without_a_manifest_do_not_count(lake: Lake) -> None:
     commit(lake, 0, Range(A, 0, 1))
-    folder = Path(lake.batch_uri(1))
-    folder.mkdir(parents=True)
-    (folder / "left.parquet").write_bytes(b"?")
-    assert len(lake.file_uris()) == 1
-    lake.discard(1)
-    assert not folder.exists()
-    lake.discard(1)
+    left = write(lake, 1, Range(A, 1, 7))
+    assert len(lake.snapshot().files) == 1
+    folder = "/".join(left[0].path.split("/")[:2])
+    lake.discard(folder)
+    assert not Path(lake.uri, folder).exists()
+    lake.discard(folder)
+    assert lake.flaws() == []
+
+
+def test_a_batch_without_messages_counts(lake: Lake) -> None:
+    lake.commit(batch(0, [], Range(A, 0, 8)))  # a filter let nothing through
+    assert lake.snapshot().watermark == {A: 8}
+    assert lake.snapshot().next_number == 1
+    assert lake.flaws() == []
 
 
 def test_a_second_writer_is_noticed(lake: Lake) -> None:
-    batch = commit(lake, 0, Range(A, 0, 1))
+    files = write(lake, 0, Range(A, 0, 1))
+    other = commit(lake, 0, Range(A, 0, 3))
     with pytest.raises(StoreError, match="second run"):
-        lake.commit(batch)
+        lake.commit(batch(0, files, Range(A, 0, 1)))
+    assert lake.snapshot().files == other.files
+    assert lake.flaws() == []
 
 
 def test_a_compacted_batch_stands_for_those_it_replaces(lake: Lake) -> None:
     commit(lake, 0, Range(A, 0, 3))
     commit(lake, 1, Range(A, 3, 5))
-    commit(lake, 2, Range(A, 0, 5), replaces=(0, 1))
+    before = compact(lake, Range(A, 0, 5))
     commit(lake, 3, Range(A, 5, 8))
-    assert [batch.number for batch in lake.batches()] == [2, 3]
+    held = lake.snapshot()
+    assert [each.number for each in held.batches] == [2, 3]
+    assert not {file.path for file in before.files} & {file.path for file in held.files}
+    assert (len(held.files), held.rows, held.watermark) == (2, 8, {A: 8})
+    assert lake.flaws() == []
+
+
+def test_a_compaction_may_keep_large_files(lake: Lake) -> None:
+    large = commit(lake, 0, Range(A, 0, 30))
+    commit(lake, 1, Range(A, 30, 32))
+    commit(lake, 2, Range(A, 32, 33))
+    before = lake.snapshot()
+    files = [*large.files, *write(lake, 3, Range(A, 30, 33))]
+    lake.commit(batch(3, files, Range(A, 0, 33), replaces=(0, 1, 2)), base=before)
+    assert sorted(lake.snapshot().files) == sorted(files)
     assert lake.flaws() == []
 
 
 def test_holes_overlaps_and_missing_files_are_flaws(lake: Lake) -> None:
     commit(lake, 0, Range(A, 0, 3))
     commit(lake, 1, Range(A, 4, 9))
-    commit(lake, 2, Range(A, 7, 10))
-    Path(lake.file_uris()[0]).unlink()
-    texts = [flaw.text for flaw in lake.flaws()]
-    assert len(texts) == 3
-    assert "is missing or has another size" in texts[0]
-    assert texts[1:] == [
+    made = commit(lake, 2, Range(A, 7, 10))
+    Path(lake.uri, made.files[0].path).unlink()
+    assert [flaw.text for flaw in lake.flaws()] == [
         "queue 0 of T on a: offsets 3 to 4 are missing",
         "queue 0 of T on a: offsets 7 to 9 are there twice",
+        f"{made.files[0].path} is missing or has another size",
     ]
 
 
-def test_a_damaged_manifest_is_named(lake: Lake) -> None:
-    commit(lake, 0, Range(A, 0, 3))
-    path = Path(lake.uri, "manifest", "00000000.json")
-    path.write_text("{}")
-    with pytest.raises(StoreError, match=r"00000000\.json"):
-        lake.batches()
+def test_a_manifest_that_counts_other_rows_is_a_flaw(lake: Lake) -> None:
+    made = batch(0, write(lake, 0, Range(A, 0, 3)), Range(A, 0, 3))
+    lake.commit(made._replace(rows=4))
+    assert lake.flaws() == [Flaw("the manifests count 4 messages, the files have 3")]
+
+
+def test_names_of_topics_may_have_percent_signs(lake: Lake) -> None:
+    retried = QueueKey("%RETRY%g", "a", 0)
+    made = commit(lake, 0, Range(retried, 0, 2), Range(A, 0, 1))
+    assert "topic=%25RETRY%25g" in made.files[0].path
+    commit(lake, 1, Range(retried, 2, 3))
+    assert lake.flaws() == []
+    compact(lake, Range(retried, 0, 3), Range(A, 0, 1))
+    assert len(lake.snapshot().files) == 2
+    assert lake.flaws() == []
+
+
+def test_a_lake_has_one_format(tmp_path: Path) -> None:
+    for kind, other in (FORMATS, FORMATS[::-1]):
+        uri = str(tmp_path / kind)
+        commit(open_lake(uri, kind), 0, Range(A, 0, 1))
+        assert open_lake(uri).kind == kind
+        with pytest.raises(ConfigError, match=f"of the format {kind}, not {other}"):
+            open_lake(uri, other)
+    with pytest.raises(ConfigError, match="'orc' is none of parquet, delta"):
+        open_lake(str(tmp_path), "orc")
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocketpost.spark.delta_lake", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rocketpost\[delta\]'"):
+        open_lake(str(tmp_path), "delta")
+
+
+def test_coverage_is_judged_by_queue() -> None:
+    one = batch(0, [DataFile("x", 1)], Range(A, 0, 2), Range(B, 7, 9))
+    assert coverage_flaws([one, batch(1, [], Range(B, 9, 10), Range(A, 2, 3))]) == []

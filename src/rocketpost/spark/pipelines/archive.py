@@ -7,6 +7,7 @@ and the next run replaces them. So the lake itself is the checkpoint.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
@@ -17,17 +18,21 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rocketpost.errors import ClientError, ConfigError
+from rocketpost.errors import ClientError, ConfigError, StoreError
 from rocketpost.model.names import group_problem
-from rocketpost.spark import plan
-from rocketpost.spark.lake import Batch, Flaw, Lake
+from rocketpost.spark import columns, plan
+from rocketpost.spark.lake import DATA, FORMATS, Batch, DataFile, Flaw, Lake, Snapshot, open_lake
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import SourceOptions, replaced
+from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 
 logger = logging.getLogger(__name__)
 
-_COMPACTED_MIN: Final = 2
+BATCH_OFFSETS: Final = 1_000_000
+"""How many messages a batch has at most, so that a kill costs no more work than that."""
+_TASK_RECORDS_MIN: Final = 20_000
+_TASK_RECORDS_MAX: Final = 200_000
+_TIME_TYPE: Final = "spark.sql.parquet.outputTimestampType"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,7 @@ class ArchiveConfig:
     Attributes:
         source: Name servers and topics.
         lake: A directory, or a URI that Arrow and Spark can open.
+        format: ``parquet`` or ``delta``; that of the lake if empty, ``parquet`` if it is new.
         offsets_max: How many messages one batch has at most.
         allow_loss: Whether to go on if messages were deleted before they were archived.
         hold: A group by which brokers keep what is not archived yet; none if empty.
@@ -44,15 +50,29 @@ class ArchiveConfig:
 
     source: SourceOptions
     lake: str
-    offsets_max: int | None = None
+    format: str = ""
+    offsets_max: int | None = BATCH_OFFSETS
     allow_loss: bool = False
     hold: str = ""
 
     def __post_init__(self) -> None:
         if not self.lake:
             raise ConfigError("the lake is required: where archived messages go")
+        if self.format and self.format not in FORMATS:
+            raise ConfigError(f"the format {self.format!r} is none of {', '.join(FORMATS)}")
+        if self.source.properties_format != "map":
+            raise ConfigError("propertiesFormat must be map for an archive")
+        refuse_bounds(self.source, "an archive begins where its lake ends")
         if self.hold and (problem := group_problem(self.hold)):
             raise ConfigError(f"the group {self.hold!r} cannot hold: {problem}")
+
+    def open(self) -> Lake:
+        """Open the lake.
+
+        Raises:
+            ConfigError: It has another format than wished.
+        """
+        return open_lake(self.lake, self.format)
 
 
 @dataclass(slots=True)
@@ -93,51 +113,38 @@ def planned(config: ArchiveConfig) -> tuple[list[Range], list[str]]:
     Raises:
         ClientError: Messages are gone and that is not allowed.
     """
-    lake = Lake(config.lake)
-    with Link(config.source) as link:
-        bounds = link.bounds(link.queues())
-    start = _starts(lake.watermark(), bounds)
-    ends = {queue: bound.end for queue, bound in bounds.items()}
-    end = plan.admitted(start, ends, config.offsets_max)
-    pieces, losses = plan.ranges(start, end, bounds)
-    lost = [loss.text for loss in losses]
-    if lost and not config.allow_loss:
-        raise ClientError(
-            f"messages were deleted before they were archived: {lost[0]}"
-            + (f" (and {len(lost) - 1} queues more)" if len(lost) > 1 else "")
-            + "; --allow-loss archives the rest and notes it in the manifest"
-        )
-    return pieces, lost
+    return _planned(config, config.open().snapshot())
 
 
 def archive_once(spark: SparkSession, config: ArchiveConfig) -> Batch | None:
-    """Archive one batch; None if there is nothing new."""
-    pieces, lost = planned(config)
+    """Archive one batch; None if there is nothing new.
+
+    Raises:
+        ClientError: Messages are gone, or were read that nobody wanted; nothing is archived then.
+        StoreError: Somebody else archived at the same time; nothing is archived twice.
+    """
+    lake = config.open()
+    before = lake.snapshot()
+    pieces, lost = _planned(config, before)
     if not pieces:
         return None
-    lake = Lake(config.lake)
-    number = lake.next_number()
-    lake.discard(number)
-    frame = _frame(spark, config.source, pieces)
-    _write(frame.withColumn("date", f.to_date("storeTimestamp")), lake, number)
-    files = lake.written(number)
-    rows = spark.read.parquet(lake.batch_uri(number)).count() if files else 0
-    covered = sum(piece.length for piece in pieces)
-    is_filtered = config.source.expression != "*"
-    if rows != covered and not is_filtered:
-        raise ClientError(
-            f"{rows} messages were read where {covered} offsets were wanted; nothing was archived"
+    folder = lake.fresh_folder(before.next_number)
+    try:
+        write(_frame(spark, config.source, pieces), lake.uri_of(folder))
+        files = lake.written(folder)
+        batch = Batch(
+            number=before.next_number,
+            ranges=_with_losses(pieces, before.watermark),
+            rows=_checked(files, pieces, config.source),
+            files=files,
+            created_ms=int(time.time() * 1000),
+            lost=lost,
         )
-    batch = Batch(
-        number=number,
-        ranges=_with_losses(pieces, lake.watermark()),
-        rows=rows,
-        files=files,
-        created_ms=int(time.time() * 1000),
-        lost=lost,
-    )
-    lake.commit(batch)
-    logger.info("archived: batch=%s rows=%s", number, rows)
+        lake.commit(batch)
+    except BaseException:
+        discard_if_unused(lake, folder)
+        raise
+    logger.info("archived: batch=%s rows=%s", batch.number, batch.rows)
     return batch
 
 
@@ -162,8 +169,8 @@ def archive(
     """
     report = ArchiveReport() if report is None else report
     hold(config)
-    target = _ends(config)
-    while rest := _rest(target, Lake(config.lake).watermark()):
+    bounds = _bounds(config)
+    while rest := _rest(_starts(config.open().snapshot().watermark, bounds), bounds):
         on_batch(report.rows, rest)
         batch = None if is_over() else archive_once(spark, config)
         if batch is None:
@@ -181,74 +188,39 @@ def hold(config: ArchiveConfig) -> None:
     with Link(replaced(config.source, group=config.hold)) as link:
         queues = link.queues()
         link.hold(config.hold, queues)
-        link.commit(_starts(Lake(config.lake).watermark(), link.bounds(queues)))
+        link.commit(_starts(config.open().snapshot().watermark, link.bounds(queues)))
 
 
 def verify(spark: SparkSession, lake_uri: str) -> list[Flaw]:
     """Return what is wrong with a lake: by its manifests, and by counting every offset."""
-    lake = Lake(lake_uri)
+    lake = open_lake(lake_uri)
     flaws = lake.flaws()
-    if flaws or not lake.file_uris():
+    snapshot = lake.snapshot()
+    if flaws or not snapshot.files:
         return flaws
-    covered: dict[QueueKey, int] = {}
-    for batch in lake.batches():
-        for piece in batch.ranges:
-            covered[piece.queue] = covered.get(piece.queue, 0) + piece.length
     counted = (
-        archived(spark, lake_uri)
+        messages(spark, lake, snapshot.files)
         .groupBy("topic", "brokerName", "queueId")
-        .agg(f.count("*").alias("rows"), f.count_distinct("queueOffset").alias("offsets"))
+        .agg(
+            f.count("*").alias("rows"),
+            f.count_distinct("queueOffset").alias("offsets"),
+            f.min("queueOffset").alias("first"),
+            f.max("queueOffset").alias("last"),
+        )
         .collect()
     )
+    ranges = snapshot.ranges
     for row in counted:
         queue = QueueKey(row.topic, row.brokerName, row.queueId)
+        covered = ranges.get(queue, Range(queue, 0, 0))
         if row.rows != row.offsets:
             flaws.append(Flaw(f"{queue}: {row.rows - row.offsets} messages are there twice"))
-        if row.offsets > covered.get(queue, 0):
+        if row.first < covered.start or row.last >= covered.end:
             flaws.append(Flaw(f"{queue}: more offsets than its manifests cover"))
-    total = sum(batch.rows for batch in lake.batches())
     found = sum(row.rows for row in counted)
-    if total != found:
-        flaws.append(Flaw(f"the manifests count {total} messages, the files have {found}"))
+    if found != snapshot.rows:
+        flaws.append(Flaw(f"the manifests count {snapshot.rows} messages, the files have {found}"))
     return flaws
-
-
-def compact(spark: SparkSession, lake_uri: str) -> Batch | None:
-    """Write all batches anew as one of few large files; None if there are not two.
-
-    Raises:
-        ClientError: The rows do not add up; nothing was changed then.
-    """
-    lake = Lake(lake_uri)
-    old = lake.batches()
-    if len(old) < _COMPACTED_MIN:
-        return None
-    number = lake.next_number()
-    lake.discard(number)
-    frame = archived(spark, lake_uri).withColumn("date", f.to_date("storeTimestamp"))
-    ordered = frame.repartition("topic", "date").sortWithinPartitions(
-        "topic", "date", "brokerName", "queueId", "queueOffset"
-    )
-    _write(ordered, lake, number)
-    rows = spark.read.parquet(lake.batch_uri(number)).count()
-    if rows != sum(batch.rows for batch in old):
-        raise ClientError(f"compaction would turn {sum(b.rows for b in old)} messages into {rows}")
-    report = ArchiveReport()
-    for batch in old:
-        report.add(batch)
-    new = Batch(
-        number=number,
-        ranges=[report.queues[queue] for queue in sorted(report.queues)],
-        rows=rows,
-        files=lake.written(number),
-        created_ms=int(time.time() * 1000),
-        lost=report.lost,
-        replaces=tuple(batch.number for batch in old),
-    )
-    lake.commit(new)
-    for batch in old:
-        lake.discard(batch.number)
-    return new
 
 
 def archived(spark: SparkSession, lake_uri: str) -> DataFrame:
@@ -257,36 +229,108 @@ def archived(spark: SparkSession, lake_uri: str) -> DataFrame:
     Raises:
         ConfigError: Nothing was archived there.
     """
-    lake = Lake(lake_uri)
-    files = lake.file_uris()
+    lake = open_lake(lake_uri)
+    files = lake.snapshot().files
     if not files:
         raise ConfigError(f"there is nothing archived in {lake_uri}")
-    return spark.read.option("basePath", lake.data_uri).parquet(*files).drop("batch", "date")
+    return messages(spark, lake, files)
+
+
+def messages(spark: SparkSession, lake: Lake, files: list[DataFile]) -> DataFrame:
+    """Return the messages of some files of a lake, of which there must be one at least."""
+    # A topic such as 2026 must stay a text, so types are not left to Spark's guess.
+    schema = columns.ddl(columns.full()) + ", batch string, date date"
+    by_base: dict[str, list[str]] = {}
+    for file in files:
+        # Ours lie in a folder of their batch, those that Delta tools rewrote in none.
+        base = DATA if file.path.startswith(f"{DATA}/") else ""
+        by_base.setdefault(base, []).append(lake.uri_of(file.path))
+    frames = [
+        spark.read.schema(schema).option("basePath", lake.uri_of(base)).parquet(*uris)
+        for base, uris in sorted(by_base.items())
+    ]
+    names = [column.name for column in columns.full()]
+    return functools.reduce(DataFrame.unionByName, [frame.select(*names) for frame in frames])
+
+
+def _planned(config: ArchiveConfig, before: Snapshot) -> tuple[list[Range], list[str]]:
+    bounds = _bounds(config)
+    start = _starts(before.watermark, bounds)
+    ends = {queue: bound.end for queue, bound in bounds.items()}
+    end = plan.admitted(start, ends, config.offsets_max)
+    for queue, bound in bounds.items():
+        if bound.end < start[queue]:
+            raise ClientError(
+                f"{queue} ends at offset {bound.end}, but {start[queue]} are archived: the topic "
+                "was deleted and made anew, or the broker lost messages. Archive it to a new lake"
+            )
+    pieces, losses = plan.ranges(start, end, bounds)
+    lost = [loss.text for loss in losses]
+    if lost and not config.allow_loss:
+        raise ClientError(
+            f"messages were deleted before they were archived: {lost[0]}"
+            + (f" (and {len(lost) - 1} queues more)" if len(lost) > 1 else "")
+            + "; --allow-loss archives the rest and notes it in the manifest"
+        )
+    return pieces, lost
 
 
 def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> DataFrame:
-    """Return the messages of some ranges."""
+    """Return the messages of some ranges, in as few tasks as are worth their while."""
     queues = plan.nested({piece.queue: 0 for piece in pieces})
     assign = {
         topic: {broker: sorted(map(int, ids)) for broker, ids in brokers.items()}
         for topic, brokers in queues.items()
     }
-    exact = replaced(source, topic="", topic_pattern="", assign=json.dumps(assign))
+    total = sum(piece.length for piece in pieces)
+    tasks = -(-total // _TASK_RECORDS_MIN)
+    exact = replaced(
+        source,
+        topic="",
+        topic_pattern="",
+        assign=json.dumps(assign),
+        starting_offsets=json.dumps(plan.nested({piece.queue: piece.start for piece in pieces})),
+        ending_offsets=json.dumps(plan.nested({piece.queue: piece.end for piece in pieces})),
+        partition_records_max=source.partition_records_max or _TASK_RECORDS_MAX,
+        partitions_max=min(tasks, source.partitions_max) if source.partitions_max else tasks,
+    )
     reader = spark.read.format("rocketmq")
     for key, value in exact.given().items():
         reader = reader.option(key, value)
-    start = plan.nested({piece.queue: piece.start for piece in pieces})
-    end = plan.nested({piece.queue: piece.end for piece in pieces})
-    return (
-        reader.option("startingOffsets", json.dumps(start))
-        .option("endingOffsets", json.dumps(end))
-        .load()
-    )
+    return reader.load()
 
 
-def _write(frame: DataFrame, lake: Lake, number: int) -> None:
-    writer = frame.write.partitionBy("topic", "date").option("compression", "zstd")
-    writer.mode("overwrite").parquet(lake.batch_uri(number))
+def write(frame: DataFrame, uri: str) -> None:
+    """Write messages as files of a lake, with times that other readers understand as well."""
+    conf = frame.sparkSession.conf
+    before = conf.get(_TIME_TYPE) or "INT96"
+    conf.set(_TIME_TYPE, "TIMESTAMP_MICROS")
+    try:
+        dated = frame.withColumn("date", f.to_date("storeTimestamp"))
+        writer = dated.write.partitionBy("topic", "date").option("compression", "zstd")
+        writer.mode("error").parquet(uri)
+    finally:
+        conf.set(_TIME_TYPE, before)
+
+
+def _checked(files: list[DataFile], pieces: list[Range], source: SourceOptions) -> int:
+    """Return how many messages files have, which must be as many as there are offsets."""
+    rows = sum(file.rows or 0 for file in files)
+    covered = sum(piece.length for piece in pieces)
+    if rows != covered and source.expression == "*":
+        raise ClientError(
+            f"{rows} messages were read where {covered} offsets were wanted; nothing was archived"
+        )
+    return rows
+
+
+def discard_if_unused(lake: Lake, folder: str) -> None:
+    """Delete the files of a batch that failed, unless its commit went through all the same."""
+    try:
+        if not any(file.path.startswith(f"{folder}/") for file in lake.snapshot().files):
+            lake.discard(folder)
+    except (OSError, StoreError) as error:  # they do not count, and a later sweep finds them
+        logger.warning("files of a failed batch are left: folder=%s reason=%s", folder, error)
 
 
 def _starts(watermark: Offsets, bounds: dict[QueueKey, Bounds]) -> Offsets:
@@ -300,10 +344,10 @@ def _with_losses(pieces: list[Range], watermark: Offsets) -> list[Range]:
     ]
 
 
-def _ends(config: ArchiveConfig) -> Offsets:
+def _bounds(config: ArchiveConfig) -> dict[QueueKey, Bounds]:
     with Link(config.source) as link:
-        return {queue: bound.end for queue, bound in link.bounds(link.queues()).items()}
+        return link.bounds(link.queues())
 
 
-def _rest(target: Offsets, reached: Offsets) -> int:
-    return sum(max(0, end - reached.get(queue, 0)) for queue, end in target.items())
+def _rest(reached: Offsets, bounds: dict[QueueKey, Bounds]) -> int:
+    return sum(max(0, bound.end - reached[queue]) for queue, bound in bounds.items())

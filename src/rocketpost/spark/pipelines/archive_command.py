@@ -9,18 +9,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.errors import ClientError, ConfigError, RocketpostError
-from rocketpost.spark.lake import Lake
+from rocketpost.spark.lake import FORMATS, open_lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import (
+    BATCH_OFFSETS,
     ArchiveConfig,
     ArchiveReport,
-    compact,
     planned,
     verify,
 )
 from rocketpost.spark.pipelines.archive import archive as archive_all
 from rocketpost.spark.pipelines.command import STOPPED, Run, pipeline_command
+from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, small_files
 from rocketpost.spark.plan import Range
+
+_LOOK_SECONDS = 1.0
 
 
 @click.command()
@@ -29,8 +32,18 @@ from rocketpost.spark.plan import Range
 @click.option("--topic", "-t", help="Topics, parted by commas.")
 @click.option("--topic-pattern", help="A regular expression of topics instead.")
 @click.option("--lake", required=True, help="A directory, or a URI that Spark and Arrow can open.")
-@click.option("--max-offsets", type=click.IntRange(1), help="Messages of one batch at most.")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="Of a new lake: parquet if not given."
+)
+@click.option(
+    "--max-offsets",
+    type=click.IntRange(1),
+    default=BATCH_OFFSETS,
+    show_default=True,
+    help="Messages of one batch at most.",
+)
 @click.option("--every", type=click.FloatRange(min=0.1), help="Go on, and look again so often (s).")
+@click.option("--continuous", is_flag=True, help="Go on, as soon as there is something new.")
 @click.option("--hold", metavar="GROUP", help="Let brokers keep what is not archived yet.")
 @click.option("--allow-loss", is_flag=True, help="Go on if messages were deleted unarchived.")
 @click.option("--verify", "is_verify", is_flag=True, help="Only check what is archived.")
@@ -42,16 +55,21 @@ def archive(
     topic: str | None,
     topic_pattern: str | None,
     lake: str,
-    max_offsets: int | None,
+    kind: str | None,
+    max_offsets: int,
     every: float | None,
+    continuous: bool,
     hold: str | None,
     allow_loss: bool,
     is_verify: bool,
     is_compact: bool,
 ) -> None:
     """Keep topics in a lake of Parquet files, exactly once."""
-    if is_verify and is_compact:
-        raise ConfigError("--verify and --compact are two runs")
+    _only_one("--verify", is_verify, "--compact", is_compact)
+    _only_one("--every", every, "--continuous", continuous)
+    for name, is_given in (("--verify", is_verify), ("--compact", is_compact)):
+        _only_one(name, is_given, "--every", every)
+        _only_one(name, is_given, "--continuous", continuous)
     if is_verify:
         _verify(run, lake)
         return
@@ -65,6 +83,7 @@ def archive(
             topic_pattern=topic_pattern or "",
         ),
         lake=lake,
+        format=kind or "",
         offsets_max=max_offsets,
         allow_loss=allow_loss,
         hold=hold or "",
@@ -76,13 +95,13 @@ def archive(
         return
     total = ArchiveReport()
     try:
-        _run(run, config, every, total)
+        _run(run, config, 0 if continuous else every, total)
     except (RocketpostError, PySparkException, Py4JError):
         if not run.is_stopping:
             raise
     finally:
         _summarize(run, config, total)
-    if run.is_stopping and every is None:
+    if run.is_stopping and every is None and not continuous:
         raise ClientError(STOPPED)
 
 
@@ -102,7 +121,13 @@ def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveRep
                 total.join(report)
             if every is None:
                 return
-            run.pause(every)
+            if every or not report.batches:
+                run.pause(every or _LOOK_SECONDS)
+
+
+def _only_one(name: str, value: object, other: str, other_value: object) -> None:
+    if value and other_value:
+        raise ConfigError(f"{name} and {other} do not go together")
 
 
 def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:
@@ -130,19 +155,19 @@ def _verify(run: Run, lake: str) -> None:
         return
     with run.session() as spark, run.progress(spark, "verifying"):
         flaws = verify(spark, lake)
-    batches = Lake(lake).batches()
+    held = open_lake(lake).snapshot()
+    batches = held.batches
     for flaw in flaws:
         run.say(f"[red]{escape(flaw.text)}[/red]")
     lost = [f"batch {batch.number}: {text}" for batch in batches for text in batch.lost]
     for text in lost:
         run.say(f"[yellow]{escape(text)}[/yellow]")
-    rows = sum(batch.rows for batch in batches)
-    run.say(f"{len(batches)} batches, {rows:,} messages, {len(flaws)} flaws")
+    run.say(f"{len(batches)} batches, {held.rows:,} messages, {len(flaws)} flaws")
     run.conclude(
         {
             "lake": lake,
             "batches": len(batches),
-            "messages": rows,
+            "messages": held.rows,
             "flaws": [flaw.text for flaw in flaws],
             "lost": lost,
         },
@@ -151,13 +176,15 @@ def _verify(run: Run, lake: str) -> None:
 
 
 def _compact(run: Run, lake: str) -> None:
-    before = len(Lake(lake).file_uris())
+    files = open_lake(lake).snapshot().files
     if run.dry_run:
-        run.say(f"would merge {before} files")
+        small = len(small_files(files, FILE_BYTES))
+        run.say(f"would merge {small} of {len(files)} files")
+        run.conclude({"lake": lake, "files": len(files), "small": small})
         return
     with run.session() as spark, run.progress(spark, "compacting"):
-        batch = compact(spark, lake)
-    after = len(batch.files) if batch is not None else before
+        done = compact(spark, lake)
+    before, after = (done.before, done.after) if done is not None else (len(files), len(files))
     run.say(f"{before} files before, {after} now")
     run.conclude({"lake": lake, "filesBefore": before, "filesAfter": after})
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.model.names import TRACE_TOPIC
-from rocketpost.spark.lake import Lake
+from rocketpost.spark.lake import open_lake
 from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, bounds
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
@@ -93,7 +93,7 @@ def audit(
 def _say_plan(run: Run, config: AuditConfig) -> None:
     run.say(f"would audit {', '.join(config.topics)} in the {config.source}")
     if config.lake:
-        ends = Lake(config.lake).watermark()
+        ends = open_lake(config.lake).snapshot().watermark
         for queue, end in ends.items():
             if queue.topic in config.topics:
                 run.say(f"{queue}: up to offset {end}")

@@ -1,20 +1,26 @@
 """Archived and live messages as one table: no message twice, none left out.
 
-What the lake has is read from it, and the rest of each queue from its broker.
+What the lake has is read from it, and the rest of each queue from its broker. What the lake has is
+looked up once, so a run of the archive meanwhile changes nothing.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark import columns, plan
-from rocketpost.spark.lake import Lake
+from rocketpost.spark.lake import Snapshot, open_lake
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import SourceOptions, replaced
-from rocketpost.spark.pipelines.archive import archived
+from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
+from rocketpost.spark.pipelines.archive import messages
+from rocketpost.spark.plan import Loss, QueueKey
+
+logger = logging.getLogger(__name__)
 
 
 def history(
@@ -24,31 +30,84 @@ def history(
 
     Args:
         spark: The session.
-        source: Name servers and topics.
+        source: Name servers and topics; ``failOnDataLoss`` says what to do about a hole.
         lake_uri: Where they were archived.
         as_of_ms: Leave out what was stored at this time or later.
 
     Raises:
-        ConfigError: Nothing was archived there.
+        ConfigError: Nothing was archived there, or an option cannot be honoured.
         ClientError: Messages that are not archived were deleted already.
     """
+    _check(source)
+    lake = open_lake(lake_uri)
+    held = lake.snapshot()  # before the bounds: what is archived later is live for us
+    if not held.files:
+        raise ConfigError(f"there is nothing archived in {lake_uri}")
     with Link(source) as link:
         bounds = link.bounds(link.queues())
-    watermark = Lake(lake_uri).watermark()
-    start = {queue: watermark.get(queue, bound.first) for queue, bound in bounds.items()}
-    end = {queue: max(bound.end, start[queue]) for queue, bound in bounds.items()}
+    cold = _chosen(messages(spark, lake, held.files), source, held)
+    start = {queue: held.watermark.get(queue, bound.first) for queue, bound in bounds.items()}
+    pieces, losses = plan.ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
+    _tell(_within(cold, losses, as_of_ms), source)
+    live = start | {piece.queue: piece.start for piece in pieces}
+    end = live | {piece.queue: piece.end for piece in pieces}
     exact = replaced(
         source,
-        starting_offsets=json.dumps(plan.nested(start)),
+        starting_offsets=json.dumps(plan.nested(live)),
         ending_offsets=json.dumps(plan.nested(end)),
     )
     reader = spark.read.format("rocketmq")
     for key, value in exact.given().items():
         reader = reader.option(key, value)
     names = [column.name for column in columns.full(source.properties_format)]
-    topics = sorted({queue.topic for queue in bounds})
-    cold = archived(spark, lake_uri).filter(f.col("topic").isin(topics))
     frame = cold.select(*names).unionByName(reader.load().select(*names))
     if as_of_ms is None:
         return frame
     return frame.filter(f.unix_millis("storeTimestamp") < as_of_ms)
+
+
+def _check(source: SourceOptions) -> None:
+    refuse_bounds(source, "a history has all of its topics; filter it, or give it a time")
+    if source.properties_format == "string":
+        raise ConfigError("propertiesFormat=string cannot be used here: a lake has maps")
+    if source.expression != "*" and source.expression_type != "TAG":
+        raise ConfigError("subExpressionType=SQL92 cannot be used here: lakes know no such filter")
+
+
+def _chosen(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame:
+    """Return what the options ask for of the archived messages."""
+    topics = source.topics
+    if source.topic_pattern:
+        topics = sorted({queue.topic for queue in held.ranges if source.matches(queue.topic)})
+    if source.assign:
+        named = f.concat_ws("/", "topic", "brokerName", "queueId")
+        cold = cold.filter(named.isin(["/".join(map(str, queue)) for queue in source.assigned]))
+    else:
+        cold = cold.filter(f.col("topic").isin(topics))
+    if source.expression == "*":
+        return cold
+    return cold.filter(f.col("tags").isin([tag.strip() for tag in source.expression.split("||")]))
+
+
+def _within(cold: DataFrame, losses: list[Loss], as_of_ms: int | None) -> list[Loss]:
+    """Return the losses that matter: messages stored later than the asked time do not."""
+    if as_of_ms is None or not losses:
+        return losses
+    last = {
+        QueueKey(row.topic, row.brokerName, row.queueId): row.last_ms
+        for row in cold.groupBy("topic", "brokerName", "queueId")
+        .agg(f.unix_millis(f.max("storeTimestamp")).alias("last_ms"))
+        .collect()
+    }
+    return [loss for loss in losses if last.get(loss.queue, 0) < as_of_ms]
+
+
+def _tell(losses: list[Loss], source: SourceOptions) -> None:
+    if losses and source.fail_on_data_loss:
+        more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
+        raise ClientError(
+            f"messages were deleted before they were archived: {losses[0].text}{more}. "
+            "Set failOnDataLoss=false to go on without them"
+        )
+    for loss in losses:
+        logger.warning("messages are neither archived nor live: %s", loss.text)

@@ -1,0 +1,112 @@
+"""A lake of plain Parquet files, with its manifests beside them.
+
+    data/batch=00000007-5f0c2a91/...
+    manifest/00000007.json      with the files of the batch
+
+A manifest that exists counts, unless a later one replaces it. A compacted batch may have files of
+the batches that it replaces: those that were large already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import uuid
+from typing import Final
+
+import pyarrow.fs as fs
+
+from rocketpost.errors import StoreError
+from rocketpost.spark.lake import DATA, PARQUET, Batch, Lake, Snapshot, counting
+
+_MANIFESTS: Final = "manifest"
+_SUFFIX: Final = ".json"
+_FOLDER: Final = re.compile(rf"{DATA}/batch=(\d+)[-/]")
+
+
+class ParquetLake(Lake):
+    """A lake whose manifests are files."""
+
+    kind = PARQUET
+
+    def snapshot(self) -> Snapshot:
+        """Return what counts now; what was compacted is left out.
+
+        Raises:
+            StoreError: A manifest cannot be read.
+        """
+        names = self._manifests()
+        batches = counting(self._read(name) for name in names)
+        files = [file for batch in batches for file in batch.files]
+        return Snapshot(batches, files, max(map(_number, names), default=-1) + 1)
+
+    def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
+        """Make a batch count, at once and for good.
+
+        Raises:
+            StoreError: A batch of this number counts already: somebody else archives here as well.
+        """
+        path = f"{_MANIFESTS}/{batch.number:08d}{_SUFFIX}"
+        self._files.create_dir(f"{self._root}/{_MANIFESTS}", recursive=True)
+        fresh = f"{path}.{uuid.uuid4().hex}"
+        manifest = batch.to_json() | {"files": [file._asdict() for file in batch.files]}
+        with self._files.open_output_stream(f"{self._root}/{fresh}") as stream:
+            stream.write(json.dumps(manifest, indent=1).encode())
+        # Else a power cut could leave a manifest of files that are not there.
+        self._sync([*[file.path for file in batch.files], fresh])
+        try:
+            self._publish(fresh, path)
+        except FileExistsError:
+            raise StoreError(
+                f"batch {batch.number} of {self.uri} exists; is there a second run?"
+            ) from None
+        self._sync([path])
+
+    def sweep(self, kept: Snapshot) -> None:
+        """Delete files and manifests that do not count; ``kept`` is what does.
+
+        What a run is writing now has a number that is not taken yet, and is left alone.
+        """
+        counts = {file.path for file in kept.files}
+        for path, _ in self._sizes(DATA):
+            if path not in counts and _is_before(path, kept.next_number):
+                self._files.delete_file(f"{self._root}/{path}")
+        numbers = {batch.number for batch in kept.batches}
+        for name in self._manifests():
+            if _number(name) not in numbers and _number(name) < kept.next_number:
+                self._files.delete_file(name)
+
+    def _publish(self, fresh: str, path: str) -> None:
+        """Give a manifest its name, unless there is one of that name."""
+        source, target = f"{self._root}/{fresh}", f"{self._root}/{path}"
+        if isinstance(self._files, fs.LocalFileSystem):
+            try:
+                os.link(source, target)  # which, unlike a rename, fails if the name is taken
+            finally:
+                os.unlink(source)
+            return
+        if self._files.get_file_info(target).type is not fs.FileType.NotFound:
+            self._files.delete_file(source)
+            raise FileExistsError(target)
+        self._files.move(source, target)
+
+    def _manifests(self) -> list[str]:
+        selector = fs.FileSelector(f"{self._root}/{_MANIFESTS}", allow_not_found=True)
+        found = self._files.get_file_info(selector)
+        return sorted(info.path for info in found if info.path.endswith(_SUFFIX))
+
+    def _read(self, path: str) -> Batch:
+        with self._files.open_input_stream(path) as stream:
+            return Batch.from_json(stream.read(), where=path)
+
+
+def _number(path: str) -> int:
+    return int(posixpath.basename(path).removesuffix(_SUFFIX))
+
+
+def _is_before(path: str, number: int) -> bool:
+    """Whether a file is of a batch of a lower number."""
+    found = _FOLDER.match(path)
+    return found is not None and int(found[1]) < number

@@ -1,0 +1,63 @@
+"""Manifests as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketpost.errors import StoreError
+from rocketpost.spark.parquet_lake import ParquetLake
+from rocketpost.spark.plan import Range
+
+from .lakes import A, commit, compact, write
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> ParquetLake:
+    return ParquetLake(str(tmp_path / "lake"))
+
+
+def test_a_damaged_manifest_is_named(lake: ParquetLake) -> None:
+    commit(lake, 0, Range(A, 0, 3))
+    Path(lake.uri, "manifest", "00000000.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"00000000\.json"):
+        lake.snapshot()
+
+
+def test_a_manifest_that_was_not_finished_does_not_count(lake: ParquetLake) -> None:
+    commit(lake, 0, Range(A, 0, 3))
+    Path(lake.uri, "manifest", "00000001.json.5f0c").write_text("{")
+    assert lake.snapshot().next_number == 1
+
+
+def test_files_of_early_manifests_have_no_counts(lake: ParquetLake) -> None:
+    commit(lake, 0, Range(A, 0, 3))
+    path = Path(lake.uri, "manifest", "00000000.json")
+    manifest = json.loads(path.read_text())
+    del manifest["files"][0]["rows"]
+    path.write_text(json.dumps(manifest))
+    assert lake.snapshot().files[0].rows is None
+    assert lake.flaws() == []
+
+
+def test_a_sweep_takes_what_no_manifest_has_and_nobody_writes(lake: ParquetLake) -> None:
+    killed = write(lake, 0, Range(A, 0, 9))
+    commit(lake, 0, Range(A, 0, 3))
+    commit(lake, 1, Range(A, 3, 5))
+    before = compact(lake, Range(A, 0, 5))
+    running = write(lake, 3, Range(A, 5, 9))
+    own = Path(lake.uri, "data", "notes.txt")
+    own.write_text("mine")
+
+    def is_there(path: str) -> bool:
+        return Path(lake.uri, path).exists()
+
+    assert all(is_there(file.path) for file in before.files)  # somebody may be reading them
+    lake.sweep(lake.snapshot())
+    assert not any(is_there(file.path) for file in [*before.files, *killed])
+    assert all(is_there(file.path) for file in [*running, *lake.snapshot().files])
+    assert sorted(path.name for path in Path(lake.uri, "manifest").iterdir()) == ["00000002.json"]
+    assert own.exists()
+    assert lake.flaws() == []
