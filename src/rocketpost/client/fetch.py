@@ -45,6 +45,16 @@ _ACCEPTED: Final = frozenset(_STATUS)
 _BATCH: Final = INNER_BATCH | NEED_UNWRAP
 
 
+class Replica(enum.Enum):
+    """Which of a broker's servers a pull goes to."""
+
+    SUGGESTED = "suggested"
+    """The one that the last answer named; the master at first."""
+    MASTER = "master"
+    SLAVE = "slave"
+    """Any slave; the master if there is none."""
+
+
 class PullResult(NamedTuple):
     """The messages found, and where to go on."""
 
@@ -79,6 +89,8 @@ class PullWish(NamedTuple):
     """The group's offset to be stored along the way."""
     tell_subscription: bool = True
     """Whether the expression travels with the pull, not only with heartbeats."""
+    replica: Replica = Replica.SUGGESTED
+    """Which server is asked."""
 
 
 class Fetcher:
@@ -117,7 +129,7 @@ class Fetcher:
     async def _ask(
         self, wish: PullWish, timeout: float
     ) -> tuple[PullStatus, PullResponse, Command]:
-        address, is_slave = await self._address(wish.queue)
+        address, is_slave = await self._address(wish.queue, wish.replica)
         response = await self._session.call(
             address,
             RequestCode.PULL_MESSAGE,
@@ -129,14 +141,21 @@ class Fetcher:
         self._suggested[wish.queue] = head.suggest_which_broker_id
         return _STATUS[response.code], head, response
 
-    async def _address(self, queue: MessageQueue) -> tuple[str, bool]:
+    async def _address(self, queue: MessageQueue, replica: Replica) -> tuple[str, bool]:
         routes = self._session.routes
-        broker_id = self._suggested.get(queue, MASTER_ID)
+
+        def known() -> tuple[str, bool]:
+            if replica is Replica.MASTER:
+                return routes.master(queue.broker_name), False
+            if replica is Replica.SLAVE:
+                return routes.slave(queue.broker_name)
+            return routes.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
+
         try:
-            return routes.reader(queue.broker_name, broker_id)
+            return known()
         except RouteNotFound:
             await routes.fetch(queue.topic)
-            return routes.reader(queue.broker_name, broker_id)
+            return known()
 
     def _header(self, wish: PullWish, *, is_slave: bool) -> PullMessage:
         flag = PULL_SUSPEND if wish.hold_ms else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketpost.client.config import PullConsumerConfig, check_group, with_name_servers
-from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull
+from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull, Replica
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.session import Session
@@ -138,6 +138,7 @@ class PullConsumer(Lifecycle):
         bytes_max: int,
         tags: str = "*",
         sql: str | None = None,
+        replica: Replica = Replica.SUGGESTED,
         timeout: float | None = None,
     ) -> RawPull:
         """Return records of ``queue`` as they are stored, for somebody who decodes many together.
@@ -156,6 +157,7 @@ class PullConsumer(Lifecycle):
             subscription=wanted(queue.topic, tags, sql, version=0),
             count_max=count_max,
             bytes_max=bytes_max,
+            replica=replica,
         )
         return await self._fetcher.pull_raw(wish, timeout=timeout or self.config.pull_timeout)
 

@@ -238,6 +238,16 @@ class RouteCache:
         found = wished if wished in known else next(iter(known))
         return known[found], found != MASTER_ID
 
+    def slave(self, broker_name: str) -> tuple[str, bool]:
+        """Return the address of a slave, by chance, or the master's; and whether it is a slave's.
+
+        Raises:
+            RouteNotFound: No address of that broker is known.
+        """
+        known = self._addresses.get(broker_name, {})
+        slaves = [address for broker_id, address in known.items() if broker_id != MASTER_ID]
+        return (random.choice(slaves), True) if slaves else (self.master(broker_name), False)
+
     def broker_addresses(self, *, masters_only: bool) -> list[str]:
         """Return the address of every known broker."""
         return [

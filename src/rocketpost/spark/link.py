@@ -33,6 +33,7 @@ from rocketpost.spark.narrowing import Stored
 from rocketpost.spark.options import SourceOptions, credentials
 from rocketpost.spark.outage import NotYet, ask_again, nothing
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
+from rocketpost.spark.replicas import pulled_from
 
 T = TypeVar("T")
 
@@ -339,7 +340,8 @@ class Link:
     async def _pulled(self, wanted: Range, at: int) -> RawPull:
         options = self._options
         is_tag = options.expression_type == "TAG"
-        pulled = await self._consumer.pull_raw(
+        pull = partial(
+            self._consumer.pull_raw,
             _message_queue(wanted.queue),
             at,
             count_max=min(wanted.end - at, options.pull_count),
@@ -347,6 +349,7 @@ class Link:
             tags=options.expression if is_tag else "*",
             sql=None if is_tag else options.expression,
         )
+        pulled = await pulled_from(options.read_from, at, lambda each: pull(replica=each))
         is_lost = pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset != at
         if pulled.next_offset <= at and not is_lost:
             # Never the end of a range: that is known beforehand.

@@ -26,6 +26,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_ALIASES: Final = {"maxmessagespertrigger": "maxoffsetspertrigger"}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 
@@ -38,13 +39,15 @@ def parsed(cls: type[T], values: Mapping[str, str]) -> T:
     known = {key.lower(): key for key in keys_of(cls)}
     given = {}
     for name, value in values.items():
-        key = known.get(name.lower())
+        key = known.get(_ALIASES.get(name.lower(), name.lower()))
         if key is None:
             if name.lower() in _SPARKS_OWN:
                 continue
             near = difflib.get_close_matches(name.lower(), known, 1)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
             raise ConfigError(f"there is no option {name!r}{hint}")
+        if key in given:
+            raise ConfigError(f"{key} is given twice, once as {name}")
         given[key] = value
     return build(cls, given)
 
@@ -80,6 +83,8 @@ class SourceOptions(RowOptions):
     pull_count: int = option("pullBatchSize", 1024)
     pull_bytes: int = option("pullMaxBytes", 4 * 1024 * 1024)
     pull_timeout_ms: int = option("pullTimeoutMs", 10_000)
+    read_from: str = option("readFrom", "master")
+    metadata_ttl_ms: int = option("metadataCacheTtlMs", 10_000)
     retries: int = option("fetchOffset.numRetries", 3)
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", 100)
     outage_ms: int = option("outageTimeoutMs", 60_000)
@@ -94,6 +99,7 @@ class SourceOptions(RowOptions):
         if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
             raise ConfigError("exactly one of topic, topicPattern and assign is required")
         self.check_rows()
+        one_of("readFrom", self.read_from, "master", "slave", "any")
         one_of("subExpressionType", self.expression_type, "TAG", "SQL92")
         one_of("startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error")
         for key, field in keys_of(type(self)).items():
@@ -176,6 +182,7 @@ _MAY_BE_ZERO: Final = frozenset(
         "commitOffsetsToBroker",
         "failOnDataLoss",
         "maxClockStepMs",
+        "metadataCacheTtlMs",
         "readDecoded",
         "fetchOffset.numRetries",
         "fetchOffset.retryIntervalMs",

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -152,6 +153,9 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far batches were planned."""
         self._given_up: set[QueueKey] = set()
         """What was waited for in vain."""
+        self._known: list[QueueKey] = []
+        self._known_until = 0.0
+        """How long the queues that are known count as all."""
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where a new query begins; the same at every call of this reader."""
@@ -167,6 +171,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self.options.offsets_max)
         if self.options.offsets_min is not None:
             return ReadMinRows(self.options.offsets_min)
+        if self.options.bytes_max is not None:
+            return ReadMaxBytes(self.options.bytes_max)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -246,6 +252,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ClientError: One did not come back, and that is a loss that must not be.
         """
+        if time.monotonic() < self._known_until:
+            return self._known
         found = link.queues(known=self._begun, given_up=self._given_up)
         gone = set(filter(self.options.takes, self._begun)) - set(found)
         resolve.report(
@@ -260,6 +268,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             fail=self.options.fail_on_data_loss,
         )
         self._given_up = gone
+        self._known = found
+        self._known_until = time.monotonic() + self.options.metadata_ttl_ms / 1000
         return found
 
     def _ends(self, link: Link, queues: Iterable[QueueKey]) -> Offsets:
@@ -268,8 +278,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _count_max(
         self, link: Link, start: Offsets, available: Offsets, limit: ReadLimit
     ) -> int | None:
-        if isinstance(limit, ReadAllAvailable) and self.options.offsets_max is not None:
-            return None  # Spark wants all, whatever the options say
+        if isinstance(limit, ReadAllAvailable):
+            return None  # no option bounds it, or Spark wants all the same
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self.options.bytes_max is not None:
             size = self._mean_size(link, start, available)

@@ -34,7 +34,7 @@ def starting(link: Link, options: SourceOptions, *, default: str) -> Offsets:
     if how == "group":
         known = link.group_offsets(bounds)
         return {
-            queue: bounds[queue].first if offset is None else offset
+            queue: bounds[queue].first if offset is None or offset < 0 else offset
             for queue, offset in known.items()
         }
     return _named("startingOffsets", how, bounds)

@@ -116,6 +116,7 @@ async def test_pulls_go_where_the_broker_suggests() -> None:
     assert routes.reader("a", 2) == ("s:2", True)
     assert routes.reader("a", 1) == ("s:2", True)  # one further
     assert routes.reader("a", 7) == (A, False)
+    assert routes.slave("a") == ("s:2", True)
     assert sorted(routes.broker_addresses(masters_only=False)) == [A, "s:2"]
     assert routes.broker_addresses(masters_only=True) == [A]
     assert routes.some_broker("T") == A

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from rocketpost.client import Credentials
 from rocketpost.errors import ConfigError
@@ -21,6 +22,19 @@ def test_names_are_case_insensitive() -> None:
     assert not options.fail_on_data_loss
 
 
+def test_messages_and_offsets_per_trigger_are_the_same() -> None:
+    assert parsed(SourceOptions, BASE | {"maxMessagesPerTrigger": "7"}).offsets_max == 7
+    with pytest.raises(ConfigError, match="maxOffsetsPerTrigger is given twice"):
+        parsed(SourceOptions, BASE | {"maxOffsetsPerTrigger": "7", "maxMessagesPerTrigger": "7"})
+
+
+def test_trap_options_with_lower_case_names_are_known() -> None:
+    # What Spark hands over has lost its capitals once somebody copies it.
+    given = CaseInsensitiveDict(BASE | {"maxOffsetsPerTrigger": "7"})
+    assert parsed(SourceOptions, given).offsets_max == 7
+    assert parsed(SourceOptions, dict(given)).offsets_max == 7
+
+
 def test_assign_names_queues() -> None:
     values = {"nameServer": "x:1", "assign": '{"T": {"a": [0, 2]}}'}
     assert parsed(SourceOptions, values).assigned == [QueueKey("T", "a", 0), QueueKey("T", "a", 2)]
@@ -35,6 +49,8 @@ def test_assign_names_queues() -> None:
         (BASE | {"topics": "T"}, "no option 'topics'; did you mean topic"),
         (BASE | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0 is too small"),
         (BASE | {"propertiesFormat": "json"}, "none of map, string, none"),
+        (BASE | {"readFrom": "replica"}, "none of master, slave, any"),
+        (BASE | {"metadataCacheTtlMs": "-1"}, "metadataCacheTtlMs=-1 is too small"),
         (BASE | {"startingOffsets": "{"}, "startingOffsets is no JSON"),
         (BASE | {"startingOffsets": '{"T":{"a":{"0":-3}}}'}, "-2 earliest, -1 latest"),
         (BASE | {"startingOffsets": "group"}, "needs the option group"),

@@ -21,6 +21,9 @@ BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 50)}
 class FakeLink:
     """Two queues; offset = time / 10, and a group that stands in one of them."""
 
+    def __init__(self) -> None:
+        self.group = {A: 42}
+
     def queues(self) -> list[QueueKey]:
         return [A, B]
 
@@ -31,7 +34,7 @@ class FakeLink:
         return {queue: min(ms[queue] // 10, BOUNDS[queue].end) for queue in queues}
 
     def group_offsets(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
-        return {queue: 42 if queue == A else None for queue in queues}
+        return {queue: self.group.get(queue) for queue in queues}
 
 
 LINK = cast("Link", FakeLink())
@@ -53,6 +56,15 @@ def test_where_a_query_begins() -> None:
     assert start(starting_timestamp=300, starting_offsets="earliest") == {A: 30, B: 30}
     each = '{"T":{"a":{"0":500,"1":20}}}'
     assert start(starting_by_timestamp=each) == {A: 50, B: 2}
+
+
+@pytest.mark.parametrize("never", [None, -1])
+def test_trap_a_group_that_has_never_been_in_a_queue_begins_at_its_first_message(
+    never: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Brokers say so in two ways: nothing is found, or -1.
+    monkeypatch.setattr(LINK, "group", {A: never, B: 0})
+    assert start(starting_offsets="group", group="g") == {A: 10, B: 0}
 
 
 def test_a_time_without_messages_can_be_an_error() -> None:

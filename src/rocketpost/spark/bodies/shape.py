@@ -106,6 +106,8 @@ class Shape:
 
     def _column(self, field: StructField) -> Column:
         words = field.dataType.simpleString()
+        if not field.nullable:  # Spark compares that too
+            raise ConfigError(f"the column {field.name} may be null; leave NOT NULL out")
         if self._codec is not None and field.name.lower() == "body":
             self._codec.check(field.dataType)
             return Column(field.name, to_arrow_type(field.dataType, timezone="UTC"), words)

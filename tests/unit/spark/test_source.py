@@ -1,0 +1,97 @@
+"""The sources as Spark finds and asks them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark import columns
+from rocketpost.spark.bodies.codec import field_of
+from rocketpost.spark.bodies.shape import Shape
+from rocketpost.spark.decode import decode
+from rocketpost.spark.row_options import RowOptions
+from rocketpost.spark.source import RocketMQLogSource, RocketMQSource
+
+from .records import packed, record
+
+KINDS: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+DATA, STARTS = packed(record()), np.array([0], np.int64)
+BLOCKED = """
+import sys
+for name in ("pyarrow", "numpy", "msgspec", "rocketpost.client", "fastavro", "google.protobuf"):
+    sys.modules[name] = None
+import pyspark_rocketmq, pyspark_rocketmq_log
+print(pyspark_rocketmq.DefaultSource.name(), pyspark_rocketmq_log.DefaultSource.name())
+"""
+
+
+@pytest.mark.slow
+def test_trap_discovery_needs_nothing_that_may_be_missing() -> None:
+    # If one of the modules that Spark finds fails to import, Spark skips the sources of everybody.
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["rocketmq", "rocketmq-log"], "")
+
+
+def schema_of(some: tuple[columns.Column, ...]) -> StructType:
+    return StructType([field_of(each.name, KINDS[each.spark]) for each in some])
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        *[columns.full(how) for how in ("map", "string", "none")],
+        *[(each,) for each in columns.ALL],
+        tuple(reversed(columns.ALL)),
+    ],
+    ids=lambda some: some[0].name + str(len(some)),
+)
+def test_trap_batches_have_exactly_the_schema_that_spark_compares(
+    some: tuple[columns.Column, ...],
+) -> None:
+    schema = schema_of(some)
+    shape = Shape(schema, RowOptions())
+    batch = shape.shown(decode(DATA, STARTS, shape.decoded, broker_name="a"))
+    assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
+
+
+def test_trap_bodies_too() -> None:
+    schema = StructType([field_of("body", StructType([field_of("n", LongType())]))])
+    shape = Shape(schema, RowOptions(body_format="json", body_errors="null"))
+    batch = shape.shown(decode(DATA, STARTS, shape.decoded, broker_name="a"))
+    assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
+
+
+def test_a_column_that_is_never_null_is_refused() -> None:
+    schema = StructType([StructField("topic", StringType(), nullable=False)])
+    with pytest.raises(ConfigError, match="topic may be null; leave NOT NULL out"):
+        Shape(schema, RowOptions())
+
+
+def test_options_are_known_whatever_their_capitals() -> None:
+    options = CaseInsensitiveDict({"NAMESERVER": "x:1", "topic": "T", "propertiesformat": "none"})
+    assert "properties" not in RocketMQSource(options).schema()
+    assert "properties" in RocketMQLogSource(CaseInsensitiveDict({"PATH": "/x"})).schema()
