@@ -55,7 +55,8 @@ class _Tasks:
     def _partitions(self, link: Link, start: Offsets, end: Offsets) -> list[Ranges]:
         options = self.options
         concerned = {queue for queue, until in end.items() if start.get(queue, -1) != until}
-        there = set(link.queues(known=concerned)) if concerned else set()
+        known = {*start, *end}
+        there = set(link.queues(known=known, given_up=known - concerned)) if concerned else set()
         bounds = link.bounds(concerned & there)
         pieces, losses = plan.ranges(start, {q: end[q] for q in concerned}, bounds)
         resolve.report(losses, fail=options.fail_on_data_loss)

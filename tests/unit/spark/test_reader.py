@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StringType, StructType
 
-from rocketpost.errors import ClientError, ConfigError
+from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.spark import plan
 from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.shape import Shape
@@ -37,6 +37,7 @@ class FakeLink:
         self.there = {A: Bounds(10, 100), B: Bounds(0, 50)}
         self.committed: Offsets = {}
         self.asked = 0
+        self.gone: set[QueueKey] = set()
 
     def __call__(self, options: SourceOptions) -> FakeLink:
         return self
@@ -51,6 +52,8 @@ class FakeLink:
         self, *, known: Collection[QueueKey] = (), given_up: Collection[QueueKey] = ()
     ) -> list[QueueKey]:
         self.asked += 1
+        if self.gone.difference(known):
+            raise RouteNotFound("no name server knows the topic")
         return sorted(self.there)
 
     def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
@@ -209,6 +212,7 @@ def gone_and_back(link: FakeLink, **more: str) -> tuple[StreamReader, Any, Any]:
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(20))
     del link.there[B]
+    link.gone = {B}
     return reader, start, end
 
 
@@ -225,6 +229,11 @@ def test_or_is_left_out_and_read_anew_when_it_comes_back(link: FakeLink) -> None
     assert [piece.queue for piece in ranges(reader.partitions(start, end))] == [A]
     after = reader.latestOffset(end, everything())
     assert [piece.queue for piece in ranges(reader.partitions(end, after))] == [A]
+    link.there[A] = Bounds(10, 110)  # a batch that has nothing to do with what is gone
+    alone = reader.latestOffset(after, everything())
+    assert ranges(reader.partitions(after, alone)) == [Range(A, 100, 110)]
+    after = alone
     link.there[B] = Bounds(0, 4)  # made anew, and shorter than what was read of it
+    link.gone = set()
     last = reader.latestOffset(after, everything())
     assert ranges(reader.partitions(after, last)) == [Range(B, 0, 4)]
