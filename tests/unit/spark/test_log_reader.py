@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from rocketpost.errors import CorruptRecord
-from rocketpost.spark import columns
+from rocketpost.spark import columns, log_files
 from rocketpost.spark.log_options import LogOptions
 from rocketpost.spark.log_reader import LogReader, LogSplit
 from rocketpost.spark.options import parsed
@@ -102,6 +103,24 @@ def test_bodies_can_be_checked(store: Path) -> None:
     assert len(bodies(store)) == 80
     with pytest.raises(CorruptRecord, match="position 0 fails its CRC"):
         bodies(store, checkCrc="true")
+
+
+def test_memory_is_bounded_however_long_the_log_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "CHUNK_BYTES", 32 * 1024)
+    peaks = []
+    for count in (200, 200, 1000):  # the first time, more than records is loaded
+        root = tmp_path / str(len(peaks))
+        some = [record(body=bytes(900), queue_offset=at) for at in range(count)]
+        write_log(root, some, segment_bytes=256 * 1024)
+        found = reader(root, view="log")
+        tracemalloc.start()
+        batches = (batch for part in found.partitions() for batch in found.read(part))
+        assert sum(batch.num_rows for batch in batches) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert 32 * 1024 < peaks[2] < peaks[1] + 64 * 1024
 
 
 @pytest.mark.parametrize("name", ["store-clean", "store-killed"])
