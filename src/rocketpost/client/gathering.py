@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rocketpost.client.batching import Packed, split_result
+from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, SendResult, check_message
 from rocketpost.client.sender import Outgoing
 from rocketpost.client.tasks import Tasks
@@ -171,3 +172,17 @@ def _fail(group: _Group, error: BaseException) -> None:
     for future in group.futures:
         if not future.done():
             future.set_exception(error)
+
+
+def gathering_for(send: SendTogether, config: ProducerConfig) -> Gathering | None:
+    """Return what gathers messages as settings want it; None if they do not."""
+    if not config.auto_batch:
+        return None
+    alone = min(config.compress_bytes_min or config.auto_batch_bytes, config.auto_batch_bytes)
+    return Gathering(
+        send,
+        bytes_max=config.auto_batch_bytes,
+        seconds=config.auto_batch_seconds,
+        alone_bytes=alone,
+        message_bytes_max=config.message_bytes_max,
+    )

@@ -62,7 +62,7 @@ class IdempotentSends:
             route = await self._session.routes.publish(topic)
         if self._routes.get(topic) is not route:
             async with self._asking:
-                await self._ask_all(route, deadline)
+                await self._ask_all(topic, route, deadline)
             self._routes[topic] = route
         return route
 
@@ -152,6 +152,16 @@ class IdempotentSends:
             return True
         return None if sequence < self._homes.horizon else False
 
+    async def asked_brokers(self, topic: str, timeout: float) -> frozenset[str]:
+        """Return the brokers that have told what they hold, by what name servers say now.
+
+        Raises:
+            ClientError: One of them does not answer, or knows no idempotent producers.
+        """
+        await self._session.routes.refresh(topic)
+        await self.prepare(topic, timeout)
+        return self._homes.names
+
     async def last_sequence(self, topic: str) -> int | None:
         """Return the highest sequence of this epoch that a broker of the topic has stored.
 
@@ -205,8 +215,11 @@ class IdempotentSends:
 
         return done
 
-    async def _ask_all(self, route: PublishRoute, deadline: float) -> None:
+    async def _ask_all(self, topic: str, route: PublishRoute, deadline: float) -> None:
         names = dict.fromkeys(queue.broker_name for queue in route.queues)
+        if self._numbers.is_named and (whole := self._session.routes.peek(topic)) is not None:
+            # One that takes no messages any more may yet hold some.
+            names |= dict.fromkeys(each.broker_name for each in whole.broker_datas if each.master)
         for name in [name for name in names if name not in self._homes]:
             while name not in self._homes:
                 try:

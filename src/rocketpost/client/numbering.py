@@ -148,6 +148,11 @@ class Homes:
     def __contains__(self, broker_name: str) -> bool:
         return broker_name in self._runs
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Every broker that has told what it holds."""
+        return frozenset(self._runs)
+
     def learn(self, broker_name: str, runs: Sequence[tuple[int, int]], *, horizon: int = 0) -> None:
         """Take what a broker holds."""
         self.horizon = max(self.horizon, horizon)

@@ -17,7 +17,7 @@ from rocketpost.client.choosing import (
 )
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
-from rocketpost.client.gathering import Gathering
+from rocketpost.client.gathering import Gathering, gathering_for
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
@@ -126,7 +126,7 @@ class Producer(Lifecycle):
         if self.config.enable_trace:
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
             self._tracer.start()
-        self._gathering = self._gather() if self.config.auto_batch else None
+        self._gathering = gathering_for(self._send_together, self.config)
 
     async def stop(self) -> None:
         """Wait for what is under way, take leave of the brokers, close the connections."""
@@ -428,10 +428,7 @@ class Producer(Lifecycle):
             ClientError: The producer is not idempotent, or a broker does not answer.
             Fault: A broker refuses.
         """
-        self._running()
-        if self._idempotent is None:
-            raise ClientError("only a producer made with idempotent=True has sequences")
-        return await self._idempotent.last_sequence(topic)
+        return await self._numbered().last_sequence(topic)
 
     async def was_stored(self, topic: str, sequence: int) -> bool | None:
         """Whether an earlier run of this id and epoch has stored a sequence.
@@ -443,10 +440,18 @@ class Producer(Lifecycle):
             ClientError: The producer is not idempotent, or a broker does not answer.
             Fault: A broker refuses.
         """
-        self._running()
-        if self._idempotent is None:
-            raise ClientError("only a producer made with idempotent=True has sequences")
-        return await self._idempotent.was_stored(topic, sequence, self._seconds(None))
+        return await self._numbered().was_stored(topic, sequence, self._seconds(None))
+
+    async def asked_brokers(self, topic: str) -> frozenset[str]:
+        """Return the brokers of ``topic`` that were asked for what an earlier run has stored.
+
+        A broker that is away is not among them, and what it holds is not known.
+
+        Raises:
+            ClientError: The producer is not idempotent, or a broker does not answer.
+            Fault: A broker refuses.
+        """
+        return await self._numbered().asked_brokers(topic, self._seconds(None))
 
     # Inside.
 
@@ -485,6 +490,12 @@ class Producer(Lifecycle):
         except Exception:
             sends.repeat_all(messages, stamps, requests, futures)
             raise
+
+    def _numbered(self) -> IdempotentSends:
+        self._running()
+        if self._idempotent is None:
+            raise ClientError("only a producer made with idempotent=True has sequences")
+        return self._idempotent
 
     def _seconds(self, timeout: float | None) -> float:
         return timeout or self.config.send_timeout
@@ -536,17 +547,6 @@ class Producer(Lifecycle):
         fields["m"] = "true"
         code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
         return Outgoing(code, first.topic, ",".join(packed.ids), fields, body, len(packed.items))
-
-    def _gather(self) -> Gathering:
-        config = self.config
-        alone = min(config.compress_bytes_min or config.auto_batch_bytes, config.auto_batch_bytes)
-        return Gathering(
-            self._send_together,
-            bytes_max=config.auto_batch_bytes,
-            seconds=config.auto_batch_seconds,
-            alone_bytes=alone,
-            message_bytes_max=config.message_bytes_max,
-        )
 
     async def _send_together(
         self, packed: Packed, queue: MessageQueue | None

@@ -105,9 +105,8 @@ def to_topic(
 
     def send(batch: DataFrame, batch_id: int) -> None:
         rows = in_order(batch, names, order_by=order_by, tasks=tasks)
-        rows.write.format("rocketmq").mode("append").options(**given).option(
-            "epoch", batch_id
-        ).save()
+        writer = rows.write.format("rocketmq").mode("append").options(**given)
+        writer.option("checkpointLocation", checkpoint).option("epoch", batch_id).save()
 
     writer = frame.writeStream.foreachBatch(send).option("checkpointLocation", checkpoint)
     if every == ONCE:

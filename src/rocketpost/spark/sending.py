@@ -21,6 +21,7 @@ from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.spark.options import credentials
 from rocketpost.spark.outage import PASSING, NotYet, ask_again
 from rocketpost.spark.rows import Outgoing, Rows
+from rocketpost.spark.sink_brokers import FILE
 from rocketpost.spark.sink_options import SinkOptions
 
 T = TypeVar("T")
@@ -42,10 +43,19 @@ class Sending:
         options: The sink's.
         partition: The number of the task.
         batch_id: The number of the batch; 0 if there is only one.
+        brokers: Those that may hold what an earlier run has sent; they must be there.
     """
 
-    def __init__(self, options: SinkOptions, *, partition: int, batch_id: int) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        *,
+        partition: int,
+        batch_id: int,
+        brokers: frozenset[str] = frozenset(),
+    ) -> None:
         self._options = options
+        self._brokers = brokers
         self._partition = partition
         self._batch_id = batch_id
         self._producers: dict[str | None, Producer] = {}
@@ -150,13 +160,26 @@ class Sending:
         producer = await self._producer(row.producer_id)
         topic, sequence = row.message.topic, row.sequence
         if (topic, row.producer_id) not in self._met:
-            await self._patiently(partial(producer.was_stored, topic, sequence))
+            await self._patiently(partial(self._meet, producer, topic))
             self._met.add((topic, row.producer_id))
         was_stored = await producer.was_stored(topic, sequence)
         if was_stored is False or (was_stored is None and self._options.on_forgotten == "error"):
             return True
         self.stored_before += 1
         return False
+
+    async def _meet(self, producer: Producer, topic: str) -> None:
+        """Have every broker tell what it holds of a producer.
+
+        Raises:
+            NotYet: One is away, and may hold something.
+        """
+        if missing := self._brokers - await producer.asked_brokers(topic):
+            hint = f"remove it from {self._options.checkpoint}/{FILE}"
+            raise NotYet(
+                f"the broker {min(missing)} is away, and may hold what this sink has sent; "
+                f"if it is gone for good, {hint if self._options.checkpoint else 'start again'}"
+            )
 
     async def _send_together(self, producer: Producer, some: list[Outgoing]) -> None:
         try:

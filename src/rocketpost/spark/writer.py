@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -32,6 +32,7 @@ from rocketpost.spark.marks import Marks, Stands
 from rocketpost.spark.outage import PASSING
 from rocketpost.spark.plan import Offsets
 from rocketpost.spark.sending import Sending
+from rocketpost.spark.sink_brokers import noted_blocking
 from rocketpost.spark.sink_options import SinkOptions
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,15 @@ class Written(WriterCommitMessage):
     skipped: int
     firsts: Offsets = field(default_factory=dict)
     """No row of the task lies before these, if somebody has to know."""
+
+
+class _Plan(NamedTuple):
+    """What a driver tells its tasks."""
+
+    stands: Mapping[str, Stands]
+    """Where marks stand, by topic; for brokers that do not number."""
+    brokers: frozenset[str]
+    """Which brokers may hold what an earlier run has sent."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -86,11 +96,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """What was sent stays; Spark runs the batch again, and numbers keep it from doubling."""
 
 
-def _plan(options: SinkOptions) -> Mapping[str, Stands]:
-    """Return what is known of the topic before any task of this run has started."""
-    if not (options.is_marked and options.topic):
-        return {}
-    return {options.topic: Marks(options).stands(options.topic)}
+def _plan(options: SinkOptions) -> _Plan:
+    """Return what is known before any task of this run has started."""
+    stands = {}
+    if options.is_marked and options.topic:
+        stands[options.topic] = Marks(options).stands(options.topic)
+    brokers = noted_blocking(options) if options.is_exactly_once else frozenset[str]()
+    return _Plan(stands, brokers)
 
 
 def _mark(
@@ -110,9 +122,7 @@ def _mark(
         logger.warning("marks not written: sink=%s reason=%s", options.sink, error)
 
 
-def _write(
-    options: SinkOptions, plan: Mapping[str, Stands], batches: Iterator[pa.RecordBatch]
-) -> Written:
+def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Written:
     context = TaskContext.get()
     assert context is not None
     epoch = options.epoch
@@ -121,8 +131,8 @@ def _write(
     thread = shared.enter()
     try:
         if options.is_marked:
-            return _marked(thread, options, plan, epoch, batches)
-        sending = thread.call(_opened(options, context.partitionId(), epoch))
+            return _marked(thread, options, plan.stands, epoch, batches)
+        sending = thread.call(_opened(options, plan.brokers, context.partitionId(), epoch))
         try:
             return _sent(thread, sending, batches)
         finally:
@@ -162,9 +172,11 @@ def _marked(
     return Written(sending.sent, sending.skipped, sending.firsts)
 
 
-async def _opened(options: SinkOptions, partition: int, batch_id: int) -> Sending:
+async def _opened(
+    options: SinkOptions, brokers: frozenset[str], partition: int, batch_id: int
+) -> Sending:
     await asyncio.sleep(0)
-    return Sending(options, partition=partition, batch_id=batch_id)
+    return Sending(options, partition=partition, batch_id=batch_id, brokers=brokers)
 
 
 def _sent(thread: LoopThread, sending: Sending, batches: Iterator[pa.RecordBatch]) -> Written:

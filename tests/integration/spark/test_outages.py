@@ -15,17 +15,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rocketpost.client import Message, Producer
 from rocketpost.client.admin import AdminClient
+from rocketpost.client.numbering import BLOCK
 from rocketpost.errors import ClientError, RouteNotFound
 from rocketpost.spark.batches import batches
+from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.columns import full
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions, parsed
 from rocketpost.spark.plan import QueueKey, Range, queues_of
 from rocketpost.spark.reader import StreamReader
 from rocketpost.spark.sending import Sending
+from rocketpost.spark.sink_brokers import FILE, noted_blocking
 from rocketpost.spark.sink_options import SinkOptions
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.link import BrokerLink
@@ -35,6 +39,10 @@ pytestmark = pytest.mark.slow
 FOREVER = 600_000
 DOWN_SECONDS = 0.7
 COLUMNS = full("map")
+
+
+def stream_reader(settings: SourceOptions) -> StreamReader:
+    return StreamReader(settings, Shape(StructType([StructField("body", BinaryType())]), settings))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +106,7 @@ def test_an_unknown_topic_fails_at_the_start(pair: Cluster) -> None:
 
 async def test_a_query_may_start_while_brokers_do(pair: Cluster) -> None:
     await prepare(pair, "Early")
-    reader = StreamReader(options(pair, "Early", outage_ms=FOREVER), COLUMNS)
+    reader = stream_reader(options(pair, "Early", outage_ms=FOREVER))
     with away(pair, 0, 1):
         start = await asyncio.to_thread(reader.initialOffset)
     assert len(queues_of(start)) >= 2  # those of the broker that came first, or of both
@@ -111,7 +119,7 @@ async def test_every_call_of_a_query_waits_for_brokers(
 ) -> None:
     topic = f"Waiting{len(numbers)}"
     await prepare(pair, topic)
-    reader = StreamReader(options(pair, topic, outage_ms=FOREVER), COLUMNS)
+    reader = stream_reader(options(pair, topic, outage_ms=FOREVER))
     start = reader.initialOffset()
     with away(pair, *numbers):
         end = await asyncio.to_thread(reader.latestOffset, start, ReadAllAvailable())
@@ -132,9 +140,9 @@ async def test_every_call_of_a_query_waits_for_brokers(
 
 async def test_what_is_available_now_includes_a_broker_that_was_away(pair: Cluster) -> None:
     await prepare(pair, "Now")
-    reader = StreamReader(options(pair, "Now", outage_ms=FOREVER), COLUMNS)
+    reader = stream_reader(options(pair, "Now", outage_ms=FOREVER))
     start = reader.initialOffset()
-    again = StreamReader(reader.options, COLUMNS)
+    again = stream_reader(reader.options)
     with away(pair, 1):
         await asyncio.to_thread(again.prepareForTriggerAvailableNow)
         end = await asyncio.to_thread(again.latestOffset, start, ReadAllAvailable())
@@ -147,7 +155,7 @@ async def test_a_topic_that_does_not_come_back_is_a_loss(pair: Cluster, is_loss:
     for topic in (gone, kept):
         await prepare(pair, topic)
     settings = options(pair, f"{gone},{kept}", outage_ms=300, fail_on_data_loss=is_loss)
-    reader = StreamReader(settings, COLUMNS)
+    reader = stream_reader(settings)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     async with AdminClient(name_servers=pair.addresses) as admin:
@@ -212,6 +220,56 @@ async def test_a_task_of_a_sink_outlives_a_restart(
         assert sum(map(len, found.values())) == 100
     if keyed and delivery == "exactlyOnce":
         assert list(found.values()) == [list(range(100))]
+
+
+async def test_what_a_broker_holds_that_is_away_is_not_stored_elsewhere(
+    pair: Cluster, tmp_path: Path
+) -> None:
+    await prepare(pair, "Held", messages=0)
+    sink = SinkOptions(
+        name_servers=pair.addresses,
+        topic="Held",
+        delivery="exactlyOnce",
+        checkpoint=str(tmp_path),
+        send_timeout_ms=FOREVER,
+    )
+    count = 2 * BLOCK
+    brokers = await asyncio.to_thread(noted_blocking, sink)
+    assert brokers == {"broker-0", "broker-1"}
+    first = Sending(sink, partition=0, batch_id=3, brokers=brokers)
+    await first.send(rows(0, count, keyed=False))
+    await first.finish()
+    await first.close()
+    assert len({queue.broker for queue in await stored(pair, "Held")}) == 2
+    with away(pair, 1):  # another driver runs the batch again meanwhile
+        brokers = await asyncio.to_thread(noted_blocking, sink)
+        second = Sending(sink, partition=0, batch_id=3, brokers=brokers)
+        await second.send(rows(0, count, keyed=False))
+        await second.finish()
+        await second.close()
+    found = await stored(pair, "Held")
+    assert sorted(number for numbers in found.values() for number in numbers) == [*range(count)]
+
+
+async def test_a_broker_that_does_not_come_back_stops_the_sink(
+    pair: Cluster, tmp_path: Path
+) -> None:
+    await prepare(pair, "Stopped", messages=0)
+    sink = SinkOptions(
+        name_servers=pair.addresses,
+        topic="Stopped",
+        delivery="exactlyOnce",
+        checkpoint=str(tmp_path),
+        send_timeout_ms=300,
+    )
+    (tmp_path / FILE).write_text('["broker-0", "broker-9"]')
+    brokers = await asyncio.to_thread(noted_blocking, sink)
+    assert brokers == {"broker-0", "broker-1", "broker-9"}
+    sending = Sending(sink, partition=0, batch_id=1, brokers=brokers)
+    with pytest.raises(ClientError, match=f"broker-9 is away.*remove it from .*{FILE}"):
+        await sending.send(rows(0, 1, keyed=True))
+    await sending.close()
+    assert await stored(pair, "Stopped") == {}
 
 
 async def test_a_sink_without_its_topic_fails_at_the_start(tmp_path: Path) -> None:
