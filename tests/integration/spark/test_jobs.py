@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,18 @@ def example(name: str) -> Job:
 def send(topics: Topics, topic: str, *values: dict[str, Any], keys: str | None = None) -> None:
     more = {} if keys is None else {"keys": keys}
     topics.send(topic, [json.dumps(value).encode() for value in values], **more)
+
+
+@contextlib.contextmanager
+def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
+    before = {key: spark.conf.get(key) for key in values}
+    for key, value in values.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 def at(minute: int, second: int = 0) -> str:
@@ -84,6 +97,47 @@ def test_repeated_events_are_passed_on_once(topics: Topics, tmp_path: Path) -> N
     run(topics, job, tmp_path)
     rows = topics.read("EventsOnce").filter("keys != ''").select("keys").collect()
     assert sorted(row["keys"] for row in rows) == ["a", "b", "c"]
+
+
+def test_readings_of_a_device_are_passed_on_once_and_gaps_are_told(
+    topics: Topics, tmp_path: Path
+) -> None:
+
+    def readings(device: str, *numbers: int) -> None:
+        values = [{"device": device, "number": number, "value": 1.0} for number in numbers]
+        send(topics, "Readings", *values)
+
+    topics.send("ReadingsOnce", [b'{"first": 1}'])
+    topics.send("Readings", [b"no JSON"])
+    readings("a", 1, 2, 2, 5)
+    readings("b", 7)
+    job = example("spark_stateful.py")
+    with settings(topics.spark, runpy.run_path(str(EXAMPLES / "spark_stateful.py"))["SETTINGS"]):
+        run(topics, job, tmp_path)
+        readings("a", 5, 6, 9)  # 5 was there in the batch before
+        run(topics, job, tmp_path)
+    passed = [row for row in bodies(topics, "ReadingsOnce") if "device" in row]
+    told = sorted((row["device"], row["number"], row["lost"]) for row in passed)
+    assert told == [("a", 1, 0), ("a", 2, 0), ("a", 5, 2), ("a", 6, 0), ("a", 9, 2), ("b", 7, 0)]
+
+
+def test_orders_become_a_table(topics: Topics, tmp_path: Path) -> None:
+    job = example("spark_table.py")
+    for name in ("t1", "t2"):
+        send(topics, "Orders", {"at": at(9), "id": name, "customer": "table"})
+        query = job(
+            topics.spark,
+            topics.cluster.addresses,
+            str(tmp_path / "checkpoint"),
+            ONCE,
+            str(tmp_path / "table"),
+        )
+        query.awaitTermination()
+    rows = topics.spark.read.parquet(str(tmp_path / "table")).filter("customer = 'table'")
+    assert sorted((row.id, str(row.day)) for row in rows.collect()) == [
+        ("t1", "2026-11-16"),
+        ("t2", "2026-11-16"),
+    ]
 
 
 def test_a_batch_that_runs_again_in_another_order_stores_nothing_twice(

@@ -146,7 +146,9 @@ def _queues(report: AuditReport) -> Table:
     names = ["queue", "messages", "bytes", "offsets", "holes", "repeats", "disorder"]
     for name in [*names, "lag"] if has_group else names:
         is_name = name == "queue"
-        table.add_column(name, justify="left" if is_name else "right", overflow="fold")
+        table.add_column(
+            name, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name
+        )
     for queue in report.queues:
         offsets = f"{queue.first:,} to {queue.last:,}"
         counts = (queue.holes, queue.repeats, queue.disorder)

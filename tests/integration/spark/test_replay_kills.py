@@ -1,0 +1,86 @@
+"""A replay whose driver is killed again and again: every copy once, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rocketpost.client import Message, Producer
+from rocketpost.spark.link import Link
+from rocketpost.spark.options import SourceOptions
+from rocketpost.testing.cluster import Cluster
+
+from .conftest import Topics
+
+pytestmark = pytest.mark.long
+
+MESSAGES = 3000
+KEYS = 7
+
+
+def test_a_replay_that_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: Path) -> None:
+    asyncio.run(send(topics.cluster))
+    topics.send("KilledCopy", [b"first"])
+    for goal in (300, 1500):
+        run = start(topics.cluster, tmp_path)
+        wait_for(topics.cluster, goal, run)
+        os.killpg(run.pid, signal.SIGKILL)  # driver, JVM and workers, with copies under way
+        run.wait()
+    assert start(topics.cluster, tmp_path).wait() == 0
+    rows = [
+        row
+        for row in topics.read("KilledCopy").orderBy("commitLogOffset").collect()
+        if "COPY_OF" in row.properties
+    ]
+    assert Counter(int(bytes(row.body)) for row in rows) == Counter(range(0, MESSAGES, 2))
+    assert len({row.queueId for row in rows}) > 1
+    by_key: dict[str, list[int]] = {}
+    for row in rows:
+        origin = row.properties["COPY_OF"].rpartition("/")[0]
+        key = row.properties.get("__SHARDINGKEY", origin)
+        by_key.setdefault(key, []).append(int(bytes(row.body)))
+    assert len(by_key) == KEYS + 4
+    for bodies in by_key.values():
+        assert all(one < other for one, other in pairwise(bodies))
+
+
+async def send(cluster: Cluster) -> None:
+    """Send messages, of which every second has the tag of the replay, half with sharding keys."""
+    async with Producer("p", name_servers=cluster.addresses) as producer:
+        for number in range(MESSAGES):
+            message = Message(
+                "Killed",
+                b"%d" % number,
+                tags="even" if number % 2 == 0 else "odd",
+                sharding_key=None if number % 4 else f"key-{number % KEYS}",
+            )
+            await producer.send_soon(message)
+        await producer.flush()
+
+
+def start(cluster: Cluster, folder: Path) -> subprocess.Popen[bytes]:
+    command = [
+        str(Path(sys.executable).with_name("rocketpost")), "pipeline", "replay",
+        "-n", cluster.addresses,
+        "-t", "Killed", "--tags", "even", "--to", "KilledCopy", "--name", "killed",
+        "--rate", "200", "--conf", "spark.driver.memory=1g", "--conf", f"spark.local.dir={folder}",
+    ]  # fmt: skip
+    return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+
+
+def wait_for(cluster: Cluster, count: int, run: subprocess.Popen[bytes]) -> None:
+    """Wait until so many copies are stored."""
+    with Link(SourceOptions(name_servers=cluster.addresses, topic="KilledCopy")) as link:
+        queues = link.queues()
+        while sum(bound.end for bound in link.bounds(queues).values()) < count:
+            assert run.poll() is None, "the replay ended before it could be killed"
+            time.sleep(0.1)
