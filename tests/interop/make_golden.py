@@ -20,8 +20,8 @@ from typing import Any, Final
 from interop.capture import CapturedFrame, Exchange, Proxy, Recording
 from interop.jvm import CLIENT_VERSIONS, RESOURCES
 from interop.peer import Peer, PeerError, named
-from interop.process import free_broker_port, free_port
 from interop.servers import Cluster
+from rocketpost.testing.process import free_port
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden"
 RELEASES: Final = {"5.3": "5.3.3", "4.9": "4.9.8"}
@@ -117,7 +117,7 @@ def make_exchanges(directory: Path) -> None:
     """Let both clients, and the broker itself, talk through proxies; write one file each."""
     shutil.rmtree(GOLDEN / "exchanges", ignore_errors=True)
     recording, from_broker = Recording(), list[Exchange]()
-    namesrv_port, broker_port = free_port(), free_broker_port()
+    namesrv_port, broker_port = free_port(), free_port()
     behind = ("127.0.0.1", namesrv_port)
     with ExitStack() as stack:
         for_broker = stack.enter_context(

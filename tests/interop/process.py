@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -117,28 +116,3 @@ class Server:
         self._ended.wait(5)
         if self._child.stdout is not None:
             self._child.stdout.close()
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def free_broker_port() -> int:
-    """Return a free port with free neighbours: a broker also takes port - 2 and port + 1."""
-    while True:
-        port = free_port()
-        if 1026 < port < 65535 and all(_bindable(port + step) for step in (-2, 1)):
-            return port
-
-
-def _bindable(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

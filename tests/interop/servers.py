@@ -20,7 +20,8 @@ from typing import Final, Literal
 
 from interop.capture import take_frames
 from interop.jvm import RESOURCES, classpath, java_command
-from interop.process import Server, free_broker_port, free_port
+from interop.process import Server
+from rocketpost.testing.process import free_port
 
 Maker = Literal["apache", "rocketpost"]
 MAKERS: Final[tuple[Maker, ...]] = ("apache", "rocketpost")
@@ -53,7 +54,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     namesrv_settings: Mapping[str, str] = field(default_factory=dict)
     namesrv_maker: Maker | None = None
     namesrv_port: int = field(default_factory=free_port)
-    broker_port: int = field(default_factory=free_broker_port)
+    broker_port: int = field(default_factory=free_port)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

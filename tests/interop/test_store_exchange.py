@@ -10,6 +10,8 @@ import pytest
 
 from interop.peer import Event, Peer, named
 from interop.servers import SMALL_STORE, Cluster, Maker
+from rocketpost.codec.record import decode_records
+from rocketpost.model.names import OP_HALF_TOPIC
 
 pytestmark = pytest.mark.interop
 
@@ -136,6 +138,18 @@ def test_a_delayed_message_is_delivered_by_the_next_owner(
         assert len(found) == 2
 
 
+def wait_for_ops(store: Path, count: int) -> None:
+    """Return once so many transactions are ended in the log; ends are gathered for seconds."""
+    deadline = time.monotonic() + 60
+    while True:
+        log = b"".join(path.read_bytes() for path in sorted((store / "commitlog").glob("0*")))
+        ops = [each for each in decode_records(log) if each.topic == OP_HALF_TOPIC]
+        if sum(len(bytes(each.body).strip(b",").split(b",")) for each in ops) >= count:
+            return
+        assert time.monotonic() < deadline, "the ends were never stored"
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 def test_a_pending_transaction_is_ended_by_the_next_owner(
     reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path, ending: str
@@ -150,7 +164,7 @@ def test_a_pending_transaction_is_ended_by_the_next_owner(
             ("pending", "UNKNOW"),
         ):
             reader.run("transaction", **common, body=body, decision=decision)
-        time.sleep(4)  # op messages are gathered for three seconds
+        wait_for_ops(cluster.store, 2)
         cluster.stop_broker() if ending == "stopped" else cluster.kill_broker()
 
         cluster.settings = {

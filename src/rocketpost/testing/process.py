@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import random
 import re
 import signal
 import socket
@@ -21,6 +22,8 @@ from rocketpost.errors import RocketpostError
 
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
+_PORTS: Final = range(12_000, 32_000)
+_PORT_ATTEMPTS_MAX: Final = 100
 _LINES_KEPT: Final = 2000
 _PROGRAM: Final = ("-m", "rocketpost.server")
 
@@ -204,16 +207,22 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """Return a port that was free a moment ago, with its neighbour two below free as well."""
-    for _ in range(100):
-        with socket.socket() as upper, socket.socket() as lower:
-            upper.bind(("127.0.0.1", 0))
-            port = int(upper.getsockname()[1])
-            if port < 2000:
-                continue
-            try:
-                lower.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
+    """Return a port that was free a moment ago, with those that a broker takes beside it.
+
+    Systems give outgoing connections ports above the ones chosen from here, so that a server that
+    is started again finds its port free.
+    """
+    for _ in range(_PORT_ATTEMPTS_MAX):
+        port = random.SystemRandom().choice(_PORTS)
+        if all(map(_is_free, (port - 2, port, port + 1))):
             return port
     raise ServerFailed("no free port found")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
