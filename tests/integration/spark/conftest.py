@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rocketpost.client import Message, Producer
 from rocketpost.spark.session import make_session
+from rocketpost.testing.class_archive import java_options
 from rocketpost.testing.cluster import SMALL_STORE, Cluster
 
 
@@ -20,7 +21,8 @@ from rocketpost.testing.cluster import SMALL_STORE, Cluster
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     options = {
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        + java_options(),
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),

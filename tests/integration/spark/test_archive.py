@@ -24,8 +24,11 @@ from rocketpost.spark.pipelines.archive import (
     hold,
     verify,
 )
+from rocketpost.spark.pipelines.audit import AuditConfig, audit
 from rocketpost.spark.pipelines.compaction import compact
-from rocketpost.spark.pipelines.replay import from_lake, survey
+from rocketpost.spark.pipelines.copying import CopyConfig
+from rocketpost.spark.pipelines.replay import replay
+from rocketpost.spark.pipelines.selection import Selection
 
 from .conftest import Topics
 
@@ -142,7 +145,10 @@ def test_compaction_changes_files_and_nothing_else(
     assert archive(topics.spark, options).rows == 5
     assert topics.bodies(archived(topics.spark, str(tmp_path))) == texts(numbered(45))
     assert verify(topics.spark, str(tmp_path)) == []
-    assert survey(from_lake(topics.spark, str(tmp_path), topics=[topic])).messages == 45
+    again = CopyConfig(name_servers=topics.cluster.addresses, name="again", topic=f"{topic}-Again")
+    selection = Selection(topics=(topic,), lake=str(tmp_path))
+    assert replay(topics.spark, selection, again, dry_run=True).messages == 45
+    assert audit(topics.spark, AuditConfig(topics=(topic,), lake=str(tmp_path))).messages == 45
 
 
 def test_files_that_delta_tools_rewrote_are_read_as_well(topics: Topics, tmp_path: Path) -> None:
