@@ -1,9 +1,10 @@
-"""A store directory, read from outside: segments cut into splits, and the records in them.
+"""Segments of a commit log, read from outside: cut into splits, and the records in them.
 
 Segments are read by ``pread``, not mapped: a broker may cut a file while it is read, and a map
 would die of that. A split may begin anywhere. Its first record is found by looking for the magic
 code of a record whose stated position is where it lies; a record belongs to the split in which it
-begins. The last segment is read up to its last whole record, since a broker may be writing it.
+begins. Where the log ends is settled beforehand, by ``spark.log_end``: before that place whatever
+is no record is damage.
 """
 
 from __future__ import annotations
@@ -15,21 +16,28 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rocketpost.codec.record import decode_record
-from rocketpost.errors import CorruptRecord, StoreError
-from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, is_torn
+from rocketpost.errors import CorruptRecord
+from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from rocketpost.spark.decode import walk
 from rocketpost.spark.fields import Ints, numbers
-from rocketpost.store.layout import Layout, parse_file_name
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 """Stays in a core's cache from the read to the batch that is made of it."""
-_MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
-_BLANK: Final = MAGIC_BLANK.to_bytes(4, "big")
-_HEAD_BYTES: Final = 8
-_SMALLEST: Final = 91
-_RECORD_BYTES_MAX: Final = 1 << 30
+HEAD_BYTES: Final = 8
+SMALLEST: Final = 91
+MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+BLANK: Final = MAGIC_BLANK.to_bytes(4, "big")
+_POSITION_AT: Final = 28
+_BODY_LENGTH_AT: Final = 84
+_V6_MORE: Final = 12
+_OVERHEAD_MAX: Final = 92 + 2 * _V6_MORE + 2 * 32_767
+_PROBE_BYTES: Final = 64 * 1024
+_ALL: Final = 2**62
+
+Mask = npt.NDArray[np.bool_]
 
 
 class OnCorrupt(enum.Enum):
@@ -40,14 +48,18 @@ class OnCorrupt(enum.Enum):
     SKIP = "skip"
 
 
+class Stopped(Exception):  # noqa: N818 - no error: the reader was told to end here
+    """Damage was met, and reading ends there."""
+
+
 class Segment(NamedTuple):
     """A file of the commit log."""
 
     path: str
     start: int
     """The position of its first byte in the log."""
-    size: int
-    is_last: bool
+    limit: int
+    """Records begin before this byte; a blank ends them earlier."""
 
 
 class Split(NamedTuple):
@@ -65,66 +77,16 @@ class Chunk(NamedTuple):
     starts: Ints
 
 
-def layout_of(path: str) -> Layout:
-    """Return the layout of a store, given its root or its commit log.
-
-    Raises:
-        StoreError: There is no commit log.
-    """
-    root = path.rstrip("/")
-    if os.path.isdir(f"{root}/commitlog"):
-        return Layout(root)
-    if os.path.basename(root) == "commitlog" and os.path.isdir(root):
-        return Layout(os.path.dirname(root))
-    raise StoreError(f"{path} is no store directory: it has no commitlog")
-
-
-def segments(layout: Layout) -> list[Segment]:
-    """Return the segments of a log, in order."""
-    found = []
-    for name in os.listdir(layout.commit_log):
-        start = parse_file_name(name)
-        path = layout.segment(start) if start is not None else ""
-        if start is not None and os.path.isfile(path):
-            found.append((start, path))
-    found.sort()
-    last = len(found) - 1
+def splits(
+    segment: Segment, split_bytes: int, *, low: int = 0, high: int | None = None
+) -> list[Split]:
+    """Cut a segment, or what of it lies between two positions of the log."""
+    first = max(0, low - segment.start)
+    end = segment.limit if high is None else min(segment.limit, high - segment.start)
     return [
-        Segment(path, start, os.path.getsize(path), at == last)
-        for at, (start, path) in enumerate(found)
+        Split(segment, begin, min(begin + split_bytes, end))
+        for begin in range(first, end, split_bytes)
     ]
-
-
-def splits(segment: Segment, split_bytes: int) -> list[Split]:
-    """Cut a segment; parts that nothing was written to are left out.
-
-    A task costs Spark about as much as reading ten megabytes, and files are made at full size.
-    """
-    found: list[Split] = []
-    try:
-        file = _Opened(segment.path)
-    except FileNotFoundError:
-        return found  # it expired since it was listed
-    with file:
-        for begin in range(0, segment.size, split_bytes):
-            end = min(begin + split_bytes, segment.size)
-            written = file.next_data(begin)
-            if written is None:
-                break
-            if written < end:
-                found.append(Split(segment, begin, end))
-    return found
-
-
-def first_store_ms(segment: Segment) -> int | None:
-    """Return when the first record of a segment was stored; None if there is none yet."""
-    with _Opened(segment.path) as file:
-        head = file.read(0, 128)
-    if head[4:8] not in _MAGICS:
-        return None
-    starts = np.zeros(1, np.int64)
-    born_v6 = int(numbers(head, starts + 36, 4)[0]) & 0x10
-    return int(numbers(head, starts + (68 if born_v6 else 56), 8)[0])
 
 
 def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
@@ -132,82 +94,181 @@ def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
 
     Raises:
         CorruptRecord: No record lies where one should, and that is to fail.
+        Stopped: The same, and reading is to end there.
     """
     segment = split.segment
     try:
-        file = _Opened(segment.path)
+        file = Opened(segment.path)
     except FileNotFoundError:
         return  # it expired since it was listed
     with file:
-        at = _aligned(file, segment, split.begin, split.end) if split.begin else 0
-        wanted = CHUNK_BYTES
-        while at is not None and at < split.end:
-            data = file.read(at, wanted)
-            starts, end = _records(data, segment, at, bytes_max=split.end - at)
+        step = _step(split.end - split.begin)
+        at = aligned(file, segment, split.begin, split.end, step=step) if split.begin else 0
+        wanted = step
+        while at is not None and at < segment.limit:
+            data = file.read(at, wanted if at < split.end else SMALLEST)
+            if at >= split.end and _begins_record(data, segment.start + at):
+                return
+            starts, end = records_in(data, segment.start + at, bytes_max=split.end - at)
             if len(starts):
                 yield Chunk(data, starts)
-                at, wanted = at + end, CHUNK_BYTES
-            elif _is_end(data):
+                at += end
+                wanted = _step(split.end - at)
+            elif data[4:8] == BLANK:
                 return
-            elif (size := _longer(data, segment.size - at)) is not None:
+            elif len(data) == wanted and (size := longer(data, segment.limit - at)):
                 wanted = size
-            elif segment.is_last or on_corrupt is OnCorrupt.STOP:
-                return
-            elif on_corrupt is OnCorrupt.FAIL:
-                raise CorruptRecord(
-                    f"no record at position {segment.start + at} ({segment.path} byte {at}); "
-                    "onCorrupt=skip goes on behind it, onCorrupt=stop ends there"
-                )
             else:
-                at, wanted = _aligned(file, segment, at + 1, split.end), CHUNK_BYTES
+                where = f"position {segment.start + at} ({segment.path} byte {at})"
+                damaged(f"no record at {where}", on_corrupt)
+                at, wanted = aligned(file, segment, at + 1, split.end, step=step), step
 
 
-def _records(data: bytes, segment: Segment, at: int, *, bytes_max: int) -> tuple[Ints, int]:
-    """Return where records begin in ``data``, and the place after the last of them."""
+def _step(left: int) -> int:
+    """Return how much to read at once; no more than is wanted, or little more."""
+    return min(CHUNK_BYTES, max(left, _PROBE_BYTES))
+
+
+def damaged(what: str, on_corrupt: OnCorrupt) -> None:
+    """Deal with damage; returns if it is to be skipped.
+
+    Raises:
+        CorruptRecord: It is to fail.
+        Stopped: Reading is to end there.
+    """
+    if on_corrupt is OnCorrupt.STOP:
+        raise Stopped
+    if on_corrupt is OnCorrupt.FAIL:
+        raise CorruptRecord(f"{what}; onCorrupt=skip goes on behind it, onCorrupt=stop ends there")
+
+
+def records_in(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Ints, int]:
+    """Return where records begin in ``data``, and the place after the last of them.
+
+    The first of them begins with ``data``, at ``position`` of the log.
+    """
     starts, end = walk(data, bytes_max=bytes_max)
-    wrong = np.flatnonzero(numbers(data, starts + 28, 8) != starts + segment.start + at)
+    wrong = np.flatnonzero(~are_sound(data, starts, starts + position))
     if len(wrong):
         end, starts = int(starts[wrong[0]]), starts[: wrong[0]]
-    if segment.is_last and len(starts) and not _is_whole(data, int(starts[-1])):
-        # A writer copies from front to back, so only the last record can be unfinished.
-        end, starts = int(starts[-1]), starts[:-1]
     return starts, end
 
 
-def _is_whole(data: bytes, start: int) -> bool:
-    try:
-        record = decode_record(data, start)
-    except CorruptRecord:
-        return False
-    return not is_torn(record.topic.encode(), record.properties_bytes)
+def are_sound(data: bytes, starts: Ints, positions: Ints) -> Mask:
+    """Return which records state their true position, and lengths that add up to their size.
+
+    Those are safe to take apart. Each has a magic code, and a size that lies within ``data``.
+    """
+    if not len(starts):
+        return np.zeros(0, np.bool_)
+    ends = starts + numbers(data, starts, 4)
+    flags = numbers(data, starts + 36, 4)
+    more = np.where(flags & BORN_HOST_V6, _V6_MORE, 0) + np.where(flags & STORE_HOST_V6, 12, 0)
+    body_at = starts + _BODY_LENGTH_AT + more + 4
+    is_v2 = _bytes_at(data, starts + 7) == MAGICS[1][3]
+    last = len(data) - 4
+    topic_at = body_at + numbers(data, np.minimum(body_at - 4, last), 4) + 1 + is_v2
+    # A length that leads out of its record is held at the record's end, and found out there.
+    topic_at = np.where((topic_at < body_at) | (topic_at > ends), ends, topic_at)
+    topic_bytes = _bytes_at(data, topic_at - 1) + np.where(
+        is_v2, _bytes_at(data, topic_at - 2) << 8, 0
+    )
+    text_at = np.minimum(topic_at + topic_bytes + 2, ends)
+    text_bytes = (_bytes_at(data, text_at - 2) << 8) + _bytes_at(data, text_at - 1)
+    is_true = numbers(data, starts + _POSITION_AT, 8) == positions
+    return np.asarray(
+        is_true & (topic_at + topic_bytes + 2 + text_bytes == ends) & (text_bytes < 1 << 15),
+        np.bool_,
+    )
 
 
-def _is_end(data: bytes) -> bool:
-    """Whether a segment ends here: with its filler, or because nothing more was written."""
-    return len(data) < _HEAD_BYTES or data[4:8] == _BLANK or not any(data[:_HEAD_BYTES])
+def _bytes_at(data: bytes, at: Ints) -> Ints:
+    return np.frombuffer(data, np.uint8)[at].astype(np.int64)
 
 
-def _longer(data: bytes, left: int) -> int | None:
+def longer(data: bytes, left: int) -> int | None:
     """Return the size of a record that was cut by the end of the chunk, if that is what it is."""
     size = int.from_bytes(data[:4], "big", signed=True)
-    is_record = data[4:8] in _MAGICS and len(data) < size <= min(left, _RECORD_BYTES_MAX)
-    return size if is_record else None
+    if data[4:8] not in MAGICS or not len(data) < size <= left:
+        return None
+    flags = int.from_bytes(data[36:40], "big")
+    more = sum(_V6_MORE for bit in (BORN_HOST_V6, STORE_HOST_V6) if flags & bit)
+    at = _BODY_LENGTH_AT + more
+    body_bytes = int.from_bytes(data[at : at + 4], "big", signed=True)
+    # Nonsense must not make us read the rest of a segment at once.
+    return size if 0 <= size - body_bytes <= _OVERHEAD_MAX else None
 
 
-def _aligned(file: _Opened, segment: Segment, begin: int, end: int) -> int | None:
+def _begins_record(data: bytes, position: int) -> bool:
+    """Whether the split that begins hereabouts will find what is here, or nothing need be found."""
+    if data[4:8] == BLANK:
+        return True
+    stated = int.from_bytes(data[_POSITION_AT : _POSITION_AT + 8], "big")
+    return data[4:8] in MAGICS and stated == position
+
+
+def behind(segments: list[Segment], position: int) -> int:
+    """Return the position after the record that begins at ``position``, or the next byte."""
+    for segment in segments:
+        at = position - segment.start
+        if 0 <= at < segment.limit:
+            with Opened(segment.path) as file:
+                head = file.read(at, SMALLEST)
+            size = int.from_bytes(head[:4], "big", signed=True)
+            if _begins_record(head, position) and SMALLEST <= size <= segment.limit - at:
+                return position + size
+    return position + 1
+
+
+def store_ms_at(segment: Segment, at: int) -> int | None:
+    """Return when the first record from byte ``at`` on was stored; None if there is none."""
+    try:
+        file = Opened(segment.path)
+    except FileNotFoundError:
+        return None
+    with file:
+        place = aligned(file, segment, at, segment.limit, step=_PROBE_BYTES) if at else 0
+        head = file.read(place, SMALLEST) if place is not None else b""
+    if head[4:8] not in MAGICS or len(head) < SMALLEST:
+        return None
+    flags = int.from_bytes(head[36:40], "big")
+    time_at = 56 + (_V6_MORE if flags & BORN_HOST_V6 else 0)
+    return int.from_bytes(head[time_at : time_at + 8], "big", signed=True)
+
+
+def around(segment: Segment, ms: int) -> tuple[int, int]:
+    """Return two positions of a segment close to each other, by time.
+
+    Everything before the first was stored before ``ms``, and everything from the second on was
+    not. Trusts that store times only grow.
+    """
+    low, high = 0, segment.limit
+    while high - low > _PROBE_BYTES:
+        middle = (low + high) // 2
+        found = store_ms_at(segment, middle)
+        if found is not None and found < ms:
+            low = middle
+        else:
+            high = middle
+    return segment.start + low, segment.start + high
+
+
+def aligned(
+    file: Opened, segment: Segment, begin: int, end: int, *, step: int = CHUNK_BYTES
+) -> int | None:
     """Return where the first record from ``begin`` on, before ``end``, begins."""
     at = file.next_data(begin)
     while at is not None and at < end:
-        data = file.read(at, CHUNK_BYTES)
-        if len(data) < _SMALLEST:
+        data = file.read(at, step)
+        if len(data) < SMALLEST:
             return None
         for place in _candidates(data):
             if place >= end - at:
                 return None
-            stated = int.from_bytes(data[place + 28 : place + 36], "big")
+            stated = int.from_bytes(data[place + _POSITION_AT : place + 36], "big")
             if stated == segment.start + at + place:
                 return at + place
-        at = file.next_data(at + len(data) - _SMALLEST + 1)
+        at = file.next_data(at + len(data) - SMALLEST + 1)
     return None
 
 
@@ -217,26 +278,30 @@ def _candidates(data: bytes) -> Iterator[int]:
     if not bytes_[: len(data) // 8 * 8].view(np.uint64).any() and not any(data[-8:]):
         return  # made beforehand, and not written yet
     magic = np.flatnonzero(
-        (bytes_[4:-3] == _MAGICS[0][0])
-        & (bytes_[5:-2] == _MAGICS[0][1])
-        & (bytes_[6:-1] == _MAGICS[0][2])
+        (bytes_[4:-3] == MAGICS[0][0])
+        & (bytes_[5:-2] == MAGICS[0][1])
+        & (bytes_[6:-1] == MAGICS[0][2])
     )
-    for place in magic[magic <= len(data) - _SMALLEST].tolist():
-        if data[place + 4 : place + 8] in _MAGICS:
+    for place in magic[magic <= len(data) - SMALLEST].tolist():
+        if data[place + 4 : place + 8] in MAGICS:
             yield place
 
 
-class _Opened:
+class Opened:
     """A file open for reading."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY)
 
-    def __enter__(self) -> _Opened:
+    def __enter__(self) -> Opened:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+    def size(self) -> int:
+        """Return how many bytes there are."""
+        return os.fstat(self._descriptor).st_size
 
     def next_data(self, at: int) -> int | None:
         """Return the first place from ``at`` on that is no hole; None if there is none."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketpost.errors import ConfigError
+from rocketpost.model.group import parse_tags
 from rocketpost.settings import option
+from rocketpost.spark.predicates import Numbers, Predicates, Texts
 from rocketpost.spark.row_options import RowOptions, one_of
 
 
@@ -16,6 +18,8 @@ class LogOptions(RowOptions):
     path: str = option("path", "")
     topic: str = option("topic", "")
     tags: str = option("tags", "*")
+    keys: str = option("keys", "")
+    unique_key: str = option("uniqKey", "")
     starting_timestamp: int | None = option("startingTimestamp", None)
     ending_timestamp: int | None = option("endingTimestamp", None)
     view: str = option("view", "consumer")
@@ -23,15 +27,19 @@ class LogOptions(RowOptions):
     split_bytes: int = option("splitBytes", 128 * 1024 * 1024)
     check_crc: bool = option("checkCrc", False)
     on_corrupt: str = option("onCorrupt", "fail")
+    filter_pushdown: bool = option("filterPushdown", False)
 
     def __post_init__(self) -> None:
-        if not self.path:
+        if not self.paths:
             raise ConfigError("path is required: the root of a store, or several parted by commas")
         self.check_rows()
         one_of("view", self.view, "consumer", "log")
         one_of("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
         if self.split_bytes < 1024 * 1024:
             raise ConfigError(f"splitBytes={self.split_bytes} is too small; at least 1048576")
+        start, end = self.starting_timestamp, self.ending_timestamp
+        if start is not None and end is not None and start > end:
+            raise ConfigError("startingTimestamp is later than endingTimestamp")
 
     @property
     def paths(self) -> list[str]:
@@ -39,6 +47,22 @@ class LogOptions(RowOptions):
         return [path.strip() for path in self.path.split(",") if path.strip()]
 
     @property
-    def topics(self) -> frozenset[str]:
-        """The topics to read; empty for all."""
-        return frozenset(name.strip() for name in self.topic.split(",") if name.strip())
+    def words(self) -> frozenset[str]:
+        """Keys of which a message must have one; empty if that does not matter."""
+        return frozenset(self.keys.split())
+
+    @property
+    def asked(self) -> Predicates:
+        """What the options ask for, as bounds of columns; keys are words, and not in it."""
+        topics, tags, unique, times = Texts(), Texts(), Texts(), Numbers()
+        if self.topic:
+            topics = topics.among(name.strip() for name in self.topic.split(",") if name.strip())
+        wanted_tags = parse_tags("", self.tags, version=0).tags_set
+        if wanted_tags:
+            tags = tags.among(wanted_tags)
+        if self.unique_key:
+            unique = unique.among(self.unique_key.split())
+        if self.starting_timestamp is not None or self.ending_timestamp is not None:
+            end = None if self.ending_timestamp is None else self.ending_timestamp - 1
+            times = times.within(self.starting_timestamp, end)
+        return Predicates(topics=topics, tags=tags, unique_keys=unique, store_ms=times)

@@ -110,11 +110,12 @@ class RocketMQLogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
         from rocketpost.spark.bodies.shape import Shape
-        from rocketpost.spark.log_reader import LogReader
+        from rocketpost.spark.log_reader import FilteringLogReader, LogReader
 
         options = self._options()
         shape = Shape(schema, options)
-        return LogReader(options, shape.decoded, shown=shape.shown)
+        reader = FilteringLogReader if options.filter_pushdown else LogReader
+        return reader(options, shape.decoded, shown=shape.shown)
 
     def _options(self) -> LogOptions:
         from rocketpost.spark.log_options import LogOptions

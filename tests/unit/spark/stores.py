@@ -9,6 +9,11 @@ from pathlib import Path
 import msgspec
 
 from rocketpost.codec.record import Record, decode_records
+from rocketpost.kernel.hashing import index_hash
+from rocketpost.kernel.record_scan import index_words
+from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
+from rocketpost.store.files import RealFiles
+from rocketpost.store.index_file import IndexFile, file_bytes
 from rocketpost.store.layout import file_name
 
 from .records import packed
@@ -39,7 +44,8 @@ def write_queues(root: Path, records: Iterable[Record], *, file_entries: int = 6
     entries: dict[tuple[str, int], dict[int, bytes]] = {}
     for record in records:
         queue = entries.setdefault((record.topic, record.queue_id), {})
-        queue[record.queue_offset] = struct.pack(">qiq", record.position, record.size, 0)
+        code, _ = index_words(record.properties_bytes)
+        queue[record.queue_offset] = struct.pack(">qiq", record.position, record.size, code)
     for (topic, queue_id), units in entries.items():
         folder = root / "consumequeue" / topic / str(queue_id)
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,6 +54,32 @@ def write_queues(root: Path, records: Iterable[Record], *, file_entries: int = 6
                 units.get(offset, bytes(20)) for offset in range(first, first + file_entries)
             )
             (folder / file_name(first * 20)).write_bytes(data)
+
+
+def write_index(
+    root: Path, records: Iterable[Record], *, name: str = "20231114221320123", slots: int = 50
+) -> Path:
+    """Write one file of the key index."""
+    entries = [
+        (index_hash(f"{record.topic}#{key}"), record.position, record.store_ms)
+        for record in records
+        for key in index_words(record.properties_bytes)[1]
+    ]
+    path = root / "index" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(file_bytes(slots, len(entries) + 8)))
+    file = IndexFile(
+        str(path), files=RealFiles(), slot_count=slots, entry_count_max=len(entries) + 8
+    )
+    file.put(entries)
+    file.close()
+    return path
+
+
+def write_checkpoint(root: Path, position: int) -> None:
+    """Say that queues have everything before a position."""
+    data = encode_checkpoint(Times(1, 2, 3), Progress(position, 0, 0, 0, 0))
+    (root / "checkpoint").write_bytes(data)
 
 
 def _blank(left: int) -> bytes:

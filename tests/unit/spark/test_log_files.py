@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 
 from rocketpost.codec.record import Record, decode_record
-from rocketpost.errors import CorruptRecord, StoreError
+from rocketpost.errors import CorruptRecord
 from rocketpost.spark import log_files
-from rocketpost.spark.log_files import OnCorrupt, Split, chunks, layout_of, segments, splits
+from rocketpost.spark.log_end import layout_of, segments
+from rocketpost.spark.log_files import (
+    OnCorrupt,
+    Split,
+    Stopped,
+    around,
+    chunks,
+    longer,
+    splits,
+    store_ms_at,
+)
 
-from .records import V6, record
+from .records import V6, packed, record
 from .stores import write_log
 
 SEGMENT = 4096
@@ -59,10 +69,7 @@ def test_what_nothing_was_written_to_is_no_split(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(1 << 23)
         file.write(b"?")
-    assert [each.begin for each in cut(tmp_path, 1 << 20)] == [0, 1 << 23]
-    (segment,) = segments(layout_of(str(tmp_path)))
-    path.unlink()
-    assert splits(segment, 1 << 20) == []
+    assert [each.begin for each in cut(tmp_path, 1 << 20)] == [0]
 
 
 def test_bytes_of_a_record_inside_a_body_are_no_record(tmp_path: Path) -> None:
@@ -83,19 +90,6 @@ def test_a_record_longer_than_a_chunk_is_read(
     assert offsets(cut(tmp_path, 300)) == list(range(8))
 
 
-def test_the_log_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
-    some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
-    path = tmp_path / "commitlog" / ("0" * 20)
-    whole = path.read_bytes()
-    last = some[-1]
-    for kept in range(1, last.size):
-        path.write_bytes(whole[: last.position + kept].ljust(SEGMENT, b"\0"))
-        found = offsets(cut(tmp_path, SEGMENT))
-        assert found in ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
-        # Only zeros that the sender wrote himself can be missing from a record that counts.
-        assert len(found) == 5 or not any(whole[last.position + kept : last.position + last.size])
-
-
 def test_damage_before_the_last_segment_is_told(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     path = tmp_path / "commitlog" / ("0" * 20)
@@ -105,17 +99,43 @@ def test_damage_before_the_last_segment_is_told(tmp_path: Path) -> None:
     everything = cut(tmp_path, SEGMENT)
     with pytest.raises(CorruptRecord, match=f"position {some[3].position} "):
         offsets(everything)
-    assert offsets(everything[:1], OnCorrupt.STOP) == [0, 1, 2]
+    with pytest.raises(Stopped):
+        offsets(everything, OnCorrupt.STOP)
     assert offsets(everything, OnCorrupt.SKIP) == [0, 1, 2, *range(4, 40)]
 
 
-def test_a_record_that_lies_elsewhere_is_left_from_an_earlier_life(tmp_path: Path) -> None:
-    some = write_log(tmp_path, numbered(5), segment_bytes=SEGMENT)
+@pytest.mark.parametrize("split_bytes", [97, 300, 512, SEGMENT])
+def test_damage_is_told_wherever_segments_are_cut(tmp_path: Path, split_bytes: int) -> None:
+    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     path = tmp_path / "commitlog" / ("0" * 20)
-    data = bytearray(path.read_bytes())
-    data[some[4].position + 28 : some[4].position + 36] = (77).to_bytes(8, "big")
-    path.write_bytes(data)
-    assert offsets(cut(tmp_path, SEGMENT)) == [0, 1, 2, 3]
+    whole = path.read_bytes()
+    in_first = [each for each in some if each.position + each.size < SEGMENT]
+    for each in in_first:
+        data = bytearray(whole)
+        data[each.position + 5] ^= 1
+        path.write_bytes(data)
+        everything = cut(tmp_path, split_bytes)
+        with pytest.raises(CorruptRecord, match=f"position {each.position} "):
+            offsets(everything)
+        kept = [other.queue_offset for other in some if other is not each]
+        assert offsets(everything, OnCorrupt.SKIP) == kept
+
+
+def test_a_segment_that_was_cut_is_damage(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    path = tmp_path / "commitlog" / ("0" * 20)
+    for kept in (some[4].position, some[4].position + 20):
+        os.truncate(path, kept)
+        with pytest.raises(CorruptRecord, match=f"position {some[4].position} "):
+            offsets(cut(tmp_path, SEGMENT))
+
+
+def test_nonsense_does_not_make_the_rest_of_a_segment_a_record(tmp_path: Path) -> None:
+    head = bytearray(packed(record(body=b"x" * 500))[:200])
+    assert longer(bytes(head), 10_000) == 603
+    assert longer(bytes(head), 602) is None
+    head[0] = 1
+    assert longer(bytes(head), 1 << 30) is None
 
 
 def test_a_segment_that_expired_meanwhile_is_empty(tmp_path: Path) -> None:
@@ -125,17 +145,18 @@ def test_a_segment_that_expired_meanwhile_is_empty(tmp_path: Path) -> None:
     assert offsets(everything)[-1] == 39
 
 
-def test_the_first_store_time_of_a_segment(tmp_path: Path) -> None:
-    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
-    found = segments(layout_of(f"{tmp_path}/commitlog"))
-    assert log_files.first_store_ms(found[0]) == some[0].store_ms
-    (tmp_path / "commitlog" / f"{SEGMENT * 9:020d}").write_bytes(bytes(SEGMENT))
-    assert log_files.first_store_ms(segments(layout_of(str(tmp_path)))[-1]) is None
-
-
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no store directory"):
-        layout_of(str(tmp_path))
+def test_where_a_time_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "_PROBE_BYTES", 256)
+    some = write_log(tmp_path, numbered(40), segment_bytes=1 << 16)
+    (segment,) = segments(layout_of(f"{tmp_path}/commitlog"))
+    assert store_ms_at(segment, 0) == some[0].store_ms
+    assert store_ms_at(segment, some[3].position + 1) == some[4].store_ms
+    assert store_ms_at(segment, segment.limit - 1) is None
+    for each in some:
+        low, high = around(segment, each.store_ms)
+        assert all(other.store_ms < each.store_ms for other in some if other.position < low)
+        assert all(other.store_ms >= each.store_ms for other in some if other.position >= high)
+        assert high - low <= 512
 
 
 def test_the_part_of_a_segment_that_is_not_written_yet_is_not_read(
@@ -145,14 +166,14 @@ def test_the_part_of_a_segment_that_is_not_written_yet_is_not_read(
     path = max((tmp_path / "commitlog").iterdir())
     os.truncate(path, 1 << 30)
     read = 0
-    true = log_files._Opened.read
+    true = log_files.Opened.read
 
-    def counted(file: log_files._Opened, at: int, count: int) -> bytes:
+    def counted(file: log_files.Opened, at: int, count: int) -> bytes:
         nonlocal read
         data = true(file, at, count)
         read += len(data)
         return data
 
-    monkeypatch.setattr(log_files._Opened, "read", counted)
+    monkeypatch.setattr(log_files.Opened, "read", counted)
     assert offsets(cut(tmp_path, 128 << 20)) == list(range(8))
-    assert read <= 2 * log_files.CHUNK_BYTES
+    assert read <= 5 * log_files.CHUNK_BYTES

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import random
+import struct
 import sys
 import tracemalloc
 import zlib
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import EqualTo, Filter, InputPartition, LessThan
 
 from rocketpost.errors import CorruptRecord
+from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark import columns, log_files
+from rocketpost.spark.log_files import SMALLEST, Opened
 from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.log_reader import LogReader, LogSplit
+from rocketpost.spark.log_plan import LogTask
+from rocketpost.spark.log_reader import FilteringLogReader, LogReader
 from rocketpost.spark.options import parsed
 
 from .records import record
-from .stores import write_log, write_queues
+from .stores import write_checkpoint, write_index, write_log, write_queues
 
 SEGMENT = 4096
 GOLDEN = Path(__file__).parents[2] / "golden" / "__init__.py"
@@ -41,7 +49,51 @@ def rows(root: Path, **options: str) -> list[dict[str, Any]]:
 
 def segments(root: Path, **options: str) -> set[int]:
     parts = reader(root, **options).partitions()
-    return {part.split.segment.start for part in parts if isinstance(part, LogSplit)}
+    return _segments(parts)
+
+
+def _segments(parts: Iterable[object]) -> set[int]:
+    return {
+        split.segment.start for part in parts if isinstance(part, LogTask) for split in part.splits
+    }
+
+
+class Counter:
+    """Counts the bytes that are read of segments and of the index."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = 0
+        self.segments: set[str] = set()
+        true, made = Opened.read, Opened.__init__
+        paths: dict[int, str] = {}
+
+        def opened(file: Opened, path: str) -> None:
+            paths[id(file)] = path
+            made(file, path)
+
+        def counted(file: Opened, at: int, count: int) -> bytes:
+            data = true(file, at, count)
+            self.read += len(data)
+            if count > SMALLEST and "/commitlog/" in paths[id(file)]:
+                self.segments.add(paths[id(file)])
+            return data
+
+        monkeypatch.setattr(Opened, "__init__", opened)
+        monkeypatch.setattr(Opened, "read", counted)
+
+    def of_tasks(self, found: LogReader) -> int:
+        """Return what the tasks of a reader read."""
+        parts = found.partitions()
+        self.read, self.segments = 0, set()
+        for part in parts:
+            for _ in found.read(part):
+                pass
+        return self.read
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    return Counter(monkeypatch)
 
 
 def bodies(root: Path, **options: str) -> list[bytes]:
@@ -64,6 +116,7 @@ def store(tmp_path: Path) -> Path:
     ]
     stored = write_log(tmp_path, some, segment_bytes=SEGMENT)
     write_queues(tmp_path, [each for each in stored if each.topic != "Gone"])
+    write_checkpoint(tmp_path, stored[-1].position + stored[-1].size)
     return tmp_path
 
 
@@ -95,14 +148,283 @@ def test_tags_are_compared(store: Path) -> None:
     assert len(bodies(store, topic="B", tags="odd || even")) == 40
 
 
-def test_bodies_can_be_checked(store: Path) -> None:
+def damage(store: Path, at: int) -> None:
     path = store / "commitlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
-    data[100] ^= 1
+    data[at] ^= 1
     path.write_bytes(data)
+
+
+def test_bodies_can_be_checked(store: Path) -> None:
+    damage(store, 100)
     assert len(bodies(store)) == 80
     with pytest.raises(CorruptRecord, match="position 0 fails its CRC"):
         bodies(store, checkCrc="true")
+    assert len(bodies(store, checkCrc="true", onCorrupt="skip")) == 79
+    assert bodies(store, checkCrc="true", onCorrupt="stop") == []
+
+
+def test_a_topic_that_is_no_text_is_damage(store: Path) -> None:
+    first = rows(store, view="log")[0]
+    damage(store, first["storeSize"] - len("TAGS.even.") - 3)
+    path = store / "commitlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[first["storeSize"] - len("TAGS.even.") - 3] = 0xFF
+    path.write_bytes(data)
+    with pytest.raises(CorruptRecord, match="topic of the record at position 0 is no text"):
+        bodies(store)
+    assert len(bodies(store, onCorrupt="skip")) == 79
+    assert bodies(store, onCorrupt="stop") == []
+    assert len(bodies(store, view="log")) == 120
+
+
+def test_a_body_that_cannot_be_unpacked_is_damage(tmp_path: Path) -> None:
+    some = [record(queue_offset=at, body=b"no zlib", sys_flag=at % 2) for at in range(6)]
+    write_queues(tmp_path, write_log(tmp_path, some, segment_bytes=SEGMENT))
+    with pytest.raises(CorruptRecord, match="cannot be read"):
+        bodies(tmp_path)
+    assert len(bodies(tmp_path, onCorrupt="skip")) == 3
+    assert len(bodies(tmp_path, readDecoded="false")) == 6
+
+
+# -- many topics, queues, tags and keys: whatever way is taken, the rows are the same
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Return a store of 1200 messages; 1 in 40 is of the topic Small, and 1 in 30 tagged rare."""
+    some = []
+    ends: dict[tuple[str, int], int] = {}
+    for at in range(1200):
+        topic, queue_id = ("Small" if at % 40 == 0 else "Big"), at % 3
+        offset = ends.get((topic, queue_id), 0)
+        ends[topic, queue_id] = offset + 1
+        tag = "rare" if at % 30 == 0 else "common"
+        text = f"UNIQ_KEY\x01U{at:04d}\x02KEYS\x01k{at % 100} n{at}\x02TAGS\x01{tag}\x02"
+        some.append(
+            record(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=offset,
+                store_ms=10_000 + at,
+                body=b"%04d" % at + b"." * 1500,
+                properties_bytes=text.encode(),
+            )
+        )
+    stored = write_log(tmp_path, some, segment_bytes=1 << 17)
+    write_queues(tmp_path, stored)
+    write_index(tmp_path, stored[:500], name="20231114221320123")
+    write_index(tmp_path, stored[500:], name="20231114221320124")
+    write_checkpoint(tmp_path, stored[-1].position + stored[-1].size)
+    return tmp_path
+
+
+CASES: list[tuple[dict[str, str], Callable[[int], bool]]] = [
+    ({}, lambda at: True),
+    ({"topic": "Small"}, lambda at: at % 40 == 0),
+    ({"topic": "Small,Big"}, lambda at: True),
+    ({"topic": "None"}, lambda at: False),
+    ({"topic": "Big", "tags": "rare"}, lambda at: at % 40 != 0 and at % 30 == 0),
+    ({"tags": "rare || other"}, lambda at: at % 30 == 0),
+    ({"keys": "k7"}, lambda at: at % 100 == 7),
+    ({"keys": "n40 n41 n9999"}, lambda at: at in (40, 41)),
+    ({"keys": "k80", "topic": "Small"}, lambda at: at % 200 == 80),
+    ({"keys": "U0007"}, lambda at: False),
+    ({"uniqKey": "U0007 U0800"}, lambda at: at in (7, 800)),
+    ({"startingTimestamp": "10100", "endingTimestamp": "10200"}, lambda at: 100 <= at < 200),
+    (
+        {"startingTimestamp": "11000", "topic": "Small"},
+        lambda at: at % 40 == 0 and at >= 1000,
+    ),
+    ({"keys": "k7", "endingTimestamp": "10500"}, lambda at: at % 100 == 7 and at < 500),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), CASES)
+@pytest.mark.parametrize("on_corrupt", ["fail", "stop"])
+def test_every_way_gives_the_rows_that_are_asked_for(
+    mixed: Path, options: dict[str, str], wanted: Callable[[int], bool], on_corrupt: str
+) -> None:
+    expected = [at for at in range(1200) if wanted(at)]
+    found = bodies(mixed, **options, onCorrupt=on_corrupt)
+    assert sorted(int(body[:4]) for body in found) == expected
+    seen = bodies(mixed, **options, view="log", onCorrupt=on_corrupt)
+    assert sorted(int(body[:4]) for body in seen) == expected
+
+
+def test_a_topic_that_is_a_small_part_costs_little(mixed: Path, counter: Counter) -> None:
+    whole = counter.of_tasks(reader(mixed))
+    assert counter.of_tasks(reader(mixed, topic="Small")) < whole / 20
+    assert counter.of_tasks(reader(mixed, tags="rare")) < whole / 20
+
+
+def test_a_key_costs_the_messages_that_have_it(mixed: Path, counter: Counter) -> None:
+    assert len(bodies(mixed, uniqKey="U0300")) == 1
+    assert counter.of_tasks(reader(mixed, uniqKey="U0300")) < 4000
+    assert counter.of_tasks(reader(mixed, keys="k7")) < 12 * 2000
+    counter.of_tasks(reader(mixed, keys="n300 n301"))
+    assert len(counter.segments) == 1
+
+
+def test_rows_of_a_queue_come_in_order_within_a_task(mixed: Path) -> None:
+    offsets: dict[int, list[int]] = {}
+    for row in rows(mixed, topic="Small"):
+        offsets.setdefault(row["queueId"], []).append(row["queueOffset"])
+    assert offsets == {queue: list(range(10)) for queue in range(3)}
+
+
+def test_what_the_index_lacks_is_scanned(mixed: Path) -> None:
+    newest = mixed / "index" / "20231114221320124"
+    newest.unlink()
+    expected = [at for at in range(1200) if at % 100 == 7]
+    assert sorted(int(body[:4]) for body in bodies(mixed, keys="k7")) == expected
+    (mixed / "index" / "20231114221320123").unlink()
+    assert sorted(int(body[:4]) for body in bodies(mixed, keys="k7")) == expected
+    (mixed / "index").rmdir()
+    assert sorted(int(body[:4]) for body in bodies(mixed, keys="k7")) == expected
+
+
+def cut_queue(root: Path, topic: str, queue_id: int, kept: int) -> None:
+    path = root / "consumequeue" / topic / str(queue_id) / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[: kept * 20].ljust(len(data), b"\0"))
+
+
+def test_what_queues_lack_is_scanned(mixed: Path) -> None:
+    """Queues of a running broker are behind, each by another number of messages."""
+    every = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rows(mixed)}
+    for queue_id, kept in enumerate((9, 7, 6)):
+        cut_queue(mixed, "Small", queue_id, kept)
+    lacking = [row for (t, q, o), row in every.items() if t == "Small" and o >= (9, 7, 6)[q]]
+    write_checkpoint(mixed, min(row["commitLogOffset"] for row in lacking))
+    found = bodies(mixed, topic="Small")
+    assert sorted(int(body[:4]) for body in found) == list(range(0, 1200, 40))
+    assert any(part.ranges for part in reader(mixed, topic="Small").partitions())
+
+
+def test_queues_of_a_copy_may_lack_more_than_they_should(mixed: Path) -> None:
+    """Whatever was copied when: of every queue the first messages are there, without a hole."""
+    every = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rows(mixed)}
+    for end in (0, 5, 8, 9):
+        write_checkpoint(mixed, every["Small", 1, end]["commitLogOffset"])
+        cut_queue(mixed, "Small", 1, 4)
+        offsets = [r["queueOffset"] for r in rows(mixed, topic="Small") if r["queueId"] == 1]
+        assert sorted(offsets) == list(range(10)), end
+
+
+def test_filters_of_a_query_spare_reading(mixed: Path, counter: Counter) -> None:
+    whole = counter.of_tasks(reader(mixed))
+
+    def filtered(*filters: Filter) -> list[int]:
+        options = parsed(LogOptions, {"path": str(mixed), "filterPushdown": "true"})
+        found = FilteringLogReader(options, columns.ALL)
+        assert list(found.pushFilters(list(filters))) == list(filters)
+        counter.of_tasks(found)
+        read.append(counter.read)
+        return sorted(
+            int(row["body"][:4])
+            for part in found.partitions()
+            for batch in found.read(part)
+            for row in batch.to_pylist()
+        )
+
+    read: list[int] = []
+    when = datetime.fromtimestamp(10.1, UTC)
+    assert filtered(EqualTo(("topic",), "Small")) == list(range(0, 1200, 40))
+    assert read[-1] < whole / 10
+    assert filtered(EqualTo(("uniqKey",), "U0300")) == [300]
+    assert read[-1] < whole / 10
+    assert filtered(EqualTo(("keys",), "k7 n107")) == [107]
+    assert filtered(LessThan(("storeTimestamp",), when)) == list(range(100))
+    assert filtered(EqualTo(("queueId",), 1), LessThan(("queueOffset",), 3)) == [
+        1, 4, 7, 40, 160, 280,
+    ]  # fmt: skip
+    assert filtered(EqualTo(("brokerName",), "b")) == []
+    assert filtered(EqualTo(("topic",), "Small"), EqualTo(("topic",), "Big")) == []
+
+
+# -- damage
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_flipped_bytes_give_rows_or_an_error_that_says_where(store: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    everything = {row["commitLogOffset"]: row for row in rows(store, view="log")}
+    for path in sorted((store / "commitlog").iterdir()):
+        data = bytearray(path.read_bytes())
+        for _ in range(chance.randrange(1, 6)):
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+    for view in ("consumer", "log"):
+        for options in ({}, {"topic": "B"}, {"tags": "odd"}):
+            for on_corrupt in ("fail", "stop", "skip"):
+                found = []
+                may = contextlib.suppress(CorruptRecord)  # the message is checked elsewhere
+                with may if on_corrupt == "fail" else contextlib.nullcontext():
+                    found = rows(store, view=view, onCorrupt=on_corrupt, **options)
+                assert {row["commitLogOffset"] for row in found} <= set(everything)
+            checked = rows(store, view=view, onCorrupt="skip", checkCrc="true", **options)
+            for row in checked:
+                assert zlib.crc32(row["body"]) & 0x7FFF_FFFF == row["bodyCrc"]
+
+
+def test_segments_that_expire_while_they_are_read_are_left_out(mixed: Path) -> None:
+    for options in ({}, {"topic": "Small"}, {"keys": "k7"}):
+        found = reader(mixed, **options)
+        parts = found.partitions()
+        first = mixed / "commitlog" / ("0" * 20)
+        data = first.read_bytes()
+        first.unlink()
+        left = [row for part in parts for batch in found.read(part) for row in batch.to_pylist()]
+        assert left
+        assert min(row["commitLogOffset"] for row in left) >= 1 << 17
+        first.write_bytes(data)
+
+
+def test_a_log_whose_beginning_was_deleted(mixed: Path) -> None:
+    (mixed / "commitlog" / ("0" * 20)).unlink()
+    for options in ({}, {"topic": "Small"}, {"keys": "k7"}, {"tags": "rare"}):
+        found = rows(mixed, **options)
+        assert found
+        assert min(row["commitLogOffset"] for row in found) >= 1 << 17
+
+
+def test_several_stores_are_read_together(store: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    some = write_log(other, [record(topic="A", body=b"other")], segment_bytes=SEGMENT)
+    write_queues(other, some)
+    found = [row["body"] for row in rows(Path(f"{store},{other}"), topic="A")]
+    assert len(found) == 41
+    assert b"other" in found
+
+
+def test_batches_that_are_one_record_are_taken_apart(tmp_path: Path) -> None:
+    items = b"".join(
+        struct.pack(">iiiii", 22 + len(body) + len(text), 0, 0, 7, len(body))
+        + body
+        + struct.pack(">h", len(text))
+        + text
+        for body, text in ((b"one", b"TAGS\x01A\x02"), (b"two", b"TAGS\x01B\x02"))
+    )
+    flags = INNER_BATCH | NEED_UNWRAP
+    text = b"INNER_NUM\x012\x02"
+    some = [
+        record(topic="T", queue_offset=at, body=items, sys_flag=flags, properties_bytes=text)
+        for at in (0, 2)
+    ]
+    stored = write_log(tmp_path, some, segment_bytes=SEGMENT)
+    folder = tmp_path / "batchconsumequeue/T/0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}").write_bytes(
+        b"".join(
+            struct.pack(">qiqqqhii", each.position, each.size, 0, 0, each.queue_offset, 2, -1, 0)
+            for each in stored
+        )
+    )
+    found = [(row["queueOffset"], row["body"], row["flag"]) for row in rows(tmp_path, topic="T")]
+    assert found == [(0, b"one", 7), (1, b"two", 7), (2, b"one", 7), (3, b"two", 7)]
+    assert len(rows(tmp_path, tags="B")) == 2
+    assert [row["body"] for row in rows(tmp_path, view="log")] == [items, items]
 
 
 def test_memory_is_bounded_however_long_the_log_is(

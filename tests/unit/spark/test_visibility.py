@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyarrow as pa
 
 from rocketpost.codec.record import Record
 from rocketpost.model.sysflag import TRANSACTION_PREPARED
-from rocketpost.spark.visibility import Visibility, dispatched, known_topics, topic_spans
+from rocketpost.spark.store_state import state_of
+from rocketpost.spark.visibility import Visibility
 from rocketpost.store.layout import Layout
 
 from .records import record
@@ -18,7 +20,7 @@ from .stores import write_log, write_queues
 
 def visible(root: Path, some: list[Record]) -> list[int]:
     layout = Layout(str(root))
-    mask = Visibility(layout, known_topics(layout)).of(
+    mask = Visibility(layout, state_of(layout)).of(
         pa.array([each.topic for each in some]),
         np.array([each.queue_id for each in some]),
         np.array([each.queue_offset for each in some]),
@@ -84,17 +86,35 @@ def test_a_topic_that_has_no_queue_yet_is_known_by_its_configuration(tmp_path: P
     assert visible(tmp_path, some) == [0]
 
 
-def test_where_the_messages_of_a_topic_lie(tmp_path: Path) -> None:
-    some = stored(
-        tmp_path, *[record(topic=topic, queue_offset=o) for o in (0, 1) for topic in "TU"]
+def test_a_topic_that_was_made_again_shows_nothing_of_its_earlier_life(tmp_path: Path) -> None:
+    some = stored(tmp_path, *[record(queue_offset=at) for at in (5, 6, 0, 1)])
+    write_queues(tmp_path, some[2:3])
+    assert visible(tmp_path, some) == [2, 3]  # 1 is not in its queue yet; 5 and 6 are older
+
+
+def test_nor_if_its_queue_has_no_file_yet(tmp_path: Path) -> None:
+    some = stored(tmp_path, *[record(queue_offset=at) for at in (0, 1, 2)])
+    (tmp_path / "config").mkdir()
+    table = b'{"dataVersion":{},"topicConfigTable":{"T":{"topicName":"T"}}}'
+    (tmp_path / "config/topics.json").write_bytes(table)
+    drops = b'{"serial":1,"topics":{"T":{"position":%d,"next":{"0":2}}}}' % some[2].position
+    (tmp_path / "config/droppedTopics.json").write_bytes(drops)
+    assert visible(tmp_path, some) == [2]
+
+
+def test_damaged_offsets_are_not_looked_for(tmp_path: Path) -> None:
+    some = stored(tmp_path, *[record(queue_offset=at) for at in (0, 2**60, -5, 1)])
+    write_queues(tmp_path, [some[0], some[3]])
+    assert visible(tmp_path, some) == [0, 3]
+
+
+def test_batches_that_are_one_record_are_found_by_position(tmp_path: Path) -> None:
+    some = stored(tmp_path, *[record(topic="B", queue_offset=at) for at in (0, 10, 20)])
+    folder = tmp_path / "batchconsumequeue/B/0"
+    folder.mkdir(parents=True)
+    entries = b"".join(
+        struct.pack(">qiqqqhii", each.position, each.size, 0, 0, each.queue_offset, 10, -1, 0)
+        for each in (some[0], some[2])
     )
-    write_queues(tmp_path, some)
-    assert topic_spans(Layout(str(tmp_path)), "U") == [(some[1].position, some[3].position)]
-    assert topic_spans(Layout(str(tmp_path)), "V") == []
-
-
-def test_how_far_queues_have_come(tmp_path: Path) -> None:
-    assert dispatched(Layout(str(tmp_path))) == -1
-    some = stored(tmp_path, *[record(queue_id=at % 3, queue_offset=at // 3) for at in range(250)])
-    write_queues(tmp_path, some[:200])  # over several files of a queue
-    assert dispatched(Layout(str(tmp_path))) == some[199].position
+    (folder / f"{0:020d}").write_bytes(entries + bytes(46 * 5))
+    assert visible(tmp_path, some) == [0, 2]

@@ -1,0 +1,203 @@
+"""Where a commit log begins and ends: settled once, before any of its parts is read.
+
+A store may be running, killed, or a copy that was made while it ran; so the last bytes of its log
+may be torn, and tasks that look for the end one after the other would find different ends. The
+driver finds it: the end of the whole records that follow each other from the newest message on
+that a queue knows, every body checked. A segment that was not finished ends the log too, even if
+later ones have records: that is a copy made while the broker went on, and a broker that started
+on it would cut it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from rocketpost.errors import StoreError
+from rocketpost.kernel.record_scan import scan_records
+from rocketpost.spark.log_files import (
+    BLANK,
+    CHUNK_BYTES,
+    HEAD_BYTES,
+    MAGICS,
+    SMALLEST,
+    Opened,
+    Segment,
+    aligned,
+    longer,
+    records_in,
+)
+from rocketpost.store.layout import Layout, parse_file_name
+
+log = logging.getLogger(__name__)
+
+_TAILS: Final = (4096, 64 * 1024, 8 * 1024 * 1024)
+_UNFINISHED_MAX: Final = 16
+"""How many of the last segments may have been written while a store was copied."""
+_ALL: Final = 2**62
+
+
+def layout_of(path: str) -> Layout:
+    """Return the layout of a store, given its root or its commit log.
+
+    Raises:
+        StoreError: There is no commit log, or it is kept in another way than in segments.
+    """
+    root = path.rstrip("/") or "/"
+    try:
+        names = os.listdir(root)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from None
+    if any(name.startswith("dledger-") for name in names):
+        raise StoreError(f"{path} is the store of a DLedger broker, which is not read here")
+    if os.path.isdir(f"{root}/commitlog"):
+        return Layout(root)
+    if os.path.basename(root) == "commitlog":
+        return Layout(os.path.dirname(root))
+    raise StoreError(f"{path} is no store directory: it has no commitlog")
+
+
+def segments(layout: Layout, newest: int = -1) -> list[Segment]:
+    """Return the segments of a log, in order, cut off where its last whole record ends.
+
+    Args:
+        layout: The store.
+        newest: Where the newest message begins that a queue knows of, if any.
+
+    Raises:
+        StoreError: The folder of segments cannot be read.
+    """
+    found = _written(_listed(layout))
+    if not found:
+        return []
+    last = found[-1]
+    whole = [segment._replace(limit=_size(segment, after)) for segment, after in pairwise(found)]
+    return [*whole, last._replace(limit=_end(last, newest - last.start))]
+
+
+def _listed(layout: Layout) -> list[Segment]:
+    found = []
+    try:
+        for name in os.listdir(layout.commit_log):
+            start = parse_file_name(name)
+            path = layout.segment(start) if start is not None else ""
+            if start is not None and os.path.isfile(path):
+                found.append(Segment(path, start, os.path.getsize(path)))
+    except FileNotFoundError as gone:
+        raise StoreError(f"{gone.filename} is gone; read the store again") from None
+    except OSError as error:
+        raise StoreError(f"{layout.commit_log} cannot be read: {error.strerror}") from None
+    return sorted(found, key=lambda segment: segment.start)
+
+
+def _size(segment: Segment, after: Segment) -> int:
+    """Return how long a segment should be: a file that was cut lacks what lies behind it."""
+    room = after.start - segment.start
+    # Where files are missing between the two it is the size of its neighbour.
+    return max(segment.limit, min(room, after.limit))
+
+
+def _written(listed: list[Segment]) -> list[Segment]:
+    """Leave out segments behind the first that was not finished."""
+    first = max(0, len(listed) - _UNFINISHED_MAX)
+    for at in range(first, len(listed) - 1):
+        # One that was cut has lost something, and what follows is still the log.
+        is_cut = listed[at].limit < _size(listed[at], listed[at + 1])
+        if not is_cut and _is_open(listed[at]):
+            left_out = [each for each in listed[at + 1 :] if _has_records(each)]
+            if left_out:
+                log.warning(
+                    "the log ends in a segment that was not finished segment=%s left_out=%s",
+                    listed[at].path,
+                    len(left_out),
+                )
+            return listed[: at + 1]
+    return listed
+
+
+def _has_records(segment: Segment) -> bool:
+    with Opened(segment.path) as file:
+        return file.read(4, 4) in MAGICS
+
+
+def _is_open(segment: Segment) -> bool:
+    """Whether a segment has room for more; one that is full ends with a blank."""
+    size = segment.limit
+    with Opened(segment.path) as file:
+        for count in _TAILS:
+            data = file.read(max(0, size - count), count)
+            at = data.rfind(BLANK)
+            while at >= 4:
+                if int.from_bytes(data[at - 4 : at], "big", signed=True) == len(data) - at + 4:
+                    return False
+                at = data.rfind(BLANK, 0, at)
+            if count >= size:
+                break
+        if any(data[-HEAD_BYTES:]):
+            return False  # it was cut, or overwritten
+        return _ends_unwritten(file, segment, max(0, size - len(data)), data)
+
+
+def _ends_unwritten(file: Opened, segment: Segment, begin: int, data: bytes) -> bool:
+    """Whether the last records of a segment are followed by nothing, or by a part of a record."""
+    if not np.frombuffer(data, np.uint8).any():
+        return True
+    first = aligned(file, segment, begin, segment.limit) if begin else 0
+    if first is None:
+        return False
+    at = first - begin
+    _, end = records_in(data[at:], segment.start + first)
+    mark = data[at + end : at + end + HEAD_BYTES]
+    return not any(mark) or mark[4:8] in MAGICS
+
+
+def _end(segment: Segment, known: int) -> int:
+    """Return the byte of a segment after its last whole record.
+
+    Args:
+        segment: The last one of the log.
+        known: The byte at which a record begins, as the files of queues say.
+    """
+    with Opened(segment.path) as file:
+        if 0 < known < segment.limit:
+            head = file.read(known, SMALLEST)
+            stated = int.from_bytes(head[28:36], "big")
+            if head[4:8] in MAGICS and stated == segment.start + known:
+                end = _verified(file, segment, known)
+                if end > known:
+                    return end
+        return _verified(file, segment, _nearly(file, segment))
+
+
+def _nearly(file: Opened, segment: Segment) -> int:
+    """Return where the last chunk of records begins, walking from the first one."""
+    at, wanted, before = 0, CHUNK_BYTES, 0
+    while at < segment.limit:
+        data = file.read(at, wanted)
+        starts, end = records_in(data, segment.start + at)
+        if len(starts):
+            before, at, wanted = at, at + end, CHUNK_BYTES
+        elif len(data) == wanted and (size := longer(data, segment.limit - at)):
+            wanted = size
+        else:
+            break
+    return before
+
+
+def _verified(file: Opened, segment: Segment, at: int) -> int:
+    """Return the place after the last whole record, reading from ``at`` on."""
+    wanted = _TAILS[1]  # little follows what is known, as a rule
+    while at < segment.limit:
+        data = file.read(at, wanted)
+        found, end, _ = scan_records(data, 0, segment.start + at, count_max=_ALL)
+        if found:
+            at, wanted = at + end, min(4 * wanted, CHUNK_BYTES)
+        elif len(data) == wanted and (size := longer(data, segment.limit - at)):
+            wanted = size
+        else:
+            break
+    return at

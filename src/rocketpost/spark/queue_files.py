@@ -1,0 +1,140 @@
+"""Files of consume queues, looked at from outside: which message lies where in the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketpost.spark.fields import Ints
+from rocketpost.store.layout import Layout, file_name, parse_file_name, parse_queue_id
+
+_ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+_BATCH: Final = np.dtype(
+    {"names": ["position", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": 46}
+)
+_FILLER_SIZE: Final = 0x7FFF_FFFF
+_BLOCK_BITS: Final = 16
+
+Entries = npt.NDArray[np.void]
+
+
+class QueueFiles:
+    """The files of one queue.
+
+    Attributes:
+        newest: Where the last message begins that the files had when this was made; -1 if none.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+        self._starts = sorted(s for s in map(parse_file_name, names) if s is not None)
+        self._file_bytes = 0
+        if self._starts:
+            self._file_bytes = os.path.getsize(f"{directory}/{file_name(self._starts[0])}")
+        self.newest = self._newest()
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are any; a topic that was deleted and made again has none at first."""
+        return bool(self._starts)
+
+    @property
+    def first(self) -> int:
+        """The first offset that the files cover."""
+        return self._starts[0] // _ENTRY.itemsize if self._starts else 0
+
+    @property
+    def files(self) -> list[tuple[int, int]]:
+        """The offsets that each file has room for: the first, and the one after the last."""
+        room = self._file_bytes // _ENTRY.itemsize
+        return [(s // _ENTRY.itemsize, s // _ENTRY.itemsize + room) for s in self._starts]
+
+    def entries(self, first: int, end: int) -> Entries:
+        """Return entries by offset; those that are not there are zeros, as fillers are."""
+        found = np.zeros(end - first, _ENTRY)
+        for start, (file_first, file_end) in zip(self._starts, self.files, strict=True):
+            low, high = max(first, file_first), min(end, file_end)
+            if low >= high:
+                continue
+            data = self._read(start, low * _ENTRY.itemsize - start, (high - low) * _ENTRY.itemsize)
+            some = np.frombuffer(data[: len(data) // _ENTRY.itemsize * _ENTRY.itemsize], _ENTRY)
+            found[low - first : low - first + len(some)] = some
+        found[found["size"] == _FILLER_SIZE] = 0
+        return found
+
+    def found(self, offsets: Ints) -> Entries:
+        """Return the entry of each of some offsets, which may be any numbers."""
+        every = np.zeros(len(offsets), _ENTRY)
+        if not self._starts:
+            return every
+        blocks = offsets >> _BLOCK_BITS
+        if blocks[0] == blocks[-1] and (np.diff(offsets) == 1).all():
+            return self.entries(int(offsets[0]), int(offsets[-1]) + 1)
+        for block in np.unique(blocks).tolist():
+            members = np.flatnonzero(blocks == block)
+            some = offsets[members]
+            low, high = int(some.min()), int(some.max())
+            if high >= self.first and low < self.files[-1][1]:
+                every[members] = self.entries(low, high + 1)[some - low]
+        return every
+
+    def _newest(self) -> int:
+        for start in reversed(self._starts):
+            low, high = 0, self._file_bytes // _ENTRY.itemsize
+            while low < high:  # entries are filled from the front
+                middle = (low + high) // 2
+                if self._entry(start, middle) is None:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low and (last := self._entry(start, low - 1)) is not None:
+                return last
+        return -1
+
+    def _entry(self, start: int, at: int) -> int | None:
+        """Return the position that an entry of a file says; None if it is empty."""
+        data = self._read(start, at * _ENTRY.itemsize, _ENTRY.itemsize)
+        if len(data) < _ENTRY.itemsize or not any(data[8:12]):
+            return None
+        return int.from_bytes(data[:8], "big", signed=True)
+
+    def _read(self, start: int, at: int, count: int) -> bytes:
+        return _read(f"{self._directory}/{file_name(start)}", at, count)
+
+
+def queues_of(layout: Layout, topic: str) -> Iterator[tuple[int, QueueFiles]]:
+    """Yield the queues of a topic."""
+    directory = layout.topic_queues(topic)
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    for name in names:
+        queue_id = parse_queue_id(name)
+        if queue_id is not None:
+            yield queue_id, QueueFiles(f"{directory}/{name}")
+
+
+def batch_positions(directory: str) -> Ints:
+    """Return where the records of a queue of batches begin, in order."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    every = [np.zeros(0, np.int64)]
+    for start in sorted(s for s in map(parse_file_name, names) if s is not None):
+        path = f"{directory}/{file_name(start)}"
+        data = _read(path, 0, os.path.getsize(path))
+        entries = np.frombuffer(data[: len(data) // _BATCH.itemsize * _BATCH.itemsize], _BATCH)
+        every.append(entries["position"][entries["size"] > 0].astype(np.int64))
+    return np.concatenate(every)
+
+
+def _read(path: str, at: int, count: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return b""  # it expired since it was listed
+    try:
+        return os.pread(descriptor, count, at)
+    finally:
+        os.close(descriptor)

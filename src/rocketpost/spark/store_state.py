@@ -1,0 +1,106 @@
+"""What the files beside a commit log say of it: topics, deletions, and how far queues have come."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.codec.bodies.topic import decode_topic_table
+from rocketpost.errors import RocketpostError, StoreError
+from rocketpost.spark.queue_files import queues_of
+from rocketpost.store.checkpoint import FILE_BYTES, decode_checkpoint
+from rocketpost.store.layout import Layout
+
+BATCH_QUEUES: Final = "batchconsumequeue"
+"""Where RocketMQ keeps the queues of topics with the attribute ``queue.type=BatchCQ``."""
+
+
+class StoreState(NamedTuple):
+    """How a store stood when it was planned to read it."""
+
+    topics: frozenset[str]
+    """Topics with queues or with a configuration."""
+    batch_topics: frozenset[str]
+    """Those whose batches are stored as one record."""
+    dead_before: dict[str, int]
+    """For topics that were deleted: records before this position are of their earlier life."""
+    settled: int
+    """Every message before this position is in the files of its queue, unless power was lost."""
+    safe_ms: int | None
+    """Those that were stored before this time are there even then; None if all are."""
+    newest: int
+    """Where the newest message begins that is in the files of any queue; -1 if none is."""
+
+
+def state_of(layout: Layout) -> StoreState:
+    """Return how a store stands.
+
+    Raises:
+        StoreError: A table cannot be read.
+    """
+    # The checkpoint comes first: queues that are looked at later can only be further.
+    checkpoint = decode_checkpoint(_contents(layout.checkpoint)[:FILE_BYTES])
+    batch_topics = frozenset(_names(f"{layout.root}/{BATCH_QUEUES}"))
+    # Brokers of ours note how far every queue is. Those of RocketMQ put messages into queues in
+    # the order of the log, so the newest tells of all; what they have on disk they know by time.
+    progress = checkpoint.progress
+    with_queues = frozenset(_names(layout.consume_queues))
+    newest = max(
+        (queue.newest for topic in with_queues for _, queue in queues_of(layout, topic)),
+        default=-1,
+    )
+    return StoreState(
+        topics=with_queues | batch_topics | _configured(layout),
+        batch_topics=batch_topics,
+        dead_before=_deletions(layout),
+        settled=max(newest, 0) if progress is None else progress.position,
+        safe_ms=checkpoint.times.safe_ms if progress is None else None,
+        newest=newest,
+    )
+
+
+def _configured(layout: Layout) -> frozenset[str]:
+    path = f"{layout.config}/topics.json"
+    data = _contents(path)
+    try:
+        return frozenset(decode_topic_table(data).topic_config_table) if data else frozenset()
+    except RocketpostError as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+class _Dropped(msgspec.Struct):
+    position: int
+
+
+class _Deletions(msgspec.Struct):
+    topics: dict[str, _Dropped] = {}
+
+
+def _deletions(layout: Layout) -> dict[str, int]:
+    data = _contents(layout.dropped_topics)
+    if not data:
+        return {}
+    try:
+        found = msgspec.json.decode(data, type=_Deletions)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreError(f"{layout.dropped_topics} cannot be read: {error}") from error
+    return {topic: dropped.position for topic, dropped in found.topics.items()}
+
+
+def _names(folder: str) -> list[str]:
+    """Return the directories in a folder."""
+    if not os.path.isdir(folder):
+        return []
+    return [name for name in os.listdir(folder) if os.path.isdir(f"{folder}/{name}")]
+
+
+def _contents(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,134 @@
+"""Where a log ends: behind its last whole record, whatever a crash or a copy left there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from rocketpost.codec.record import Record
+from rocketpost.errors import StoreError
+from rocketpost.spark import log_end
+from rocketpost.spark.log_end import layout_of, segments
+
+from .records import record
+from .stores import write_log
+
+SEGMENT = 4096
+
+
+def numbered(count: int) -> list[Record]:
+    return [record(queue_offset=at, body=b"%03d" % at * 60) for at in range(count)]
+
+
+def path(root: Path, start: int = 0) -> Path:
+    return root / "commitlog" / f"{start:020d}"
+
+
+def end(root: Path, newest: int = -1) -> int:
+    found = segments(layout_of(str(root)), newest)
+    return found[-1].start + found[-1].limit if found else 0
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_the_log_ends_with_its_last_whole_record(tmp_path: Path, is_known: bool) -> None:
+    some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
+    whole = path(tmp_path).read_bytes()
+    last, newest = some[-1], some[3].position if is_known else -1
+    assert end(tmp_path, newest) == last.position + last.size
+    for kept in range(1, last.size):
+        path(tmp_path).write_bytes(whole[: last.position + kept].ljust(SEGMENT, b"\0"))
+        missing = whole[last.position + kept : last.position + last.size]
+        # Only zeros that the sender wrote himself can be missing from a record that counts.
+        assert end(tmp_path, newest) == last.position + (0 if any(missing) else last.size)
+
+
+def test_a_record_with_a_hole_ends_the_log_though_more_follow(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(8), segment_bytes=SEGMENT)
+    data = bytearray(path(tmp_path).read_bytes())
+    at = some[5].position
+    data[at + 100 : at + 150] = bytes(50)  # a copy that overtook its writer
+    path(tmp_path).write_bytes(data)
+    assert end(tmp_path) == at
+    assert end(tmp_path, some[2].position) == at
+
+
+def test_a_queue_that_knows_more_than_the_log_is_not_believed(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
+    for newest in (some[-1].position + some[-1].size, some[2].position + 1, 10 * SEGMENT):
+        assert end(tmp_path, newest) == some[-1].position + some[-1].size
+
+
+def test_records_from_an_earlier_life_of_the_segment_do_not_count(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
+    data = bytearray(path(tmp_path).read_bytes())
+    data[some[4].position + 28 : some[4].position + 36] = (77).to_bytes(8, "big")
+    path(tmp_path).write_bytes(data)
+    assert end(tmp_path) == some[4].position
+
+
+def test_segments_made_ahead_are_no_part_of_the_log(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
+    path(tmp_path, SEGMENT).write_bytes(bytes(SEGMENT))
+    path(tmp_path, 2 * SEGMENT).write_bytes(b"")
+    assert end(tmp_path) == some[-1].position + some[-1].size
+
+
+def test_a_copy_ends_with_the_segment_that_was_not_finished(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    starts = sorted(int(each.name) for each in (tmp_path / "commitlog").iterdir())
+    second = [each for each in some if starts[1] <= each.position < starts[2]]
+    whole = path(tmp_path, starts[1]).read_bytes()
+    for kept in (0, second[3].position - starts[1], second[3].position - starts[1] + 50):
+        path(tmp_path, starts[1]).write_bytes(whole[:kept].ljust(SEGMENT, b"\0"))
+        with caplog.at_level(logging.WARNING):
+            assert end(tmp_path) == (second[3].position if kept else starts[1])
+    assert f"left_out={len(starts) - 2}" in caplog.text
+
+
+def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
+    some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    true = some[-1].position + some[-1].size
+    starts = sorted(int(each.name) for each in (tmp_path / "commitlog").iterdir())
+    whole = path(tmp_path, starts[1]).read_bytes()
+    blank = whole.rfind(log_end.BLANK)
+    path(tmp_path, starts[1]).write_bytes(whole[:blank] + b"oops" + whole[blank + 4 :])
+    assert end(tmp_path) == true
+    path(tmp_path, starts[1]).write_bytes(whole[: blank - 50])
+    assert end(tmp_path) == true
+    sizes = {each.limit for each in segments(layout_of(str(tmp_path)))[:-1]}
+    assert sizes == {SEGMENT}
+
+
+def test_a_store_without_records(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    assert segments(layout_of(str(tmp_path))) == []
+    path(tmp_path).write_bytes(bytes(SEGMENT))
+    assert end(tmp_path) == 0
+    path(tmp_path).write_bytes(b"")
+    assert end(tmp_path) == 0
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no store directory: it has no commitlog"):
+        layout_of(str(tmp_path))
+    with pytest.raises(StoreError, match="cannot be read: No such file"):
+        layout_of(str(tmp_path / "none"))
+    (tmp_path / "dledger-n0").mkdir()
+    with pytest.raises(StoreError, match="DLedger"):
+        layout_of(str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
+    write_log(tmp_path, numbered(2), segment_bytes=SEGMENT)
+    (tmp_path / "commitlog").chmod(0)
+    try:
+        with pytest.raises(StoreError, match="commitlog cannot be read: Permission denied"):
+            segments(layout_of(str(tmp_path)))
+    finally:
+        (tmp_path / "commitlog").chmod(0o700)
