@@ -22,12 +22,12 @@ class LogOptions(RowOptions):
     unique_key: str = option("uniqKey", "")
     starting_timestamp: int | None = option("startingTimestamp", None)
     ending_timestamp: int | None = option("endingTimestamp", None)
+    clock_step_ms: int = option("maxClockStepMs", 600_000)
     view: str = option("view", "consumer")
     broker_name: str = option("brokerName", "")
     split_bytes: int = option("splitBytes", 128 * 1024 * 1024)
     check_crc: bool = option("checkCrc", False)
     on_corrupt: str = option("onCorrupt", "fail")
-    filter_pushdown: bool = option("filterPushdown", False)
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -37,6 +37,8 @@ class LogOptions(RowOptions):
         one_of("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
         if self.split_bytes < 1024 * 1024:
             raise ConfigError(f"splitBytes={self.split_bytes} is too small; at least 1048576")
+        if self.clock_step_ms < 0:
+            raise ConfigError(f"maxClockStepMs={self.clock_step_ms} is too small")
         start, end = self.starting_timestamp, self.ending_timestamp
         if start is not None and end is not None and start > end:
             raise ConfigError("startingTimestamp is later than endingTimestamp")

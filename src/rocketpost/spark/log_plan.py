@@ -109,11 +109,12 @@ class _Planner:
         position = self._asked.positions
         low = max(first.start, position.low or 0)
         high = min(last.start + last.limit, 2**63 if position.high is None else position.high + 1)
-        times = self._asked.store_ms
+        times, step_ms = self._asked.store_ms, self._options.clock_step_ms
+        # Store times only grow, but for clocks that were set back.
         if times.low is not None:
-            low = max(low, self._by_time(times.low)[0])
+            low = max(low, self._by_time(times.low - step_ms)[0])
         if times.high is not None:
-            high = min(high, self._by_time(times.high + 1)[1])
+            high = min(high, self._by_time(times.high + 1 + step_ms)[1])
         return low, high
 
     def _by_time(self, ms: int) -> tuple[int, int]:

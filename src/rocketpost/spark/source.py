@@ -114,7 +114,7 @@ class RocketMQLogSource(DataSource):
 
         options = self._options()
         shape = Shape(schema, options)
-        reader = FilteringLogReader if options.filter_pushdown else LogReader
+        reader = FilteringLogReader if options.takes_filters else LogReader
         return reader(options, shape.decoded, shown=shape.shown)
 
     def _options(self) -> LogOptions:

@@ -132,13 +132,27 @@ def test_segments_without_a_topic_are_skipped(store: Path) -> None:
 
 
 def test_segments_of_other_times_are_skipped(store: Path) -> None:
-    times = {"startingTimestamp": "2005", "endingTimestamp": "2010"}
+    times = {"startingTimestamp": "2005", "endingTimestamp": "2010", "maxClockStepMs": "0"}
     assert [body[:4] for body in bodies(store, **times)] == [b"B%03d" % at for at in range(5, 10)]
     assert len(segments(store, **times)) <= 2
 
 
+def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
+    some = [
+        record(
+            queue_offset=at, store_ms=1000 * at - (5000 if 20 <= at < 40 else 0), body=b"." * 900
+        )
+        for at in range(60)
+    ]
+    write_queues(tmp_path, write_log(tmp_path, some, segment_bytes=SEGMENT))
+    wanted = [each.queue_offset for each in some if 18_000 <= each.store_ms < 22_000]
+    times = {"startingTimestamp": "18000", "endingTimestamp": "22000", "maxClockStepMs": "6000"}
+    assert [row["queueOffset"] for row in rows(tmp_path, **times)] == wanted
+    assert len(segments(tmp_path, **times)) < len(segments(tmp_path)) / 2
+
+
 def test_where_nothing_is_to_be_read_nothing_is(store: Path) -> None:
-    found = reader(store, endingTimestamp="-1")
+    found = reader(store, endingTimestamp="-1", maxClockStepMs="0")
     assert list(found.partitions()) == []
     assert list(found.read(InputPartition(None))) == []  # which Spark makes then
 
@@ -231,6 +245,10 @@ CASES: list[tuple[dict[str, str], Callable[[int], bool]]] = [
     ({"keys": "k80", "topic": "Small"}, lambda at: at % 200 == 80),
     ({"keys": "U0007"}, lambda at: False),
     ({"uniqKey": "U0007 U0800"}, lambda at: at in (7, 800)),
+    (
+        {"startingTimestamp": "10100", "endingTimestamp": "10200", "maxClockStepMs": "0"},
+        lambda at: 100 <= at < 200,
+    ),
     ({"startingTimestamp": "10100", "endingTimestamp": "10200"}, lambda at: 100 <= at < 200),
     (
         {"startingTimestamp": "11000", "topic": "Small"},
@@ -316,7 +334,7 @@ def test_filters_of_a_query_spare_reading(mixed: Path, counter: Counter) -> None
     whole = counter.of_tasks(reader(mixed))
 
     def filtered(*filters: Filter) -> list[int]:
-        options = parsed(LogOptions, {"path": str(mixed), "filterPushdown": "true"})
+        options = parsed(LogOptions, {"path": str(mixed), "filterPushdown": "once"})
         found = FilteringLogReader(options, columns.ALL)
         assert list(found.pushFilters(list(filters))) == list(filters)
         counter.of_tasks(found)
