@@ -35,7 +35,7 @@ def batches(
     """Yield the messages of one range.
 
     Args:
-        pulled: Records of the queue, in order, of which some may lie outside the range.
+        pulled: Records of the queue, in order; some may come again, or lie outside the range.
         wanted: The range.
         columns: What is wanted of each message.
         tags: The tags that count, since brokers compare hashes; empty for all.
@@ -58,13 +58,17 @@ def _batches(
     tags: frozenset[str],
     decompressed: bool,
 ) -> Iterator[pa.RecordBatch]:
+    seen = wanted.start - 1
     for data in _gathered(pulled):
         starts = _starts(data, wanted)
         if (numbers(data, starts + 36, 4) & _WRAPPED == _WRAPPED).any():
             data = _unwrapped(data, starts, wanted)
             starts = _starts(data, wanted)
         offsets = numbers(data, starts + 20, 8)
-        starts = starts[(offsets >= wanted.start) & (offsets < wanted.end)]
+        # Answers overlap where a pull returns more than it was asked for.
+        before = np.maximum.accumulate(np.concatenate(([seen], offsets)))
+        starts = starts[(offsets > before[:-1]) & (offsets < wanted.end)]
+        seen = before[-1]
         broker = wanted.queue.broker
         if tags:
             found = decode(data, starts, _TAGS, broker_name=broker).column(0)

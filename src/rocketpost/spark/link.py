@@ -299,6 +299,10 @@ class Link:
     async def _chunks(self, wanted: Range) -> AsyncIterator[bytes]:
         first, at = await self._pull_once(wanted, wanted.start)
         yield first
+        while at < wanted.end and self._options.is_filtered:
+            # How far the next pull gets is only known when it is back.
+            data, at = await self._pull_once(wanted, at)
+            yield data
         step = max(1, min(at - wanted.start, self._options.pull_count))
         waiting: list[asyncio.Task[list[bytes]]] = []
         try:

@@ -127,6 +127,11 @@ class SourceOptions(RowOptions):
         return [name.strip() for name in self.topic.split(",") if name.strip()]
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether brokers leave messages out."""
+        return self.expression_type != "TAG" or self.expression.strip() not in ("", "*")
+
+    @property
     def assigned(self) -> list[QueueKey]:
         """The queues that are named one by one."""
         if not self.assign:

@@ -99,6 +99,23 @@ def test_tags_are_filtered_by_the_broker_and_exactly(topics: Topics) -> None:
     assert found == texts(numbered(20, 20))
 
 
+@pytest.mark.parametrize(
+    "sought",
+    [
+        {"subExpression": "rare"},
+        {"subExpression": "TAGS = 'rare'", "subExpressionType": "SQL92"},
+    ],
+)
+def test_what_a_filter_finds_far_apart_comes_once(topics: Topics, sought: dict[str, str]) -> None:
+    topic = f"Sparse{len(sought)}"
+    for begin in range(0, 2000, 100):
+        topics.send(topic, numbered(95, begin), tags="common")
+        topics.send(topic, numbered(5, begin + 95), tags="rare")
+    found = topics.bodies(topics.read(topic, pullBatchSize=8, **sought))
+    rare = [body for begin in range(0, 2000, 100) for body in numbered(5, begin + 95)]
+    assert found == texts(rare)
+
+
 def test_a_range_between_offsets_is_read_again_exactly(topics: Topics) -> None:
     topics.send("Ranged", numbered(400))
     start = {"Ranged": {"broker-0": {str(queue): 10 + queue for queue in range(4)}}}

@@ -45,6 +45,17 @@ def test_answers_are_put_together_and_cut_to_the_range() -> None:
     assert {row["brokerName"] for row in rows} == {"broker-a"}
 
 
+def test_what_overlapping_answers_hold_comes_once() -> None:
+    rows = read([numbered(0, 6), numbered(2, 8), numbered(4, 5), numbered(7, 9)], 1, 9)
+    assert [row["queueOffset"] for row in rows] == list(range(1, 9))
+
+
+def test_what_comes_again_in_another_batch_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_BYTES", 1)
+    rows = read([numbered(0, 6), numbered(2, 8)], 0, 8)
+    assert [row["queueOffset"] for row in rows] == list(range(8))
+
+
 def test_tags_are_compared_themselves_not_by_their_hash() -> None:
     rows = read([numbered(0, 2, "Aa") + numbered(2, 4, "BB")], 0, 9, frozenset({"BB"}))
     assert [row["queueOffset"] for row in rows] == [2, 3]
