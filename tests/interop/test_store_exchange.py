@@ -75,7 +75,7 @@ def find(peer: Peer, namesrv: str, key: str) -> int:
 
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["tiny", pytest.param("default", marks=pytest.mark.long)])
 def test_a_store_goes_back_and_forth(
     reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path, ending: str, shape: str
 ) -> None:

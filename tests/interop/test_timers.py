@@ -92,7 +92,7 @@ def test_our_sdk_with_apaches_broker(reader: Peer, tmp_path: Path) -> None:
         assert len(received(reader, cluster)) == 1
 
 
-@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("ending", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 def test_pending_timers_change_hands_and_come_once(
     reader: Peer, makers: tuple[Maker, Maker], tmp_path: Path, ending: str
 ) -> None:

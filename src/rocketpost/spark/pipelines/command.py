@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 import signal
 import threading
 import time
@@ -34,6 +35,8 @@ from rocketpost.spark.session import LOCAL_MASTER, make_session
 STOPPED: Final = "stopped before all was done; start it again and it goes on from there"
 _STDOUT: Final = "-"
 _CANCEL_SECONDS: Final = 0.3
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
+"""How a Python traceback ends."""
 
 Command = Callable[..., None]
 
@@ -240,7 +243,11 @@ def reason(error: Exception) -> str:
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("rocketpost.")]
-    why = ours[-1].partition(": ")[2] if ours else (lines or ["no reason given"])[0]
+    if ours:
+        why = ours[-1].partition(": ")[2]
+    else:
+        raised = [line for line in lines if _RAISED.match(line)]
+        why = (raised[-1:] or lines[:1] or ["no reason given"])[0]
     return f"Spark failed: {why}"
 
 

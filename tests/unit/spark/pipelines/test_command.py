@@ -20,6 +20,7 @@ ERRORS = {
     "client": ClientError("offset 5 was deleted"),
     "spark": PySparkException("Job aborted\nrocketpost.errors.ClientError: queue 1 is gone\nat x"),
     "java": PySparkException("Job aborted\nat java"),
+    "python": PySparkException("From a worker:\nTraceback:\n  File x\nKeyError: 'q'\n\nat java"),
 }
 
 
@@ -61,6 +62,7 @@ def test_a_whole_run_exits_with_0_and_reports(tmp_path: Path) -> None:
         ("client", 1, "Error: offset 5 was deleted"),
         ("spark", 1, "Error: Spark failed: queue 1 is gone"),
         ("java", 1, "Error: Spark failed: Job aborted"),
+        ("python", 1, "Error: Spark failed: KeyError: 'q'"),
         ("usage", 2, "Error: the lake is required"),
     ],
 )
