@@ -154,7 +154,9 @@ async def test_a_topic_that_does_not_come_back_is_a_loss(pair: Cluster, is_loss:
     gone, kept = f"Gone{is_loss}", f"Kept{is_loss}"
     for topic in (gone, kept):
         await prepare(pair, topic)
-    settings = options(pair, f"{gone},{kept}", outage_ms=300, fail_on_data_loss=is_loss)
+    settings = options(
+        pair, f"{gone},{kept}", outage_ms=300, fail_on_data_loss=is_loss, metadata_ttl_ms=0
+    )
     reader = stream_reader(settings)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
