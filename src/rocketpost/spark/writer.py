@@ -49,6 +49,8 @@ class Written(WriterCommitMessage):
     skipped: int
     firsts: Offsets = field(default_factory=dict)
     """No row of the task lies before these, if somebody has to know."""
+    batch_id: int = 0
+    """The batch under which it was looked for what is there already."""
 
 
 class _Plan(NamedTuple):
@@ -73,7 +75,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Mark what is stored, if nobody else remembers it."""
-        _mark(self.options, messages, self.options.epoch or 0)
+        _mark(self.options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -89,8 +91,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Mark what is stored, if nobody else remembers it; all of it is stored already."""
-        epoch = self.options.epoch
-        _mark(self.options, messages, batchId if epoch is None else epoch)
+        _mark(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """What was sent stays; Spark runs the batch again, and numbers keep it from doubling."""
@@ -105,14 +106,15 @@ def _plan(options: SinkOptions) -> _Plan:
     return _Plan(stands, brokers)
 
 
-def _mark(
-    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
-) -> None:
+def _mark(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     if not options.is_marked:
         return
     firsts: Offsets = {}
+    batch_id = 0
     for message in messages:
         assert isinstance(message, Written)
+        # Tasks know it best: in foreachBatch they have a batch of a stream, and the driver none.
+        batch_id = message.batch_id
         for queue, first in message.firsts.items():
             firsts[queue] = min(first, firsts.get(queue, first))
     try:
@@ -169,7 +171,7 @@ def _marked(
                 sending.send(batch.slice(at, _ROWS_AT_ONCE))
     finally:
         sending.close()
-    return Written(sending.sent, sending.skipped, sending.firsts)
+    return Written(sending.sent, sending.skipped, sending.firsts, batch_id)
 
 
 async def _opened(
