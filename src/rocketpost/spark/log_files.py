@@ -227,7 +227,9 @@ def store_ms_at(segment: Segment, at: int) -> int | None:
     except FileNotFoundError:
         return None
     with file:
-        place = aligned(file, segment, at, segment.limit, step=_PROBE_BYTES) if at else 0
+        place: int | None = at
+        if at or file.read(4, 4) not in MAGICS:  # or the first one is damaged
+            place = aligned(file, segment, at, segment.limit, step=_PROBE_BYTES)
         head = file.read(place, SMALLEST) if place is not None else b""
     if head[4:8] not in MAGICS or len(head) < SMALLEST:
         return None

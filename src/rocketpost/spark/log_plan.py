@@ -122,14 +122,22 @@ class _Planner:
         first, after = 0, len(self._every)
         while first < after:  # the first segment that begins no earlier than that
             middle = (first + after) // 2
-            begun = store_ms_at(self._every[middle], 0)
+            at, begun = self._begun(middle, after)
             if begun is not None and begun < ms:
-                first = middle + 1
+                first = at + 1
             else:
                 after = middle
         if first == 0:
             return self._every[0].start, self._every[0].start
         return around(self._every[first - 1], ms)
+
+    def _begun(self, first: int, after: int) -> tuple[int, int | None]:
+        """Return which segment is the first that has a record left, and when that was stored."""
+        for at in range(first, after):
+            begun = store_ms_at(self._every[at], 0)
+            if begun is not None:
+                return at, begun
+        return after, None
 
     def _topics(self) -> frozenset[str]:
         admits = self._asked.topics.admits

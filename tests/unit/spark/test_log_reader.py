@@ -482,3 +482,20 @@ def test_a_store_of_apaches_broker_has_what_its_clients_got(tmp_path: Path, name
         assert (row["tags"], row["keys"]) == (message.get("tags"), message.get("keys"))
         assert len(row["body"]) == message["bodySize"]
         assert zlib.crc32(row["body"]) == message["bodyCrc"]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_damage_where_a_segment_begins_hides_nothing_from_a_query_by_time(
+    store: Path, is_whole: bool
+) -> None:
+    for path in sorted((store / "commitlog").iterdir())[1:-1]:
+        data = path.read_bytes()
+        lost = len(data) - 100 if is_whole else 50
+        path.write_bytes(b"?" * lost + data[lost:])
+        every = bodies(store, onCorrupt="skip")
+        assert every[-1].startswith(b"B039")
+        for times in ({"endingTimestamp": "2100"}, {"startingTimestamp": "0"}):
+            assert bodies(store, onCorrupt="skip", maxClockStepMs="0", **times) == every
+        with pytest.raises(CorruptRecord, match="no record at position"):
+            bodies(store, endingTimestamp="2100")
+        path.write_bytes(data)
