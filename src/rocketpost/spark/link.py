@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -280,7 +280,7 @@ class Link:
 
     # What a task pulls.
 
-    def pull(self, wanted: Range) -> Iterator[bytes]:
+    def pull(self, wanted: Range) -> Generator[bytes, None, None]:
         """Yield the records of a range, in order, a pull's worth at a time.
 
         Brokers cap what one pull returns, so several are under way side by side.

@@ -5,7 +5,7 @@ Tests named ``trap`` are about calls that look harmless and lose or double messa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
 import pytest
@@ -20,11 +20,14 @@ from pyspark.sql.types import StringType, StructType
 
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.spark import plan
+from rocketpost.spark.batches import BATCH_BYTES
 from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.options import SourceOptions, parsed
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 from rocketpost.spark.reader import BatchReader, FilteringReader, Ranges, StreamReader
+
+from .records import packed, record
 
 BASE = {"nameServer": "x:1", "topic": "T"}
 A, B, C = (QueueKey("T", "a", number) for number in range(3))
@@ -93,7 +96,8 @@ def made(**more: str) -> tuple[SourceOptions, Shape]:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"endingTimestamp": "5"}, "a stream has no end"),
+        ({"endingTimestamp": "5"}, "a stream has no end: endingTimestamp"),
+        ({"endingOffsetsByTimestamp": '{"T": {"a": {"0": 5}}}'}, "a stream has no end"),
         ({"filterPushdown": "once"}, "filterPushdown is for batches"),
     ],
 )
@@ -237,3 +241,27 @@ def test_or_is_left_out_and_read_anew_when_it_comes_back(link: FakeLink) -> None
     link.gone = set()
     last = reader.latestOffset(after, everything())
     assert ranges(reader.partitions(after, last)) == [Range(B, 0, 4)]
+
+
+def test_a_query_with_a_limit_ends_its_pulls_before_its_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[str] = []
+
+    class Pulling(FakeLink):
+        def __exit__(self, *_: object) -> None:
+            ended.append("link")
+
+        def pull(self, wanted: Range) -> Generator[bytes, None, None]:
+            try:
+                for at in range(wanted.start, wanted.end):
+                    yield packed(record(queue_offset=at, body=bytes(BATCH_BYTES)))
+            finally:
+                ended.append("pull")
+
+    monkeypatch.setattr("rocketpost.spark.reader.Link", Pulling())
+    found = BatchReader(*made()).read(Ranges([Range(A, 10, 100)]))
+    assert isinstance(found, Generator)
+    assert next(found).num_rows == 1
+    found.close()
+    assert ended == ["pull", "link"]
