@@ -116,4 +116,7 @@ def _made(row: dict[str, Any], options: SinkOptions) -> Outgoing:
 
 
 def _is_too_large(row: dict[str, Any], options: SinkOptions) -> bool:
-    return row["body"] is not None and len(row["body"]) > options.message_bytes_max
+    body = row["body"]
+    if isinstance(body, str):
+        body = body.encode()
+    return body is not None and len(body) > options.message_bytes_max

@@ -47,3 +47,11 @@ def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b"a", b"too large", b"b"]})
     assert [each.sequence for each in rows.messages(batch)] == [0, 2]
     assert rows.skipped == 1
+
+
+def test_a_text_is_too_large_by_its_bytes() -> None:
+    more = {"maxMessageBytes": "3", "onTooLarge": "skip"}
+    rows = Rows(parsed(SinkOptions, BASE | more), "job/0")
+    batch = pa.RecordBatch.from_pydict({"body": ["abc", "\u00e4\u00f6", "d"]})
+    assert [each.sequence for each in rows.messages(batch)] == [0, 2]
+    assert rows.skipped == 1
