@@ -11,6 +11,11 @@ from rocketpost.spark.predicates import Numbers, Predicates, Texts
 from rocketpost.spark.row_options import RowOptions, one_of
 
 
+def words_of(keys: str) -> list[str]:
+    """Return the keys of a message, as brokers part and index them: by blanks alone."""
+    return [word for word in keys.split(" ") if word]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions(RowOptions):
     """Which store is read, and what of it."""
@@ -51,7 +56,7 @@ class LogOptions(RowOptions):
     @property
     def words(self) -> frozenset[str]:
         """Keys of which a message must have one; empty if that does not matter."""
-        return frozenset(self.keys.split())
+        return frozenset(words_of(self.keys))
 
     @property
     def asked(self) -> Predicates:

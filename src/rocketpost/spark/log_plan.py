@@ -19,7 +19,7 @@ from rocketpost.spark.fields import Ints
 from rocketpost.spark.key_lookup import looked_up
 from rocketpost.spark.log_end import layout_of, segments
 from rocketpost.spark.log_files import Segment, Split, around, behind, splits, store_ms_at
-from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.log_options import LogOptions, words_of
 from rocketpost.spark.predicates import Numbers, Predicates, Texts
 from rocketpost.spark.queue_ranges import Pending, QueueRange, Window
 from rocketpost.spark.store_state import StoreState, state_of
@@ -230,8 +230,8 @@ class _Planner:
         found = [options.words] if options.words else []
         if asked.unique_keys.values is not None:
             found.append(asked.unique_keys.values)
-        if asked.keys.values is not None and all(text.split() for text in asked.keys.values):
-            found.append(frozenset(text.split()[0] for text in asked.keys.values))
+        if asked.keys.values is not None and all(map(words_of, asked.keys.values)):
+            found.append(frozenset(words_of(text)[0] for text in asked.keys.values))
         return min(found, key=len) if found else None
 
     def _by_index(

@@ -32,7 +32,7 @@ from rocketpost.spark.log_files import (
     damaged,
     splits,
 )
-from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.log_options import LogOptions, words_of
 from rocketpost.spark.log_plan import LogTask
 from rocketpost.spark.predicates import Numbers, Predicates, Texts, extracted
 from rocketpost.spark.queue_ranges import Pending, QueueRange, picked, places
@@ -194,7 +194,7 @@ class LogReader(DataSourceReader):
         words = self.options.words
         if words and len(starts):
             keys = _column(Chunk(data, starts), "keys").to_pylist()
-            hits = [text is not None and not words.isdisjoint(text.split()) for text in keys]
+            hits = [text is not None and not words.isdisjoint(words_of(text)) for text in keys]
             starts = starts[np.array(hits, np.bool_)]
         return starts
 

@@ -499,3 +499,26 @@ def test_damage_where_a_segment_begins_hides_nothing_from_a_query_by_time(
         with pytest.raises(CorruptRecord, match="no record at position"):
             bodies(store, endingTimestamp="2100")
         path.write_bytes(data)
+
+
+@pytest.mark.parametrize("key", ["a\tb", "a\u00a0b", "a  b", " a"])
+def test_keys_are_parted_as_brokers_part_them(tmp_path: Path, key: str) -> None:
+    some = [
+        record(
+            topic="A",
+            queue_offset=at,
+            store_ms=1000 + at,
+            properties_bytes=f"KEYS\x01{key if at == 7 else at}\x02".encode(),
+        )
+        for at in range(9)
+    ]
+    stored = write_log(tmp_path, some, segment_bytes=SEGMENT)
+    write_queues(tmp_path, stored)
+    write_index(tmp_path, stored)
+    write_checkpoint(tmp_path, stored[-1].position + stored[-1].size)
+    assert [row["queueOffset"] for row in rows(tmp_path, keys=key)] == [7]
+    options = parsed(LogOptions, {"path": str(tmp_path), "filterPushdown": "once"})
+    found = FilteringLogReader(options, columns.ALL)
+    found.pushFilters([EqualTo(("keys",), key)])
+    [batch] = [batch for part in found.partitions() for batch in found.read(part)]
+    assert batch.column("queueOffset").to_pylist() == [7]
