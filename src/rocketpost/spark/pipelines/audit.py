@@ -105,9 +105,11 @@ def audit(spark: SparkSession, config: AuditConfig) -> AuditReport:
         ClientError: Brokers cannot be asked.
         PySparkException: Something cannot be read.
     """
+    # First, so that a wrong name costs no reading.
+    expected = produced(spark, config) if config.produced else None
     frame = stored(spark, config).persist()
     try:
-        return _audited(spark, frame, config)
+        return _audited(spark, frame, expected, config)
     finally:
         frame.unpersist()
 
@@ -177,7 +179,9 @@ def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, 
         return link.bounds(queues), link.group_offsets(queues) if config.group else {}
 
 
-def _audited(spark: SparkSession, frame: DataFrame, config: AuditConfig) -> AuditReport:
+def _audited(
+    spark: SparkSession, frame: DataFrame, expected: DataFrame | None, config: AuditConfig
+) -> AuditReport:
     overview = checks.overview(frame)
     queues, findings = checks.queue_checks(frame)
     findings += checks.id_checks(frame, config.identified_by)
@@ -188,8 +192,8 @@ def _audited(spark: SparkSession, frame: DataFrame, config: AuditConfig) -> Audi
         have, committed = bounds(config)
         queues, behind = checks.progress(queues, have, committed)
         findings += behind
-    if config.produced:
-        findings += checks.reconciled(frame, produced(spark, config), "the table of produced ones")
+    if expected is not None:
+        findings += checks.reconciled(frame, expected, "the table of produced ones")
     if config.trace_topic:
         more, timed = _traced(spark, frame, config, queues)
         findings += more

@@ -15,7 +15,13 @@ from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, boun
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
 from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option, until_option
+from rocketpost.spark.pipelines.command import (
+    Run,
+    html_option,
+    pipeline_command,
+    since_option,
+    until_option,
+)
 from rocketpost.spark.pipelines.page import utc
 
 _EXAMPLES_SHOWN = 3
@@ -42,7 +48,7 @@ _EXAMPLES_SHOWN = 3
 @since_option
 @until_option
 @click.option("--late", type=click.FloatRange(min=0), help="Over how many seconds is late.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page here.")
+@html_option
 def audit(
     run: Run,
     *,
@@ -91,7 +97,8 @@ def audit(
 
 
 def _say_plan(run: Run, config: AuditConfig) -> None:
-    run.say(f"would audit {', '.join(config.topics)} in the {config.source}")
+    against = f" against {config.produced}" if config.produced else ""
+    run.say(f"would audit {', '.join(config.topics)} in the {config.source}{against}")
     if config.lake:
         ends = open_lake(config.lake).snapshot().watermark
         for queue, end in ends.items():

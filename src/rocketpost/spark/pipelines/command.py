@@ -175,10 +175,19 @@ def pipeline_command(name: str) -> Callable[[Command], Command]:
 
 
 def _writable(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuse a place for the report now and not when the work is done."""
+    """Refuse a place for a report now and not when the work is done."""
     if value is not None and value != _STDOUT and not Path(value).absolute().parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(value).parent}")
     return value
+
+
+html_option = click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=_writable,
+    help="Write a page here.",
+)
 
 
 _SHARED: Final = (

@@ -11,7 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option, until_option
+from rocketpost.spark.pipelines.command import (
+    Run,
+    html_option,
+    pipeline_command,
+    since_option,
+    until_option,
+)
 from rocketpost.spark.pipelines.copying import CopyConfig
 from rocketpost.spark.pipelines.dead_letter_page import page
 from rocketpost.spark.pipelines.dead_letter_report import LetterReport, Redriven
@@ -102,15 +108,13 @@ def replay(
 @click.option("--key", help="One of their keys.")
 @since_option
 @until_option
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page here.")
+@html_option
 @click.option("--redrive", is_flag=True, help="Send them to where they came from.")
 @click.option("--to", help="Send them to this topic instead.")
 @click.option(
     "--max-redrives",
     type=click.IntRange(1),
-    default=REDRIVES_MAX,
-    show_default=True,
-    help="Leave alone what was sent again so often.",
+    help=f"Leave alone what was sent again so often.  [default: {REDRIVES_MAX}]",
 )
 @_name
 @_rate
@@ -127,19 +131,25 @@ def dead_letters(
     html_file: Path | None,
     redrive: bool,
     to: str | None,
-    max_redrives: int,
+    max_redrives: int | None,
     name: str | None,
     rate: int | None,
 ) -> None:
     """Show why messages of a group died; with --redrive send a selection again, each once."""
     choice = Choice(cause=cause, topic=topic, key=key, start_ms=since, end_ms=until)
     config = None
+    given = {"--to": to, "--max-redrives": max_redrives, "--name": name, "--rate": rate}
+    needless = [option for option, value in given.items() if value is not None]
+    if needless and not redrive:
+        raise ConfigError(f"{', '.join(needless)} mean nothing without --redrive")
     if redrive:
         named = _named(name, run.dry_run)
         config = CopyConfig(name_servers=name_server, name=named, topic=to, rate=rate)
     sent = None
     with run.session() as spark, run.progress(spark, "reading dead letters") as shown:
-        letters = DeadLetters(spark, name_server, group, choice, redrives_max=max_redrives)
+        letters = DeadLetters(
+            spark, name_server, group, choice, redrives_max=max_redrives or REDRIVES_MAX
+        )
         report = letters.report()
         if config is not None:
             sent = letters.redrive(config, dry_run=run.dry_run, on_progress=shown.count)

@@ -94,3 +94,17 @@ def test_every_pipeline_has_the_options_of_all() -> None:
     for command in pipeline.commands.values():
         names = [option.name for option in command.params]
         assert names[-5:] == ["config", "dry_run", "json_file", "master", "conf"], command.name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["audit", "-t", "T", "--html", "no/such/x.html"], "there is no directory no/such"),
+        (["dead-letters", "-g", "g", "--to", "T", "--rate", "5"], "--to, --rate mean nothing"),
+        (["dead-letters", "-g", "g", "--max-redrives", "2"], "without --redrive"),
+    ],
+)
+def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(pipeline, [*words, "-n", "127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert said in result.output
