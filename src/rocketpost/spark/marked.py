@@ -189,10 +189,11 @@ class MarkedSending:
             stands = self._marks.stands(topic)
         queues = self._thread.call(self._route(producer, topic, is_known=bool(stands)))
         hidden = {_key(queue) for queue in queues} - set(stands)
-        if stands and hidden:
+        if hidden:
+            # Also where nobody knew the topic: its broker may be back by now, with our messages.
             stands = self._marks.stands(topic)
             hidden -= set(stands)
-            if hidden:
+            if stands and hidden:
                 raise ConfigError(
                     f"{min(hidden)} can be written to but not read, and so nobody can tell what "
                     "an earlier attempt stored there; let the topic have as many read queues as "

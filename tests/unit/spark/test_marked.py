@@ -249,6 +249,18 @@ def test_a_refusal_that_does_not_pass_ends_the_task() -> None:
         task(broker, rows_of(0, 3))
 
 
+def test_a_topic_that_comes_back_when_it_was_looked_for_is_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = FakeBroker()
+    task(broker, rows_of(0, 30))
+    # Nobody knew it when the driver planned, nor when the task asked for its first row.
+    monkeypatch.setattr(FakeMarks, "is_indexed", lambda *_, **__: False)
+    again = task(broker, rows_of(0, 30), plan={"T": {}})
+    assert (again.sent, again.stored_before) == (0, 30)
+    assert broker.bodies == bodies(30)
+
+
 def test_a_queue_that_nobody_can_read_is_refused() -> None:
     broker = FakeBroker()
     del broker.stored[key_of(QUEUES[2])]
