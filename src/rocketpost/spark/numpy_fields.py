@@ -49,6 +49,7 @@ class NumpyFields:
         sys_flag = self._head["sysFlag"]
         self._after_born = starts + 56 + np.where(sys_flag & BORN_HOST_V6, _V6_MORE, 0)
         self._after_store = self._after_born + 16 + np.where(sys_flag & STORE_HOST_V6, _V6_MORE, 0)
+        self._cuts_made: npt.NDArray[np.int64] | None = None
         self._parts_made: pa.BinaryArray | None = None
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
@@ -65,19 +66,25 @@ class NumpyFields:
 
     def store_times(self) -> Ints:
         """Return the store times in us."""
+        self._cuts()  # flags that lie lead out of a record
         return _times(numbers(self._data, self._after_born, 8))
 
     def reconsume_times(self) -> npt.NDArray[np.int32]:
         """Return how often each was consumed in vain."""
+        self._cuts()
         return numbers(self._data, self._after_store, 4).astype(np.int32)
 
     def prepared_position(self) -> Ints:
         """Return where the prepared messages of transactions lie."""
+        self._cuts()
         return numbers(self._data, self._after_store + 4, 8)
 
     def host_places(self, host: Host) -> Ints:
         """Return where addresses lie."""
-        return self._starts + 48 if host is Host.BORN else self._after_born + 8
+        if host is Host.BORN:
+            return self._starts + 48
+        self._cuts()
+        return self._after_born + 8
 
     def hosts(self, host: Host) -> pa.Array:
         """Return addresses as text; all of them are IPv4."""
@@ -126,6 +133,8 @@ class NumpyFields:
 
     def _cuts(self) -> npt.NDArray[np.int64]:
         """Return where the parts of every record begin, and what comes after the last."""
+        if self._cuts_made is not None:
+            return self._cuts_made
         is_v2 = self._head["magic"] == MAGIC_V2
         cuts = np.empty((self._count, _PARTS), np.int64)
         cuts[:, 0] = self._starts
@@ -140,6 +149,7 @@ class NumpyFields:
         wrong = (ends != cuts[:, 6]) | (np.diff(cuts) < 0).any(1)
         if wrong.any():
             raise damaged(self._data, int(self._starts[np.argmax(wrong)]))
+        self._cuts_made = cuts
         return cuts
 
     def _length(self, before: Ints, size: int, end: Ints) -> Ints:

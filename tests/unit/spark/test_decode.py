@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketpost.codec.record import Record, decode_records
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
-from rocketpost.model.sysflag import COMPRESSED
+from rocketpost.model.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from rocketpost.spark import columns
 from rocketpost.spark.decode import decode, walk
 
@@ -146,6 +146,20 @@ def test_a_record_that_lies_about_its_body_is_named(compiled: bool, length: int)
     data = data[:cut] + length.to_bytes(4, "big", signed=True) + data[cut + 4 :]
     with pytest.raises(CorruptRecord, match="position 4711 is damaged"):
         decode(data, starts, columns.ALL, broker_name=None, compiled=compiled)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId"],
+)
+@WAYS
+def test_a_record_that_lies_about_its_hosts_is_named(compiled: bool, name: str) -> None:
+    data, starts = laid_out([record(position=7), record(position=4711, body=b"")])
+    flags = int(starts[1]) + 39
+    data = data[:flags] + bytes([BORN_HOST_V6 | STORE_HOST_V6]) + data[flags + 1 :]
+    wanted = tuple(each for each in columns.ALL if each.name == name)
+    with pytest.raises(CorruptRecord, match="position 4711 is damaged"):
+        decode(data, starts, wanted, broker_name=None, compiled=compiled)
 
 
 @WAYS
