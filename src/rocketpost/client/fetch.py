@@ -19,6 +19,8 @@ from rocketpost.errors import RemoteProtocolError, RouteNotFound
 from rocketpost.model.group import Subscription
 from rocketpost.model.route import MASTER_ID, MessageQueue
 from rocketpost.model.sysflag import (
+    COMPRESSED,
+    COMPRESSION_MASK,
     INNER_BATCH,
     NEED_UNWRAP,
     PULL_COMMIT_OFFSET,
@@ -222,7 +224,7 @@ def unwrapped(record: Record, *, first: int) -> list[Record]:
             flag=item.flag,
             properties_bytes=item.properties,
             queue_offset=record.queue_offset + at,
-            sys_flag=record.sys_flag & ~_BATCH,
+            sys_flag=record.sys_flag & ~(_BATCH | COMPRESSED | COMPRESSION_MASK),
         )
         for at, item in enumerate(decode_batch(decompress(bytes(record.body), record.sys_flag)))
         if record.queue_offset + at >= first

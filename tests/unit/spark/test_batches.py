@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.record import Record
 from rocketpost.errors import RemoteProtocolError
-from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
+from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_ZLIB, INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark import batches as module
 from rocketpost.spark.batches import batches
 from rocketpost.spark.columns import projected
@@ -79,6 +80,13 @@ def test_a_batch_that_is_stored_as_one_record_is_many_messages() -> None:
         (7, b"3"),
         (8, b"8"),
     ]
+
+
+def test_such_a_batch_may_be_compressed_as_a_whole() -> None:
+    body = zlib.compress(encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")]))
+    flags = INNER_BATCH | NEED_UNWRAP | COMPRESSED | COMPRESSION_ZLIB
+    rows = read([[record(queue_offset=5, body=body, sys_flag=flags)]], 5, 20)
+    assert [(row["queueOffset"], row["body"]) for row in rows] == [(5, b"one"), (6, b"two")]
 
 
 def test_bytes_that_are_no_record_are_an_error_that_says_where() -> None:
