@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.spark.lake import FORMATS, Lake, open_lake
-from rocketpost.spark.pipelines.archive import verify
+from rocketpost.spark.pipelines.verification import verify
 
 from .conftest import Topics
 

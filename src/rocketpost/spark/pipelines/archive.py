@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from rocketpost.errors import ClientError, ConfigError, StoreError
 from rocketpost.model.names import group_problem
 from rocketpost.spark import columns, plan
-from rocketpost.spark.lake import DATA, FORMATS, Batch, DataFile, Flaw, Lake, Snapshot, open_lake
+from rocketpost.spark.lake import DATA, FORMATS, Batch, DataFile, Lake, Snapshot, open_lake
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
@@ -29,7 +29,7 @@ from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 logger = logging.getLogger(__name__)
 
 BATCH_OFFSETS: Final = 1_000_000
-"""How many messages a batch has at most, so that a kill costs no more work than that."""
+"""About how many messages a batch has at most, so that a kill costs no more work than that."""
 _TASK_RECORDS_MIN: Final = 20_000
 _TASK_RECORDS_MAX: Final = 200_000
 _TIME_TYPE: Final = "spark.sql.parquet.outputTimestampType"
@@ -43,7 +43,7 @@ class ArchiveConfig:
         source: Name servers and topics.
         lake: A directory, or a URI that Arrow and Spark can open.
         format: ``parquet`` or ``delta``; that of the lake if empty, ``parquet`` if it is new.
-        offsets_max: How many messages one batch has at most.
+        offsets_max: How many messages one batch has at most, give or take one a queue.
         allow_loss: Whether to go on if messages were deleted before they were archived.
         hold: A group by which brokers keep what is not archived yet; none if empty.
     """
@@ -191,38 +191,6 @@ def hold(config: ArchiveConfig) -> None:
         link.commit(_starts(config.open().snapshot().watermark, link.bounds(queues)))
 
 
-def verify(spark: SparkSession, lake_uri: str) -> list[Flaw]:
-    """Return what is wrong with a lake: by its manifests, and by counting every offset."""
-    lake = open_lake(lake_uri)
-    flaws = lake.flaws()
-    snapshot = lake.snapshot()
-    if flaws or not snapshot.files:
-        return flaws
-    counted = (
-        messages(spark, lake, snapshot.files)
-        .groupBy("topic", "brokerName", "queueId")
-        .agg(
-            f.count("*").alias("rows"),
-            f.count_distinct("queueOffset").alias("offsets"),
-            f.min("queueOffset").alias("first"),
-            f.max("queueOffset").alias("last"),
-        )
-        .collect()
-    )
-    ranges = snapshot.ranges
-    for row in counted:
-        queue = QueueKey(row.topic, row.brokerName, row.queueId)
-        covered = ranges.get(queue, Range(queue, 0, 0))
-        if row.rows != row.offsets:
-            flaws.append(Flaw(f"{queue}: {row.rows - row.offsets} messages are there twice"))
-        if row.first < covered.start or row.last >= covered.end:
-            flaws.append(Flaw(f"{queue}: more offsets than its manifests cover"))
-    found = sum(row.rows for row in counted)
-    if found != snapshot.rows:
-        flaws.append(Flaw(f"the manifests count {snapshot.rows} messages, the files have {found}"))
-    return flaws
-
-
 def archived(spark: SparkSession, lake_uri: str) -> DataFrame:
     """Return every message that was archived.
 
@@ -236,8 +204,21 @@ def archived(spark: SparkSession, lake_uri: str) -> DataFrame:
     return messages(spark, lake, files)
 
 
-def messages(spark: SparkSession, lake: Lake, files: list[DataFile]) -> DataFrame:
-    """Return the messages of some files of a lake, of which there must be one at least."""
+def messages(
+    spark: SparkSession,
+    lake: Lake,
+    files: list[DataFile],
+    *,
+    reading: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the messages of some files of a lake, of which there must be one at least.
+
+    Args:
+        spark: The session.
+        lake: The lake.
+        files: Some of its files.
+        reading: Options for the reader of Parquet.
+    """
     # A topic such as 2026 must stay a text, so types are not left to Spark's guess.
     schema = columns.ddl(columns.full()) + ", batch string, date date"
     by_base: dict[str, list[str]] = {}
@@ -246,7 +227,10 @@ def messages(spark: SparkSession, lake: Lake, files: list[DataFile]) -> DataFram
         base = DATA if file.path.startswith(f"{DATA}/") else ""
         by_base.setdefault(base, []).append(lake.uri_of(file.path))
     frames = [
-        spark.read.schema(schema).option("basePath", lake.uri_of(base)).parquet(*uris)
+        spark.read.schema(schema)
+        .options(**(reading or {}))
+        .option("basePath", lake.uri_of(base))
+        .parquet(*uris)
         for base, uris in sorted(by_base.items())
     ]
     names = [column.name for column in columns.full()]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from rich.markup import escape
 from rich.table import Table
 
-from rocketpost.errors import ClientError, ConfigError, RocketpostError
+from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.lake import FORMATS, open_lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import (
@@ -16,11 +14,11 @@ from rocketpost.spark.pipelines.archive import (
     ArchiveConfig,
     ArchiveReport,
     planned,
-    verify,
 )
 from rocketpost.spark.pipelines.archive import archive as archive_all
-from rocketpost.spark.pipelines.command import STOPPED, Run, pipeline_command
+from rocketpost.spark.pipelines.command import FAILURES, Run, pipeline_command
 from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, small_files
+from rocketpost.spark.pipelines.verification import verify
 from rocketpost.spark.plan import Range
 
 _LOOK_SECONDS = 1.0
@@ -40,7 +38,7 @@ _LOOK_SECONDS = 1.0
     type=click.IntRange(1),
     default=BATCH_OFFSETS,
     show_default=True,
-    help="Messages of one batch at most.",
+    help="About how many messages a batch has.",
 )
 @click.option("--every", type=click.FloatRange(min=0.1), help="Go on, and look again so often (s).")
 @click.option("--continuous", is_flag=True, help="Go on, as soon as there is something new.")
@@ -94,15 +92,16 @@ def archive(
         run.conclude({"lake": lake, "queues": _as_json(pieces), "lost": lost})
         return
     total = ArchiveReport()
+    run.can_go_on = True
     try:
         _run(run, config, 0 if continuous else every, total)
-    except (RocketpostError, PySparkException, Py4JError):
+    except FAILURES:
         if not run.is_stopping:
             raise
     finally:
         _summarize(run, config, total)
     if run.is_stopping and every is None and not continuous:
-        raise ClientError(STOPPED)
+        raise ClientError(run.stopped)
 
 
 def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveReport) -> None:
@@ -154,7 +153,7 @@ def _verify(run: Run, lake: str) -> None:
         run.say(f"would read every file of {lake}")
         return
     with run.session() as spark, run.progress(spark, "verifying"):
-        flaws = verify(spark, lake)
+        flaws = verify(spark, lake, is_over=lambda: run.is_stopping)
     held = open_lake(lake).snapshot()
     batches = held.batches
     for flaw in flaws:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import re
 import signal
 import threading
@@ -22,7 +23,7 @@ from types import FrameType
 from typing import Any, Final
 
 import click
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console, RenderableType
@@ -32,7 +33,14 @@ from rocketpost.spark.pipelines.options_file import config_option
 from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
 from rocketpost.spark.session import LOCAL_MASTER, make_session
 
-STOPPED: Final = "stopped before all was done; start it again and it goes on from there"
+logger = logging.getLogger(__name__)
+
+FAILURES: Final = (RocketpostError, PySparkException, Py4JError, ConnectionError)
+"""What a work fails with; a connection is one to Spark's JVM, for those to brokers are ours."""
+_STOPPED: Final = "stopped before all was done"
+_GOES_ON: Final = "; start it again and it goes on from there"
+_ENDED: Final = "Spark ended before all was done: its Java process is gone"
+_NO_ANSWER: Final = "An error occurred while calling"
 _STDOUT: Final = "-"
 _CANCEL_SECONDS: Final = 0.3
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
@@ -56,6 +64,8 @@ class Run:
         self.name = name
         self.dry_run = dry_run
         self.is_whole = True
+        self.can_go_on = False
+        """Whether the same command again does not begin anew, if a signal ends this one."""
         self._json_file = json_file
         self._master = master
         self._settings = _settings(conf)
@@ -75,6 +85,11 @@ class Run:
     def is_stopping(self) -> bool:
         """Whether SIGTERM or SIGINT asks it to end."""
         return self._stopping.is_set()
+
+    @property
+    def stopped(self) -> str:
+        """What to say if it ends before all is done."""
+        return _STOPPED + (_GOES_ON if self.can_go_on else "")
 
     def pause(self, seconds: float) -> None:
         """Wait, but not when it is to end."""
@@ -109,7 +124,10 @@ class Run:
                 yield spark
         finally:
             if is_ours:
-                spark.stop()
+                try:
+                    spark.stop()
+                except (Py4JError, ConnectionError) as error:  # its JVM got the signal as well
+                    logger.debug("Spark had ended already: %s", error)
 
     def progress(self, spark: SparkSession, title: str) -> Shown:
         """Show how far a work is, while the returned context lasts."""
@@ -155,10 +173,10 @@ def pipeline_command(name: str) -> Callable[[Command], Command]:
                 run = Run(name, dry_run=dry_run, json_file=json_file, master=master, conf=conf)
                 try:
                     function(run, **own)
-                except (RocketpostError, PySparkException, Py4JError) as error:
-                    run.write(STOPPED if run.is_stopping else reason(error))
+                except FAILURES as error:
+                    run.write(run.stopped if run.is_stopping else reason(error))
                     if run.is_stopping:
-                        raise click.ClickException(STOPPED) from None
+                        raise click.ClickException(run.stopped) from None
                     raise
                 run.write()
             if not run.is_whole:
@@ -242,7 +260,7 @@ def failures() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except (RocketpostError, PySparkException, Py4JError) as error:
+    except FAILURES as error:
         raise click.ClickException(reason(error)) from None
 
 
@@ -250,6 +268,8 @@ def reason(error: Exception) -> str:
     """Return why something failed, in one line; of Spark's errors the one that was ours."""
     if isinstance(error, RocketpostError):
         return str(error)
+    if _is_gone(error):
+        return _ENDED
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("rocketpost.")]
     if ours:
@@ -258,6 +278,14 @@ def reason(error: Exception) -> str:
         raised = [line for line in lines if _RAISED.match(line)]
         why = (raised[-1:] or lines[:1] or ["no reason given"])[0]
     return f"Spark failed: {why}"
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether an error says that nobody answers in place of Spark's JVM."""
+    if isinstance(error, (ConnectionError, Py4JNetworkError)):
+        return True
+    is_of_py4j = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return is_of_py4j and str(error).startswith(_NO_ANSWER)
 
 
 @contextlib.contextmanager

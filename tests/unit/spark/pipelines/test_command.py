@@ -9,17 +9,21 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option
 from rocketpost.spark.pipelines.commands import pipeline
 
+GONE = "Spark ended before all was done: its Java process is gone"
 ERRORS = {
     "usage": ConfigError("the lake is required"),
     "client": ClientError("offset 5 was deleted"),
     "spark": PySparkException("Job aborted\nrocketpost.errors.ClientError: queue 1 is gone\nat x"),
     "java": PySparkException("Job aborted\nat java"),
+    "gone": Py4JError("An error occurred while calling o9.collectToPython"),
+    "refused": ConnectionRefusedError(111, "Connection refused"),
     "python": PySparkException("From a worker:\nTraceback:\n  File x\nKeyError: 'q'\n\nat java"),
 }
 
@@ -63,6 +67,8 @@ def test_a_whole_run_exits_with_0_and_reports(tmp_path: Path) -> None:
         ("spark", 1, "Error: Spark failed: queue 1 is gone"),
         ("java", 1, "Error: Spark failed: Job aborted"),
         ("python", 1, "Error: Spark failed: KeyError: 'q'"),
+        ("gone", 1, f"Error: {GONE}"),
+        ("refused", 1, f"Error: {GONE}"),
         ("usage", 2, "Error: the lake is required"),
     ],
 )
@@ -88,6 +94,13 @@ def test_options_that_make_no_sense_exit_with_2_and_are_named(words: list[str], 
     result = run(*words)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_only_what_goes_on_says_so_when_it_is_stopped() -> None:
+    run = Run("work")
+    assert run.stopped == "stopped before all was done"
+    run.can_go_on = True
+    assert run.stopped.endswith("; start it again and it goes on from there")
 
 
 def test_every_pipeline_has_the_options_of_all() -> None:

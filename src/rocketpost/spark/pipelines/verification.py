@@ -1,0 +1,86 @@
+"""Whether a lake is whole: its manifests, every byte of its files, and every offset in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as f
+
+from rocketpost.spark.lake import DataFile, Flaw, Lake, open_lake
+from rocketpost.spark.pipelines.archive import messages
+from rocketpost.spark.plan import QueueKey, Range
+
+logger = logging.getLogger(__name__)
+
+_CHECK_PAGES: Final = "parquet.page.verify-checksum.enabled"
+
+
+def verify(
+    spark: SparkSession, lake_uri: str, *, is_over: Callable[[], bool] = lambda: False
+) -> list[Flaw]:
+    """Return what is wrong with a lake: by its manifests, by reading all, by counting offsets.
+
+    Args:
+        spark: The session.
+        lake_uri: The lake.
+        is_over: Tells whether Spark fails because it was told to, and not for what it reads.
+    """
+    lake = open_lake(lake_uri)
+    flaws = lake.flaws()
+    snapshot = lake.snapshot()
+    if flaws or not snapshot.files:
+        return flaws
+    try:
+        counted = _counted(spark, lake, snapshot.files)
+    except (PySparkException, Py4JJavaError):
+        unreadable = [] if is_over() else _unreadable(spark, lake, snapshot.files)
+        if is_over() or not unreadable:
+            raise
+        return unreadable
+    ranges = snapshot.ranges
+    for row in counted:
+        queue = QueueKey(row.topic, row.brokerName, row.queueId)
+        covered = ranges.get(queue, Range(queue, 0, 0))
+        if row.rows != row.offsets:
+            flaws.append(Flaw(f"{queue}: {row.rows - row.offsets} messages are there twice"))
+        if row.first < covered.start or row.last >= covered.end:
+            flaws.append(Flaw(f"{queue}: more offsets than its manifests cover"))
+    found = sum(row.rows for row in counted)
+    if found != snapshot.rows:
+        flaws.append(Flaw(f"the manifests count {snapshot.rows} messages, the files have {found}"))
+    return flaws
+
+
+def _counted(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Row]:
+    """Return what the queues of some files have, for which every byte of them is read."""
+    rows = messages(spark, lake, files, reading={_CHECK_PAGES: "true"})
+    read = [f.map_entries(name) if name == "properties" else f.col(name) for name in rows.columns]
+    return (
+        rows.withColumn("hash", f.xxhash64(*read))
+        .groupBy("topic", "brokerName", "queueId")
+        .agg(
+            f.count("*").alias("rows"),
+            f.count_distinct("queueOffset").alias("offsets"),
+            f.min("queueOffset").alias("first"),
+            f.max("queueOffset").alias("last"),
+            f.bit_xor("hash"),  # so that columns that nobody counts are not skipped
+        )
+        .collect()
+    )
+
+
+def _unreadable(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Flaw]:
+    """Return those of some files that cannot be read, which takes a job for each."""
+    flaws = []
+    for file in files:
+        try:
+            _counted(spark, lake, [file])
+        except (PySparkException, Py4JJavaError) as error:
+            logger.debug("a file cannot be read: path=%s reason=%s", file.path, error)
+            flaws.append(Flaw(f"{file.path} cannot be read: it is damaged"))
+    return flaws
