@@ -89,7 +89,9 @@ class DeltaLake(Lake):
                 f"batch {batch.number} of {self.uri} was not committed, is there a second run? "
                 f"({error})"
             ) from error
-        self._sync([f"_delta_log/{table.version():020d}.json"])
+        before = table.version()  # of what was read: the commit has not changed it
+        table.update_incremental()
+        self._sync(map(_log_file, range(before + 1, table.version() + 1)))
 
     def sweep(self, kept: Snapshot) -> None:
         """Delete files that do not count and have not for longer than the table keeps them."""
@@ -115,7 +117,7 @@ class DeltaLake(Lake):
     def _created(self) -> DeltaTable:
         """Make the table; another run may do it at the same time."""
         self._files.create_dir(self._root, recursive=True)
-        return DeltaTable.create(
+        table = DeltaTable.create(
             self.uri,
             _SCHEMA,
             mode="ignore",
@@ -124,6 +126,8 @@ class DeltaLake(Lake):
             description="Messages of RocketMQ topics, archived by rocketpost",
             configuration=_CONFIGURATION,
         )
+        self._sync([_log_file(0)])
+        return table
 
 
 _SCHEMA: Final = pa.schema(
@@ -161,6 +165,10 @@ def _manifests(table: DeltaTable, where: str) -> list[Batch]:
             f"{wanted + 1} were committed: was it cleaned up?"
         )
     return found
+
+
+def _log_file(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
 
 
 def _next_number(table: DeltaTable) -> int:

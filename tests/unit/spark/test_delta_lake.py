@@ -43,6 +43,17 @@ def test_a_delta_reader_sees_every_message_with_topic_and_date(lake: DeltaLake) 
     assert some.column("storeTimestamp").to_pylist() == [STORED, STORED]
 
 
+def test_a_commit_is_made_durable_and_not_the_one_before(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: set[str] = set()
+    monkeypatch.setattr(lake, "_sync", durable.update)
+    for number in range(3):
+        commit(lake, number, Range(A, number, number + 1))
+        log = {f"_delta_log/{path.name}" for path in Path(lake.uri, "_delta_log").glob("*.json")}
+        assert log <= durable
+
+
 def test_files_can_be_skipped_by_offset_and_time(lake: DeltaLake) -> None:
     commit(lake, 0, Range(A, 2, 6))
     (path,) = Path(lake.uri, "_delta_log").glob("*1.json")
