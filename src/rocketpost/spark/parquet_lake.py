@@ -9,6 +9,7 @@ the batches that it replaces: those that were large already.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -23,6 +24,7 @@ from rocketpost.spark.lake import DATA, PARQUET, Batch, Lake, Snapshot, counting
 
 _MANIFESTS: Final = "manifest"
 _SUFFIX: Final = ".json"
+_LOOKS: Final = 5
 _FOLDER: Final = re.compile(rf"{DATA}/batch=(\d+)[-/]")
 
 
@@ -37,8 +39,7 @@ class ParquetLake(Lake):
         Raises:
             StoreError: A manifest cannot be read.
         """
-        names = self._manifests()
-        batches = counting(self._read(name) for name in names)
+        names, batches = self._batches()
         files = [file for batch in batches for file in batch.files]
         return Snapshot(batches, files, max(map(_number, names), default=-1) + 1)
 
@@ -91,6 +92,15 @@ class ParquetLake(Lake):
             self._files.delete_file(source)
             raise FileExistsError(target)
         self._files.move(source, target)
+
+    def _batches(self) -> tuple[list[str], list[Batch]]:
+        """Return the names of the manifests, and the batches that count."""
+        for _ in range(_LOOKS):
+            names = self._manifests()
+            # Those that a compaction sweeps meanwhile do not count, but who replaces them does.
+            with contextlib.suppress(FileNotFoundError):
+                return names, counting([self._read(name) for name in names])
+        raise StoreError(f"the manifests of {self.uri} vanish while they are read")
 
     def _manifests(self) -> list[str]:
         selector = fs.FileSelector(f"{self._root}/{_MANIFESTS}", allow_not_found=True)

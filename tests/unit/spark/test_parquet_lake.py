@@ -42,6 +42,19 @@ def test_files_of_early_manifests_have_no_counts(lake: ParquetLake) -> None:
     assert lake.flaws() == []
 
 
+def test_manifests_that_are_swept_while_they_are_read_are_no_trouble(
+    lake: ParquetLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(lake, 0, Range(A, 0, 3))
+    compact(lake, Range(A, 0, 3))
+    listed = lake._manifests()
+    ParquetLake(lake.uri).sweep(lake.snapshot())
+    assert len(listed) > len(lake._manifests())
+    answers = [listed, lake._manifests()]
+    monkeypatch.setattr(lake, "_manifests", lambda: answers.pop(0))
+    assert lake.snapshot().watermark == {A: 3}
+
+
 def test_a_sweep_takes_what_no_manifest_has_and_nobody_writes(lake: ParquetLake) -> None:
     killed = write(lake, 0, Range(A, 0, 9))
     commit(lake, 0, Range(A, 0, 3))
