@@ -166,6 +166,9 @@ def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -
     topics.send("Untold", bodies(30, 40))
     tagged = source(topics, "Tagged", expression="A || C")
     assert seen(history(topics.spark, tagged, str(tmp_path))) == once(20)
+    for every in ("", " * "):
+        whole = source(topics, "Tagged", expression=every)
+        assert seen(history(topics.spark, whole, str(tmp_path))) == once(30)
     assign = f'{{"Tagged": {{"{broker(topics)}": [0, 1]}}}}'
     some = SourceOptions(name_servers=topics.cluster.addresses, assign=assign)
     found = history(topics.spark, some, str(tmp_path)).select("queueId").distinct().collect()

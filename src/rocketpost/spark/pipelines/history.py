@@ -70,7 +70,7 @@ def _check(source: SourceOptions) -> None:
     refuse_bounds(source, "a history has all of its topics; filter it, or give it a time")
     if source.properties_format == "string":
         raise ConfigError("propertiesFormat=string cannot be used here: a lake has maps")
-    if source.expression != "*" and source.expression_type != "TAG":
+    if source.expression_type != "TAG":
         raise ConfigError("subExpressionType=SQL92 cannot be used here: lakes know no such filter")
 
 
@@ -84,7 +84,7 @@ def _chosen(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame
         cold = cold.filter(named.isin(["/".join(map(str, queue)) for queue in source.assigned]))
     else:
         cold = cold.filter(f.col("topic").isin(topics))
-    if source.expression == "*":
+    if not source.is_filtered:
         return cold
     return cold.filter(f.col("tags").isin([tag.strip() for tag in source.expression.split("||")]))
 
