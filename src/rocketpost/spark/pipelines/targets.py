@@ -13,6 +13,7 @@ from typing import Final, Self
 from rocketpost.client import MessageQueue, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
+from rocketpost.client.credentials import environment_credentials
 from rocketpost.client.loop_thread import shared
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.errors import ClientError, Fault
@@ -47,8 +48,11 @@ class Targets:
         self._topics = topics or sorted({config.topic or origin.queue.topic for origin in found})
         self._ids = [producer_id(config, selection, origin.queue) for origin in found]
         self._known: dict[str, list[MessageQueue]] = {}
-        self._producer = Producer(_GROUP, config=ProducerConfig(name_servers=config.name_servers))
-        self._admin = AdminClient(config=ClientConfig(name_servers=config.name_servers))
+        servers, keys = config.name_servers, environment_credentials()
+        self._producer = Producer(
+            _GROUP, config=ProducerConfig(name_servers=servers, credentials=keys)
+        )
+        self._admin = AdminClient(config=ClientConfig(name_servers=servers, credentials=keys))
 
     def __enter__(self) -> Self:
         self._thread = shared.enter()
