@@ -26,6 +26,7 @@ from rocketpost.spark.pipelines import audit_checks as checks
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.audit import AuditConfig, audit
 from rocketpost.spark.pipelines.audit_report import AuditReport
+from rocketpost.spark.pipelines.audit_traces import handled
 
 from .conftest import Topics
 
@@ -118,6 +119,39 @@ def test_holes_repeats_and_disorder_within_a_queue(spark: SparkSession) -> None:
     assert (facts[0].first, facts[0].last, facts[0].messages) == (3, 9, 6)
     # One message that is there twice is a repeat, and no second message of its id.
     assert checks.id_checks(frame, "uniqKey")[0].count == 0
+
+
+def test_what_has_no_id_or_is_stored_at_another_time_is_not_missing(spark: SparkSession) -> None:
+    some = rows(spark, (0, 10, "a"))
+    every = rows(spark, (0, 10, "a"), (1, 20, "b"))
+    wanted = spark.createDataFrame([("a",), ("b",), ("c",), ("",), (None,)], "id string")
+    missing, _ = checks.reconciled(some, wanted, "traces", everywhere=every)
+    assert missing.examples == ("c",)
+    missing, _ = checks.reconciled(some, wanted, "traces")
+    assert missing.count == 2
+
+
+def test_a_produced_message_stored_outside_the_times_is_not_missing(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topics.send("Timed", [b"x"] * 4)
+    (tmp_path / "p.csv").write_text("uniqKey\n" + "\n".join([*ids(topics, "Timed"), "never"]))
+    asked = config(topics, "Timed", produced=str(tmp_path / "p.csv"), start_ms=1, end_ms=2)
+    assert audit(topics.spark, asked).finding("missing").examples == ("never",)
+
+
+def test_a_trace_that_is_stored_twice_is_one_handling(spark: SparkSession) -> None:
+    schema = (
+        "kind string, timeMs bigint, `group` string, topic string, uniqKey string, keys string, "
+        "costMs bigint, success boolean, requestId string"
+    )
+
+    def traces(*requests: str) -> DataFrame:
+        after = [("SubAfter", 5, "g", "", "a", "", 1, True, request) for request in requests]
+        return spark.createDataFrame(after, schema)
+
+    assert handled(traces("r1", "r1"), "g").count() == 1
+    assert handled(traces("r1", "r2"), "g").count() == 2
 
 
 def test_a_clock_that_was_set_back_makes_no_hole(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ and what consumers wrote to a trace topic. Messages are known by their unique id
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,6 +75,8 @@ class AuditConfig:
             raise ConfigError("a lake and a store directory are two audits")
         if self.identified_by not in (UNIQUE_KEY, KEYS):
             raise ConfigError(f"messages are known by uniqKey or keys, not {self.identified_by!r}")
+        if self.produced_column and not self.produced:
+            raise ConfigError("the column with the ids needs the table that has it")
         is_asked = self.group or self.trace_topic or not (self.lake or self.store)
         if is_asked and not self.name_servers:
             raise ConfigError("name servers are required, such as 127.0.0.1:9876")
@@ -193,7 +196,8 @@ def _audited(
         queues, behind = checks.progress(queues, have, committed)
         findings += behind
     if expected is not None:
-        findings += checks.reconciled(frame, expected, "the table of produced ones")
+        name, where = "the table of produced ones", _everywhere(spark, config)
+        findings += checks.reconciled(frame, expected, name, everywhere=where)
     if config.trace_topic:
         more, timed = _traced(spark, frame, config, queues)
         findings += more
@@ -214,6 +218,16 @@ def _audited(
     )
 
 
+def _everywhere(spark: SparkSession, config: AuditConfig) -> DataFrame | None:
+    """Return what is stored at any time; None if that is what is audited.
+
+    What was sent within the times of an audit may be stored a moment after them.
+    """
+    if config.start_ms is None and config.end_ms is None:
+        return None
+    return stored(spark, dataclasses.replace(config, start_ms=None, end_ms=None))
+
+
 def _traced(
     spark: SparkSession, frame: DataFrame, config: AuditConfig, queues: list[QueueFacts]
 ) -> tuple[list[Finding], list[Latency | None]]:
@@ -228,7 +242,10 @@ def _traced(
             is_within = is_within & (f.col("timeMs") < config.end_ms)
         pubs = sent(records, config.topics).filter(is_within).select(by, "timeMs", "costMs")
         done = handled(records, config.group).select(by, "doneMs", "costMs", "by")
-        findings = [] if config.produced else checks.reconciled(frame, pubs, "the send traces")
+        findings = []
+        if not config.produced:
+            where = _everywhere(spark, config)
+            findings = checks.reconciled(frame, pubs, "the send traces", everywhere=where)
         findings += checks.handling(frame, done, queues if config.group else None)
         ends = frame.join(done, "id")
         return findings, [

@@ -140,11 +140,22 @@ def id_checks(frame: DataFrame, identified_by: str) -> list[Finding]:
     return [doubled, _note("nameless", count, text, nameless, place())]
 
 
-def reconciled(frame: DataFrame, produced: DataFrame, of: str) -> list[Finding]:
-    """Compare what is stored with what was produced."""
-    wanted = produced.select("id").filter("id IS NOT NULL").distinct()
+def reconciled(
+    frame: DataFrame, produced: DataFrame, of: str, *, everywhere: DataFrame | None = None
+) -> list[Finding]:
+    """Compare what is stored with what was produced; what was produced without an id cannot be.
+
+    Args:
+        frame: Stored messages, maybe only those of some time.
+        produced: What must be stored: id.
+        of: What that is, in words.
+        everywhere: All stored messages, if ``frame`` has only some: what is there is not missing.
+    """
+    wanted = produced.select("id").filter("id != ''").distinct()
     have = frame.select("id", *_QUEUE, "queueOffset").filter("id IS NOT NULL")
-    missing = wanted.join(have, "id", "left_anti").persist()
+    unseen = missing = wanted.join(have, "id", "left_anti").persist()
+    if everywhere is not None and not unseen.isEmpty():
+        missing = unseen.join(everywhere.select("id"), "id", "left_anti").persist()
     strange = have.join(wanted, "id", "left_anti")
     where = f.format_string("%s at %s", "id", place())
     try:
@@ -154,6 +165,7 @@ def reconciled(frame: DataFrame, produced: DataFrame, of: str) -> list[Finding]:
         ]  # fmt: skip
     finally:
         missing.unpersist()
+        unseen.unpersist()
 
 
 def handling(frame: DataFrame, done: DataFrame, queues: list[QueueFacts] | None) -> list[Finding]:

@@ -38,7 +38,8 @@ def handled(records: DataFrame, group: str | None) -> DataFrame:
     begun = records.filter("kind = 'SubBefore'").select(
         "requestId", "uniqKey", f.col("group").alias("begunBy"), f.col("timeMs").alias("begunMs")
     )
-    after = records.filter("kind = 'SubAfter' AND success").drop("topic", "kind")
+    # Clients may send a trace twice; every handling has a request of its own.
+    after = records.filter("kind = 'SubAfter' AND success").drop("topic", "kind").distinct()
     # Old clients say who and when only before they handle a message.
     both = after.join(begun.distinct(), ["requestId", "uniqKey"], "left")
     done = (
