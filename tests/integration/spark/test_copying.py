@@ -102,6 +102,16 @@ def test_a_replay_that_fails_half_way_is_continued(
     assert sorted(int(bytes(row.body)) for row in rows) == list(range(100))
 
 
+@pytest.mark.parametrize("to", [None, "Round"])
+def test_a_replay_to_its_own_topic_does_not_copy_its_copies(topics: Topics, to: str | None) -> None:
+    if to is None:
+        topics.send("Round", [b"%d" % number for number in range(20)])
+    before = topics.read("Round").count()
+    for _ in range(2):
+        replay(topics.spark, what(topics, "Round"), how(topics, f"round-{to}", to))
+        assert topics.read("Round").count() == 2 * before
+
+
 def test_messages_are_selected_by_time_tags_keys_and_offsets(topics: Topics) -> None:
     topics.send("Various", [b"old"] * 8, tags="A", keys="one two")
     topics.send("Various", [b"new"] * 4, tags="B")

@@ -96,6 +96,17 @@ class Origin(NamedTuple):
     last_ms: int
 
 
+def originals(frame: DataFrame, config: CopyConfig) -> DataFrame:
+    """Return messages without the copies that this very copying has made among them.
+
+    They are there if it sends to a topic that it reads, and would else be copied by the next run.
+    """
+    is_own = f.coalesce(f.col("properties")[COPY_BY] == config.name, f.lit(False))
+    if config.topic is not None:
+        is_own = is_own & (f.col("topic") == config.topic)
+    return frame.filter(~is_own)
+
+
 def origins(frame: DataFrame) -> list[Origin]:
     """Return what is copied of each queue."""
     rows = frame.groupBy(*_QUEUE).agg(

@@ -9,8 +9,15 @@ from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
-from rocketpost.spark.pipelines.copying import CopyConfig, Origin, copies, origins, send
-from rocketpost.spark.pipelines.selection import Selection, select
+from rocketpost.spark.pipelines.copying import (
+    CopyConfig,
+    Origin,
+    copies,
+    originals,
+    origins,
+    send,
+)
+from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import Targets
 
 
@@ -77,7 +84,7 @@ def replay(
     """
     if config.topic is None:
         _check_return(selection.topics)
-    found = select(spark, selection)
+    found = Found(*(originals(each, config) for each in select(spark, selection)))
     queues = origins(found.narrow)
     with Targets(config, selection.words, queues) as targets:
         before = targets.stored() if queues else 0
