@@ -67,7 +67,8 @@ def compact(
     try:
         ordered = frame.repartitionByRange(count, *_ORDER).sortWithinPartitions(*_ORDER)
         write(ordered, lake.uri_of(folder))
-        files = [file for file in before.files if file not in small] + lake.written(folder)
+        merged = set(small)
+        files = [file for file in before.files if file not in merged] + lake.written(folder)
         batch = _merged(before, files)
         lake.commit(batch, base=before)
     except BaseException:
