@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
@@ -325,7 +326,10 @@ def counting(batches: Iterable[Batch]) -> list[Batch]:
 
 def _opened(uri: str) -> tuple[fs.FileSystem, str]:
     if "://" in uri or uri.startswith("file:"):
-        files, root = fs.FileSystem.from_uri(uri)
+        try:
+            files, root = fs.FileSystem.from_uri(uri)
+        except pa.ArrowInvalid as error:
+            raise ConfigError(f"the lake {uri} cannot be opened: {error}") from None
         return files, root.rstrip("/")
     return fs.LocalFileSystem(), os.path.abspath(uri)
 

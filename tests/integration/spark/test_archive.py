@@ -30,6 +30,7 @@ from rocketpost.spark.pipelines.copying import CopyConfig
 from rocketpost.spark.pipelines.replay import replay
 from rocketpost.spark.pipelines.selection import Selection
 from rocketpost.spark.pipelines.verification import verify
+from rocketpost.spark.plan import Bounds
 
 from .conftest import Topics
 
@@ -187,6 +188,32 @@ def test_messages_that_are_gone_are_told_before_anything_is_written(
         archive_once(topics.spark, options)
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_hole_that_is_larger_than_a_batch_is_passed(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    topic = f"Gap{kind}"
+    topics.send(topic, numbered(160))
+    options = config(topics, topic, tmp_path, format=kind, offsets_max=8, allow_loss=True)
+    archive_once(topics.spark, options)
+    have = archive_module._bounds(options)
+    gone, left, *_ = have
+    bounds = {queue: Bounds(30, bound.end) for queue, bound in have.items()}
+    bounds[gone] = Bounds(have[gone].end, have[gone].end)
+    monkeypatch.setattr(archive_module, "_bounds", lambda _: bounds)
+    report = archive(topics.spark, options)
+    assert report.rows == sum(bound.end - bound.first for bound in bounds.values())
+    held = options.open().snapshot()
+    assert held.watermark == {queue: bound.end for queue, bound in bounds.items()}
+    assert len(report.lost) == len(bounds)  # each hole is told once
+    # What is all gone is noted too.
+    monkeypatch.setitem(bounds, left, Bounds(99, 99))
+    report = archive(topics.spark, options)
+    assert (report.rows, len(report.lost)) == (0, 1)
+    assert archive(topics.spark, options).batches == 0
+    assert verify(topics.spark, str(tmp_path)) == []
+
+
 def test_options_that_an_archive_cannot_honour_are_refused(tmp_path: Path) -> None:
     def refused(**options: object) -> str:
         source = SourceOptions(name_servers="x:1", topic="T", **options)  # type: ignore[arg-type]
@@ -197,6 +224,8 @@ def test_options_that_an_archive_cannot_honour_are_refused(tmp_path: Path) -> No
     assert "startingTimestamp cannot be used here" in refused(starting_timestamp=5)
     assert "endingOffsets cannot be used here" in refused(ending_offsets="earliest")
     assert "propertiesFormat must be map" in refused(properties_format="string")
+    assert "bodyFormat must be bytes" in refused(body_format="string")
+    assert "readDecoded true" in refused(read_decoded=False)
 
 
 def test_the_command_says_what_it_would_do(topics: Topics, tmp_path: Path) -> None:
@@ -205,12 +234,15 @@ def test_the_command_says_what_it_would_do(topics: Topics, tmp_path: Path) -> No
     file.write_text(f"name-server: {topics.cluster.addresses}\ntopic: [Asked]\nformat: delta\n")
     run = CliRunner().invoke
     asked = ["pipeline", "archive", "--config", str(file), "--lake", str(tmp_path / "lake")]
-    result = run(rocketpost, [*asked, "--dry-run", "--json", "-"])
+    result = run(rocketpost, [*asked, "--dry-run", "--json", "-", "--max-offsets", "1"])
     assert result.exit_code == 0, result.output
     assert "would be archived" in result.stderr
     report = json.loads(result.stdout)
     assert sum(queue["until"] for queue in report["queues"]) == 4
     assert not (tmp_path / "lake").exists()
+    for only in ("--verify", "--compact"):
+        result = run(rocketpost, [*asked, only])
+        assert (result.exit_code, "nothing archived in" in result.stderr) == (2, True)
     file.write_text("topics: Asked\n")
     result = run(rocketpost, [*asked, "--dry-run"])
     assert result.exit_code == 2

@@ -145,3 +145,16 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_coverage_is_judged_by_queue() -> None:
     one = batch(0, [DataFile("x", 1)], Range(A, 0, 2), Range(B, 7, 9))
     assert coverage_flaws([one, batch(1, [], Range(B, 9, 10), Range(A, 2, 3))]) == []
+
+
+def test_a_batch_may_have_offsets_and_no_message(lake: Lake) -> None:
+    commit(lake, 0, Range(A, 0, 5))
+    lake.commit(batch(1, [], Range(A, 5, 9)))  # all of them were gone
+    assert lake.snapshot().watermark == {A: 9}
+    assert lake.snapshot().rows == 5
+    assert lake.flaws() == []
+
+
+def test_a_place_that_nobody_can_open_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the lake nowhere://at/all cannot be opened"):
+        open_lake("nowhere://at/all")

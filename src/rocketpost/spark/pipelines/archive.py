@@ -7,13 +7,14 @@ and the next run replaces them. So the lake itself is the checkpoint.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -62,6 +63,8 @@ class ArchiveConfig:
             raise ConfigError(f"the format {self.format!r} is none of {', '.join(FORMATS)}")
         if self.source.properties_format != "map":
             raise ConfigError("propertiesFormat must be map for an archive")
+        if self.source.body_format != "bytes" or not self.source.read_decoded:
+            raise ConfigError("bodyFormat must be bytes and readDecoded true for an archive")
         refuse_bounds(self.source, "an archive begins where its lake ends")
         if self.hold and (problem := group_problem(self.hold)):
             raise ConfigError(f"the group {self.hold!r} cannot hold: {problem}")
@@ -107,13 +110,24 @@ class ArchiveReport:
             self.queues[piece.queue] = Range(piece.queue, known.start, piece.end)
 
 
+class _Plan(NamedTuple):
+    """What a batch is to do."""
+
+    pieces: list[Range]
+    """What is there to be read."""
+    covered: list[Range]
+    """The same from where the lake ends: what lies between is gone."""
+    lost: list[str]
+
+
 def planned(config: ArchiveConfig) -> tuple[list[Range], list[str]]:
-    """Return what the next batch would archive, and what of it is gone already.
+    """Return what a run would archive, in however many batches, and what of it is gone already.
 
     Raises:
         ClientError: Messages are gone and that is not allowed.
     """
-    return _planned(config, config.open().snapshot())
+    todo = _planned(dataclasses.replace(config, offsets_max=None), config.open().snapshot())
+    return todo.pieces, todo.lost
 
 
 def archive_once(spark: SparkSession, config: ArchiveConfig) -> Batch | None:
@@ -125,20 +139,21 @@ def archive_once(spark: SparkSession, config: ArchiveConfig) -> Batch | None:
     """
     lake = config.open()
     before = lake.snapshot()
-    pieces, lost = _planned(config, before)
-    if not pieces:
+    todo = _planned(config, before)
+    if not todo.covered:
         return None
     folder = lake.fresh_folder(before.next_number)
     try:
-        write(_frame(spark, config.source, pieces), lake.uri_of(folder))
+        if todo.pieces:
+            write(_frame(spark, config.source, todo.pieces), lake.uri_of(folder))
         files = lake.written(folder)
         batch = Batch(
             number=before.next_number,
-            ranges=_with_losses(pieces, before.watermark),
-            rows=_checked(files, pieces, config.source),
+            ranges=todo.covered,
+            rows=_checked(files, todo.pieces, config.source),
             files=files,
             created_ms=int(time.time() * 1000),
-            lost=lost,
+            lost=todo.lost,
         )
         lake.commit(batch)
     except BaseException:
@@ -237,11 +252,13 @@ def messages(
     return functools.reduce(DataFrame.unionByName, [frame.select(*names) for frame in frames])
 
 
-def _planned(config: ArchiveConfig, before: Snapshot) -> tuple[list[Range], list[str]]:
+def _planned(config: ArchiveConfig, before: Snapshot) -> _Plan:
     bounds = _bounds(config)
     start = _starts(before.watermark, bounds)
     ends = {queue: bound.end for queue, bound in bounds.items()}
-    end = plan.admitted(start, ends, config.offsets_max)
+    # What is gone takes no room in a batch: else one that is smaller than a hole would be empty.
+    there = {queue: max(at, bounds[queue].first) for queue, at in start.items()}
+    end = plan.admitted(there, ends, config.offsets_max)
     for queue, bound in bounds.items():
         if bound.end < start[queue]:
             raise ClientError(
@@ -256,7 +273,10 @@ def _planned(config: ArchiveConfig, before: Snapshot) -> tuple[list[Range], list
             + (f" (and {len(lost) - 1} queues more)" if len(lost) > 1 else "")
             + "; --allow-loss archives the rest and notes it in the manifest"
         )
-    return pieces, lost
+    covered = [
+        Range(queue, start[queue], at) for queue, at in sorted(end.items()) if at > start[queue]
+    ]
+    return _Plan(pieces, covered, lost)
 
 
 def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> DataFrame:
@@ -301,7 +321,7 @@ def _checked(files: list[DataFile], pieces: list[Range], source: SourceOptions) 
     """Return how many messages files have, which must be as many as there are offsets."""
     rows = sum(file.rows or 0 for file in files)
     covered = sum(piece.length for piece in pieces)
-    if rows != covered and source.expression == "*":
+    if rows != covered and not source.is_filtered:
         raise ClientError(
             f"{rows} messages were read where {covered} offsets were wanted; nothing was archived"
         )
@@ -319,13 +339,6 @@ def discard_if_unused(lake: Lake, folder: str) -> None:
 
 def _starts(watermark: Offsets, bounds: dict[QueueKey, Bounds]) -> Offsets:
     return {queue: watermark.get(queue, bound.first) for queue, bound in bounds.items()}
-
-
-def _with_losses(pieces: list[Range], watermark: Offsets) -> list[Range]:
-    """Let ranges begin where the lake ends: what lies between was lost, and is noted so."""
-    return [
-        Range(piece.queue, watermark.get(piece.queue, piece.start), piece.end) for piece in pieces
-    ]
 
 
 def _bounds(config: ArchiveConfig) -> dict[QueueKey, Bounds]:

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.lake import FORMATS, open_lake
+from rocketpost.spark.lake import FORMATS, Snapshot, open_lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import (
     BATCH_OFFSETS,
@@ -148,13 +148,25 @@ def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:
     )
 
 
+def _held(lake: str) -> Snapshot:
+    """Return what a lake has.
+
+    Raises:
+        ConfigError: Nothing: it is another place that was meant.
+    """
+    held = open_lake(lake).snapshot()
+    if not held.batches:
+        raise ConfigError(f"there is nothing archived in {lake}")
+    return held
+
+
 def _verify(run: Run, lake: str) -> None:
+    held = _held(lake)
     if run.dry_run:
-        run.say(f"would read every file of {lake}")
+        run.say(f"would read every file of {lake}", markup=False)
         return
     with run.session() as spark, run.progress(spark, "verifying"):
         flaws = verify(spark, lake, is_over=lambda: run.is_stopping)
-    held = open_lake(lake).snapshot()
     batches = held.batches
     for flaw in flaws:
         run.say(f"[red]{escape(flaw.text)}[/red]")
@@ -175,7 +187,7 @@ def _verify(run: Run, lake: str) -> None:
 
 
 def _compact(run: Run, lake: str) -> None:
-    files = open_lake(lake).snapshot().files
+    files = _held(lake).files
     if run.dry_run:
         small = len(small_files(files, FILE_BYTES))
         run.say(f"would merge {small} of {len(files)} files")
