@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -42,6 +42,7 @@ _GOES_ON: Final = "; start it again and it goes on from there"
 _ENDED: Final = "Spark ended before all was done: its Java process is gone"
 _NO_ANSWER: Final = "An error occurred while calling"
 _STDOUT: Final = "-"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CANCEL_SECONDS: Final = 0.3
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
 """How a Python traceback ends."""
@@ -244,7 +245,7 @@ class _Time(click.ParamType[int]):
             self.fail(f"{text!r} is neither milliseconds nor a time like 2026-11-16T12:00:00")
         if time.tzinfo is None:
             time = time.replace(tzinfo=UTC)
-        return int(time.timestamp() * 1000)
+        return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 since_option = click.option(

@@ -59,6 +59,17 @@ def test_a_whole_run_exits_with_0_and_reports(tmp_path: Path) -> None:
     }
 
 
+def test_a_time_is_taken_to_its_millisecond() -> None:
+    for ms in range(1000):
+        assert _time(f"2026-11-16T08:00:00.{ms:03d}") == 1_794_816_000_000 + ms
+    assert _time("2026-11-16T10:00:00+02:00") == 1_794_816_000_000
+
+
+def _time(text: str) -> object:
+    (option,) = [each for each in work.params if each.name == "since"]
+    return option.type.convert(text, option, None)
+
+
 @pytest.mark.parametrize(
     ("fail", "code", "said"),
     [
