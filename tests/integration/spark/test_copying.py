@@ -238,8 +238,8 @@ def test_the_commands_say_what_they_did(topics: Topics, tmp_path: Path) -> None:
         said: dict[str, object] = json.loads(file.read_text()) | {"text": result.stdout}
         return said
 
-    kill(topics, "Told", "told", count=3)
-    asked = ("replay", "-t", "Told", "--key", "k1", "--to", "ToldCopy", "--rate", "1000")
+    kill(topics, "Spoken", "told", count=3)
+    asked = ("replay", "-t", "Spoken", "--key", "k1", "--to", "ToldCopy", "--rate", "1000")
     dry = ran(*asked, "--dry-run")
     assert (dry["messages"], dry["dryRun"]) == (1, True)
     assert "1 would be sent" in str(dry["text"])
@@ -253,7 +253,7 @@ def test_the_commands_say_what_they_did(topics: Topics, tmp_path: Path) -> None:
     redriven = ran("dead-letters", "-g", "told", "--redrive", "--name", "r", "--to", "ToldCopy")
     assert redriven["redriven"] == {"name": "r", "letters": 3, "before": 0}
     assert topics.read("ToldCopy").count() == 4
-    base = ["pipeline", "replay", "-n", topics.cluster.addresses, "-t", "Told"]
+    base = ["pipeline", "replay", "-n", topics.cluster.addresses, "-t", "Spoken"]
     for wrong, text in (
         (["--to", "X"], "--name is required"),
         (["--name", "a/b"], "without /"),
