@@ -31,6 +31,8 @@ _QUIET: Final = {
     "spark.sql.session.timeZone": "UTC",
     # A task that runs twice at the same time would send twice.
     "spark.speculation": "false",
+    # How long a worker that is cancelled goes on; it sends all the while.
+    "spark.python.task.killTimeout": "100ms",
 }
 _LOCAL: Final = {
     "spark.driver.host": _LOCAL_ADDRESS,

@@ -251,7 +251,7 @@ def test_the_commands_say_what_they_did(topics: Topics, tmp_path: Path) -> None:
     assert letters["letters"] == 3
     assert "3 dead letters" in page.read_text()
     redriven = ran("dead-letters", "-g", "told", "--redrive", "--name", "r", "--to", "ToldCopy")
-    assert redriven["redriven"] == {"name": "r", "letters": 3, "before": 0}
+    assert redriven["redriven"] == {"name": "r", "letters": 3, "stored": 3, "before": 0}
     assert topics.read("ToldCopy").count() == 4
     base = ["pipeline", "replay", "-n", topics.cluster.addresses, "-t", "Spoken"]
     for wrong, text in (

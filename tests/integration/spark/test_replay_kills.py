@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -34,8 +35,10 @@ def test_a_replay_that_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: 
         run = start(topics.cluster, tmp_path)
         wait_for(topics.cluster, goal, run)
         os.killpg(run.pid, signal.SIGKILL)  # driver, JVM and workers, with copies under way
-        run.wait()
-    assert start(topics.cluster, tmp_path).wait() == 0
+        run.communicate()
+    run = start(topics.cluster, tmp_path)
+    run.communicate()
+    assert run.returncode == 0
     rows = [
         row
         for row in topics.read("KilledCopy").orderBy("commitLogOffset").collect()
@@ -53,6 +56,36 @@ def test_a_replay_that_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: 
         assert all(one < other for one, other in pairwise(bodies))
 
 
+def test_a_replay_that_is_stopped_says_how_many_are_stored(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Stopped", [b"%d" % number for number in range(2000)])
+    topics.send("StoppedCopy", [b"first"])
+    words = ["-t", "Stopped", "--to", "StoppedCopy", "--name", "stopped", "--json", "-"]
+    copies = 0
+    for stop in (os.kill, os.killpg):  # the latter ends its JVM as well
+        goal = copies + 100
+        run = start(topics.cluster, tmp_path, *words)
+        wait_for(topics.cluster, goal, run, topic="StoppedCopy")
+        stop(run.pid, signal.SIGTERM)
+        out, errors = run.communicate()
+        assert run.returncode == 1, errors
+        assert b"py4j" not in errors
+        assert errors.splitlines()[-1].startswith(b"Error: stopped before all was done")
+        if stop is os.kill:  # else Spark's JVM and its workers have words of their own
+            assert b" ERROR " not in errors
+            assert b"Traceback" not in errors
+        report = json.loads(out)
+        assert report["error"].startswith("stopped before all was done; start it again")
+        assert report["messages"] == 2000
+        copies = topics.read("StoppedCopy").filter("properties['COPY_OF'] IS NOT NULL").count()
+        assert goal <= report["stored"] + 1 <= copies + 1 < 2000, errors
+        if stop is os.kill:
+            assert report["stored"] == copies
+    run = start(topics.cluster, tmp_path, *words[:-2])
+    run.communicate()
+    assert run.returncode == 0
+    assert topics.read("StoppedCopy").count() == 2001
+
+
 async def send(cluster: Cluster) -> None:
     """Send messages, of which every second has the tag of the replay, half with sharding keys."""
     async with Producer("p", name_servers=cluster.addresses) as producer:
@@ -67,19 +100,23 @@ async def send(cluster: Cluster) -> None:
         await producer.flush()
 
 
-def start(cluster: Cluster, folder: Path) -> subprocess.Popen[bytes]:
+def start(cluster: Cluster, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    words = words or ("-t", "Killed", "--tags", "even", "--to", "KilledCopy", "--name", "killed")
     command = [
         str(Path(sys.executable).with_name("rocketpost")), "pipeline", "replay",
-        "-n", cluster.addresses,
-        "-t", "Killed", "--tags", "even", "--to", "KilledCopy", "--name", "killed",
+        "-n", cluster.addresses, *words,
         "--rate", "200", "--conf", "spark.driver.memory=1g", "--conf", f"spark.local.dir={folder}",
     ]  # fmt: skip
-    return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
-def wait_for(cluster: Cluster, count: int, run: subprocess.Popen[bytes]) -> None:
+def wait_for(
+    cluster: Cluster, count: int, run: subprocess.Popen[bytes], *, topic: str = "KilledCopy"
+) -> None:
     """Wait until so many copies are stored."""
-    with Link(SourceOptions(name_servers=cluster.addresses, topic="KilledCopy")) as link:
+    with Link(SourceOptions(name_servers=cluster.addresses, topic=topic)) as link:
         queues = link.queues()
         while sum(bound.end for bound in link.bounds(queues).values()) < count:
             assert run.poll() is None, "the replay ended before it could be killed"

@@ -121,7 +121,10 @@ class Run:
                 f"rocketpost {self.name}", master=self._master, options=self._settings
             )
         try:
-            with _asked_to_stop(self._stopping), _cancelling(spark, self._stopping):
+            with (
+                _asked_to_stop(self._stopping),
+                _cancelling(spark, self._stopping, is_quiet=is_ours),
+            ):
                 yield spark
         finally:
             if is_ours:
@@ -312,14 +315,23 @@ def _asked_to_stop(stopping: threading.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _cancelling(spark: SparkSession, stopping: threading.Event) -> Iterator[None]:
-    """Cancel Spark's jobs as long as an event is set, from a thread of its own."""
+def _cancelling(
+    spark: SparkSession, stopping: threading.Event, *, is_quiet: bool
+) -> Iterator[None]:
+    """Cancel Spark's jobs as long as an event is set, from a thread of its own.
+
+    What Spark says of them after that is no error, and not said if it is to be quiet.
+    """
     over = threading.Event()
 
     def cancel() -> None:
+        is_heard = True
         while not over.wait(_CANCEL_SECONDS):
             if stopping.is_set():  # again and again: the next job may have begun meanwhile
                 with contextlib.suppress(Py4JError, OSError):  # then Spark is gone already
+                    if is_heard and is_quiet:
+                        spark.sparkContext.setLogLevel("OFF")
+                        is_heard = False
                     spark.sparkContext.cancelAllJobs()
 
     thread = threading.Thread(target=cancel, daemon=True)

@@ -10,7 +10,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.pipelines.command import (
     Run,
     html_option,
@@ -91,12 +91,22 @@ def replay(
         keys=key,
         offsets=parse_offsets(offsets) if offsets else None,
     )
+    run.can_go_on = True
     with run.session() as spark, run.progress(spark, "replaying") as shown:
-        report = replay_all(spark, selection, config, dry_run=run.dry_run, on_progress=shown.count)
+        report = replay_all(
+            spark,
+            selection,
+            config,
+            dry_run=run.dry_run,
+            on_progress=shown.count,
+            is_over=lambda: run.is_stopping,
+        )
     if run.dry_run:
         run.say(_queues(report))
     run.say(_replayed(report, run.dry_run))
     run.conclude(msgspec.to_builtins(report))
+    if not run.dry_run and report.stored < report.messages:
+        raise ClientError(run.stopped)
 
 
 @click.command("dead-letters")
@@ -145,6 +155,7 @@ def dead_letters(
     if redrive:
         named = _named(name, run.dry_run)
         config = CopyConfig(name_servers=name_server, name=named, topic=to, rate=rate)
+        run.can_go_on = True
     sent = None
     with run.session() as spark, run.progress(spark, "reading dead letters") as shown:
         letters = DeadLetters(
@@ -152,13 +163,20 @@ def dead_letters(
         )
         report = letters.report()
         if config is not None:
-            sent = letters.redrive(config, dry_run=run.dry_run, on_progress=shown.count)
+            sent = letters.redrive(
+                config,
+                dry_run=run.dry_run,
+                on_progress=shown.count,
+                is_over=lambda: run.is_stopping,
+            )
     if html_file is not None:
         html_file.write_text(page(report), encoding="utf-8")
     _say_letters(run, report)
     if sent is not None:
         run.say(_redriven(sent, run.dry_run), markup=False)
     run.conclude(msgspec.to_builtins(report) | {"redriven": sent and msgspec.to_builtins(sent)})
+    if sent is not None and not run.dry_run and sent.stored < sent.letters:
+        raise ClientError(run.stopped)
 
 
 def _named(name: str | None, dry_run: bool) -> str:
@@ -178,13 +196,13 @@ def _replayed(report: ReplayReport, dry_run: bool) -> str:
         f"{report.messages:,} messages of {len(report.queues)} queues, "
         f"stored {utc(report.first_ms)} to {utc(report.last_ms)} UTC: "
     )
-    left = max(0, report.messages - report.before)
+    left = max(0, (report.messages if dry_run else report.stored) - report.before)
     text += f"{left:,} would be sent" if dry_run else f"{left:,} sent as {report.name}"
     return text + (f", {report.before:,} had been sent before" if report.before else "")
 
 
 def _redriven(sent: Redriven, dry_run: bool) -> str:
-    left = max(0, sent.letters - sent.before)
+    left = max(0, (sent.letters if dry_run else sent.stored) - sent.before)
     text = f"{left:,} dead letters " + ("would be sent again" if dry_run else "sent again")
     text += "" if dry_run else f" as {sent.name}"
     return text + (f", {sent.before:,} had been sent before" if sent.before else "")

@@ -69,10 +69,12 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What it is called.
-        letters: How many were due; all of them are sent now, if it was no dry run.
+        letters: How many were due.
+        stored: How many of them are sent now: all, unless it was a dry run, or was stopped.
         before: So many of them had been sent by earlier runs.
     """
 
     name: str
     letters: int
+    stored: int
     before: int

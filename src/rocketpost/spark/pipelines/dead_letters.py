@@ -23,7 +23,7 @@ from rocketpost.spark.pipelines import timeline
 from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send
 from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
 from rocketpost.spark.pipelines.selection import Found, Selection, select
-from rocketpost.spark.pipelines.targets import Targets
+from rocketpost.spark.pipelines.targets import CANCELLED, Targets
 
 UNKNOWN: Final = "unknown"
 REDRIVES: Final = "REDRIVES"
@@ -140,6 +140,7 @@ class DeadLetters:
         *,
         dry_run: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> Redriven:
         """Send them to where they came from, each once for this name and choice.
 
@@ -158,13 +159,13 @@ class DeadLetters:
         words = json.dumps([self._selection.words, dataclasses.astuple(self.choice)])
         due = sum(origin.messages for origin in queues)
         if not queues:
-            return Redriven(name=config.name, letters=0, before=0)
+            return Redriven(name=config.name, letters=0, stored=0, before=0)
         topics = [config.topic] if config.topic else self._origins(is_due)
         config = dataclasses.replace(config, keep_order=False)
         with Targets(config, words, queues, topics=topics) as targets:
             before = targets.stored()
             if dry_run:
-                return Redriven(name=config.name, letters=due, before=before)
+                return Redriven(name=config.name, letters=due, stored=before, before=before)
             rows = copies(
                 self._found.whole.filter(is_due),
                 config,
@@ -174,9 +175,15 @@ class DeadLetters:
                 topic=f.col("origin"),
                 more={REDRIVES: (f.col("redrives") + 1).cast("string")},
             )
-            with targets.watched(due, on_progress):
-                send(rows, config)
-        return Redriven(name=config.name, letters=due, before=before)
+            stored = due
+            try:
+                with targets.watched(due, on_progress):
+                    send(rows, config)
+            except CANCELLED:
+                if not is_over():
+                    raise
+                stored = min(due, targets.stored_at_last(rows.sparkSession))
+        return Redriven(name=config.name, letters=due, stored=stored, before=before)
 
     def _origins(self, condition: Column) -> list[str]:
         rows = self._found.narrow.filter(condition).select("origin").distinct().collect()

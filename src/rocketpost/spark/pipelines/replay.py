@@ -18,7 +18,7 @@ from rocketpost.spark.pipelines.copying import (
     send,
 )
 from rocketpost.spark.pipelines.selection import Found, Selection, select
-from rocketpost.spark.pipelines.targets import Targets
+from rocketpost.spark.pipelines.targets import CANCELLED, Targets
 
 
 class QueueCount(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,7 +37,8 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         name: What it is called.
-        messages: How many were selected; all of them are stored now, if it was no dry run.
+        messages: How many were selected.
+        stored: How many of them are stored now: all, unless it was a dry run, or was stopped.
         before: So many of them had been sent by earlier runs, as far as brokers remember.
         first_ms: The store time of the oldest.
         last_ms: The store time of the newest.
@@ -46,6 +47,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     messages: int
+    stored: int
     before: int
     first_ms: int | None
     last_ms: int | None
@@ -59,6 +61,7 @@ def replay(
     *,
     dry_run: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> ReplayReport:
     """Send messages again; what an earlier run of this name has sent is not sent twice.
 
@@ -76,6 +79,7 @@ def replay(
         config: How and where to they are sent.
         dry_run: Only count them.
         on_progress: Told now and then how many copies are stored, of how many.
+        is_over: Tells whether Spark fails because it was told to; what is stored is told then.
 
     Raises:
         ConfigError: The selection or the target makes no sense.
@@ -97,8 +101,15 @@ def replay(
                 found=queues,
                 queues_of=targets.queues,
             )
-            with targets.watched(report.messages, on_progress):
-                send(rows, config)
+            stored = report.messages
+            try:
+                with targets.watched(report.messages, on_progress):
+                    send(rows, config)
+            except CANCELLED:
+                if not is_over():
+                    raise
+                stored = min(stored, targets.stored_at_last(spark))
+            report = msgspec.structs.replace(report, stored=stored)
     return report
 
 
@@ -114,6 +125,7 @@ def _report(name: str, found: Sequence[Origin], before: int) -> ReplayReport:
     return ReplayReport(
         name=name,
         messages=sum(origin.messages for origin in found),
+        stored=before,
         before=before,
         first_ms=min((origin.first_ms for origin in found), default=None),
         last_ms=max((origin.last_ms for origin in found), default=None),

@@ -6,9 +6,14 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from rocketpost.client import MessageQueue, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
@@ -22,7 +27,12 @@ from rocketpost.spark.pipelines.copying import CopyConfig, Origin, producer_id
 
 logger = logging.getLogger(__name__)
 
+CANCELLED: Final = (PySparkException, Py4JError, ConnectionError)
+"""What a job may fail with when it is cancelled, or when Spark ends with it."""
+
 _LOOK_SECONDS: Final = 2.0
+_END_SECONDS: Final = 10.0
+_END_LOOK_SECONDS: Final = 0.05
 _ASKED_AT_ONCE: Final = 32
 _GROUP: Final = "SPARK_SINK"
 
@@ -117,6 +127,17 @@ class Targets:
         finally:
             over.set()
             thread.join()
+
+    def stored_at_last(self, spark: SparkSession) -> int:
+        """Return how many copies are stored once the tasks of a cancelled job have ended."""
+        deadline = time.monotonic() + _END_SECONDS
+        with contextlib.suppress(Py4JError, ConnectionError):  # then Spark is gone, and they too
+            tracker = spark.sparkContext._jsc.sc().statusTracker()
+            while any(each.numRunningTasks() for each in tracker.getExecutorInfos()):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(_END_LOOK_SECONDS)
+        return self.stored()
 
     async def _stored(self, brokers: Sequence[str]) -> int:
         places = asyncio.Semaphore(_ASKED_AT_ONCE)
