@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -43,11 +44,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Topics:
     """Sends to topics of the shared cluster and reads them by Spark."""
 
-    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
+    owners: ClassVar[dict[tuple[str, str], str]] = {}
+    """Which module sends to which topic of which cluster: another one would disturb it."""
+
+    def __init__(self, spark: SparkSession, cluster: Cluster, module: str) -> None:
         self.spark = spark
         self.cluster = cluster
+        self._module = module
 
     def send(self, topic: str, bodies: list[bytes], **more: str) -> None:
+        owner = self.owners.setdefault((self.cluster.addresses, topic), self._module)
+        assert owner == self._module, f"the topic {topic} belongs to {owner}"
+
         async def send_all() -> None:
             async with Producer("loader", name_servers=self.cluster.addresses) as producer:
                 messages = [Message(topic, body, **more) for body in bodies]
@@ -106,5 +114,5 @@ class Topics:
 
 
 @pytest.fixture
-def topics(spark: SparkSession, cluster: Cluster) -> Topics:
-    return Topics(spark, cluster)
+def topics(spark: SparkSession, cluster: Cluster, request: pytest.FixtureRequest) -> Topics:
+    return Topics(spark, cluster, request.module.__name__)

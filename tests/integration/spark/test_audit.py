@@ -222,13 +222,13 @@ def test_traces_tell_what_was_sent_and_handled(topics: Topics) -> None:
 
 
 def test_the_command_fails_and_writes_what_it_found(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Told", [b"<b>"] * 8, keys="<script>[red]")
+    topics.send("Escaped", [b"<b>"] * 8, keys="<script>[red]")
     options = tmp_path / "audit.yaml"
-    options.write_text(f"name-server: {topics.cluster.addresses}\ntopic: Told\nlate: 5\n")
+    options.write_text(f"name-server: {topics.cluster.addresses}\ntopic: Escaped\nlate: 5\n")
     asked = ["pipeline", "audit", "--config", str(options)]
     result = CliRunner().invoke(rocketpost, [*asked, "--dry-run"])
     assert result.exit_code == 0, result.output
-    assert "would audit Told" in result.output
+    assert "would audit Escaped" in result.output
     files = ["--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html")]
     result = CliRunner().invoke(rocketpost, [*asked, *files])
     assert result.exit_code == 0, result.output

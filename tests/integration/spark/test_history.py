@@ -42,7 +42,7 @@ def pair(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Two brokers whose logs are in small segments."""
     directory = tmp_path_factory.mktemp("pair")
     with Cluster(directory, brokers=2, settings=SMALL_SEGMENTS) as cluster:
-        yield Topics(spark, cluster)
+        yield Topics(spark, cluster, __name__)
 
 
 def config(topics: Topics, topic: str, lake: Path, **more: object) -> ArchiveConfig:
@@ -101,11 +101,13 @@ def test_what_is_archived_meanwhile_is_not_there_twice(
 
 
 def test_time_travel_to_a_millisecond(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Timed", bodies(30))
-    options = config(topics, "Timed", tmp_path)
+    topics.send("Travelled", bodies(30))
+    options = config(topics, "Travelled", tmp_path)
     archive(topics.spark, options)
-    topics.send("Timed", bodies(30, 50))
-    rows = topics.read("Timed").selectExpr("body", "unix_millis(storeTimestamp) AS ms").collect()
+    topics.send("Travelled", bodies(30, 50))
+    rows = (
+        topics.read("Travelled").selectExpr("body", "unix_millis(storeTimestamp) AS ms").collect()
+    )
     at = {bytes(row.body).decode(): row.ms for row in rows}
     assert max(Counter(at.values()).values()) > 1  # several messages of one millisecond
     cold = [at[body.decode()] for body in bodies(30)]
@@ -159,17 +161,17 @@ def test_a_hole_between_lake_and_brokers_is_told(
 
 
 def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -> None:
-    topics.send("Tagged", bodies(10), tags="A")
-    archive(topics.spark, config(topics, "Tagged", tmp_path))
-    topics.send("Tagged", bodies(10, 20), tags="A")
-    topics.send("Tagged", bodies(20, 30), tags="B")
+    topics.send("TagsKept", bodies(10), tags="A")
+    archive(topics.spark, config(topics, "TagsKept", tmp_path))
+    topics.send("TagsKept", bodies(10, 20), tags="A")
+    topics.send("TagsKept", bodies(20, 30), tags="B")
     topics.send("Untold", bodies(30, 40))
-    tagged = source(topics, "Tagged", expression="A || C")
+    tagged = source(topics, "TagsKept", expression="A || C")
     assert seen(history(topics.spark, tagged, str(tmp_path))) == once(20)
     for every in ("", " * "):
-        whole = source(topics, "Tagged", expression=every)
+        whole = source(topics, "TagsKept", expression=every)
         assert seen(history(topics.spark, whole, str(tmp_path))) == once(30)
-    assign = f'{{"Tagged": {{"{broker(topics)}": [0, 1]}}}}'
+    assign = f'{{"TagsKept": {{"{broker(topics)}": [0, 1]}}}}'
     some = SourceOptions(name_servers=topics.cluster.addresses, assign=assign)
     found = history(topics.spark, some, str(tmp_path)).select("queueId").distinct().collect()
     assert sorted(row.queueId for row in found) == [0, 1]
@@ -179,11 +181,11 @@ def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -
         ({"expression": "a > 5", "expression_type": "SQL92"}, "SQL92 cannot be used here"),
     ):
         with pytest.raises(ConfigError, match=said):
-            history(topics.spark, source(topics, "Tagged", **options), str(tmp_path))
+            history(topics.spark, source(topics, "TagsKept", **options), str(tmp_path))
     with pytest.raises(ConfigError, match="nothing archived"):
-        history(topics.spark, source(topics, "Tagged"), str(tmp_path / "none"))
+        history(topics.spark, source(topics, "TagsKept"), str(tmp_path / "none"))
 
 
 def broker(topics: Topics) -> str:
-    with Link(source(topics, "Tagged")) as link:
+    with Link(source(topics, "TagsKept")) as link:
         return link.queues()[0].broker
