@@ -35,7 +35,7 @@ from rocketpost.spark.session import LOCAL_MASTER, make_session
 
 logger = logging.getLogger(__name__)
 
-FAILURES: Final = (RocketpostError, PySparkException, Py4JError, ConnectionError)
+FAILURES: Final = (RocketpostError, PySparkException, Py4JError, OSError)
 """What a work fails with; a connection is one to Spark's JVM, for those to brokers are ours."""
 _STOPPED: Final = "stopped before all was done"
 _GOES_ON: Final = "; start it again and it goes on from there"
@@ -274,6 +274,8 @@ def reason(error: Exception) -> str:
         return str(error)
     if _is_gone(error):
         return _ENDED
+    if isinstance(error, OSError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("rocketpost.")]
     if ours:
