@@ -13,15 +13,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterable
 from functools import partial
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig, PullConsumerConfig
 from rocketpost.client.fetch import PullStatus, RawPull
-from rocketpost.client.loop_thread import shared
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.codec.faults import GroupNotExist, TopicNotExist
 from rocketpost.codec.record import decode_record
@@ -29,6 +27,7 @@ from rocketpost.errors import ClientError, Fault, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.model.route import MASTER_ID, MessageQueue
+from rocketpost.spark.line import Line
 from rocketpost.spark.narrowing import Stored
 from rocketpost.spark.options import SourceOptions, credentials
 from rocketpost.spark.outage import NotYet, ask_again, nothing
@@ -45,7 +44,7 @@ _SAMPLE_BYTES: Final = 1 << 20
 _CHUNKS_AT_ONCE: Final = 8
 
 
-class Link:
+class Link(Line):
     """Asks and pulls for one query or one task. Thread-safe, but for one process only."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -64,28 +63,7 @@ class Link:
                 name_servers=options.name_servers, call_timeout=5.0, credentials=keys
             )
         )
-
-    def __enter__(self) -> Self:
-        self._thread = shared.enter()
-        try:
-            self._thread.call(self._consumer.start())
-            self._thread.call(self._admin.start())
-        except BaseException:
-            shared.leave()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._thread.call(self._admin.stop())
-            self._thread.call(self._consumer.stop())
-        finally:
-            shared.leave()
+        super().__init__(self._consumer, self._admin)
 
     # What the driver asks.
 

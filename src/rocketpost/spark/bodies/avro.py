@@ -31,12 +31,9 @@ from pyspark.sql.types import (
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.codec import (
-    Codec,
     Parser,
-    check_nullable,
-    check_part,
+    TypedCodec,
     field_of,
-    words_of,
 )
 
 _PLAIN: Final[dict[str, DataType]] = {
@@ -61,7 +58,7 @@ _WIDER: Final = ({"int", "long"}, {"float", "double"})
 _PRECISION_MAX: Final = 38
 
 
-class AvroCodec(Codec):
+class AvroCodec(TypedCodec):
     """Avro by the schema that it was written with."""
 
     name = "avro"
@@ -75,19 +72,6 @@ class AvroCodec(Codec):
         self._kind = _Types().of(_parsed(schema), "body")
         if not isinstance(self._kind, StructType):
             raise ConfigError("bodySchema must be an Avro record")
-
-    def words(self) -> str:
-        """Return the type of a body in Spark's words."""
-        return words_of(self._kind)
-
-    def check(self, wanted: DataType) -> None:
-        """Take some or all of the fields.
-
-        Raises:
-            ConfigError: A field is unknown, or has another type.
-        """
-        check_part(wanted, self._kind)
-        check_nullable(wanted)
 
     def parser(self, wanted: DataType) -> Parser:
         """Return what reads one body."""

@@ -56,6 +56,25 @@ class Codec(ABC):
         """Return what reads one body; it raises one of :data:`UNREADABLE` if it cannot."""
 
 
+class TypedCodec(Codec):
+    """A format whose schemas say the type of a body."""
+
+    _kind: DataType
+
+    def words(self) -> str:
+        """Return the type of a body in Spark's words."""
+        return words_of(self._kind)
+
+    def check(self, wanted: DataType) -> None:
+        """Take some or all of the fields.
+
+        Raises:
+            ConfigError: A field is unknown, or has another type.
+        """
+        check_part(wanted, self._kind)
+        check_nullable(wanted)
+
+
 class TextCodec(Codec):
     """Bodies that are UTF-8."""
 

@@ -29,12 +29,9 @@ from pyspark.sql.types import (
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.codec import (
-    Codec,
     Parser,
-    check_nullable,
-    check_part,
+    TypedCodec,
     field_of,
-    words_of,
 )
 from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
 
@@ -70,7 +67,7 @@ _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _DURATION: Final = "google.protobuf.Duration"
 
 
-class ProtobufCodec(Codec):
+class ProtobufCodec(TypedCodec):
     """One message of a descriptor set."""
 
     name = "protobuf"
@@ -84,19 +81,6 @@ class ProtobufCodec(Codec):
         self._descriptors = descriptors
         self._message = message
         self._kind = _struct(self._descriptor(), "body", ())
-
-    def words(self) -> str:
-        """Return the type of a body in Spark's words."""
-        return words_of(self._kind)
-
-    def check(self, wanted: DataType) -> None:
-        """Take some or all of the fields.
-
-        Raises:
-            ConfigError: A field is unknown, or has another type.
-        """
-        check_part(wanted, self._kind)
-        check_nullable(wanted)
 
     def parser(self, wanted: DataType) -> Parser:
         """Return what reads one body."""

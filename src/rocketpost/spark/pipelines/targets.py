@@ -8,8 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,10 +18,10 @@ from rocketpost.client import MessageQueue, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.credentials import environment_credentials
-from rocketpost.client.loop_thread import shared
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.errors import ClientError, Fault
 from rocketpost.model.route import MASTER_ID
+from rocketpost.spark.line import Line
 from rocketpost.spark.pipelines.copying import CopyConfig, Origin, producer_id
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ _ASKED_AT_ONCE: Final = 32
 _GROUP: Final = "SPARK_SINK"
 
 
-class Targets:
+class Targets(Line):
     """A blocking line to the brokers that get the copies of some queues. Thread-safe.
 
     Args:
@@ -63,28 +62,7 @@ class Targets:
             _GROUP, config=ProducerConfig(name_servers=servers, credentials=keys)
         )
         self._admin = AdminClient(config=ClientConfig(name_servers=servers, credentials=keys))
-
-    def __enter__(self) -> Self:
-        self._thread = shared.enter()
-        try:
-            self._thread.call(self._producer.start())
-            self._thread.call(self._admin.start())
-        except BaseException:
-            shared.leave()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._thread.call(self._admin.stop())
-            self._thread.call(self._producer.stop())
-        finally:
-            shared.leave()
+        super().__init__(self._producer, self._admin)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be written to.
