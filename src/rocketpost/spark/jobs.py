@@ -20,7 +20,7 @@ from pyspark.sql.types import MapType, StructType
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.options import SourceOptions, parsed
-from rocketpost.spark.sink_options import COLUMNS, Delivery, SinkOptions, check_columns
+from rocketpost.spark.sink_options import COLUMNS, Delivery, SinkOptions, check_columns, sink_of
 
 ONCE: Final = "once"
 _TASKS: Final = 4
@@ -141,4 +141,4 @@ def in_order(
 def _sink_id(checkpoint: str) -> str:
     if not checkpoint:
         raise ConfigError("a checkpoint is required: by it a second run is known")
-    return SinkOptions(name_servers="-", checkpoint=checkpoint).sink
+    return sink_of(checkpoint)

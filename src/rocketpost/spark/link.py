@@ -31,7 +31,7 @@ from rocketpost.spark.line import Line
 from rocketpost.spark.narrowing import Stored
 from rocketpost.spark.options import SourceOptions, credentials
 from rocketpost.spark.outage import NotYet, ask_again, nothing
-from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
+from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range, in_words
 from rocketpost.spark.replicas import pulled_from
 
 T = TypeVar("T")
@@ -217,7 +217,10 @@ class Link(Line):
         if options.assign:
             assigned = set(options.assigned)
             if missing := assigned - found - known:
-                raise ClientError(f"assign names a queue that does not exist: {min(missing)}")
+                raise ClientError(
+                    f"assign names what does not exist: {in_words(missing)}; "
+                    f"there are {in_words(found) or 'no queues'}"
+                )
             found &= assigned
         return sorted(found)
 

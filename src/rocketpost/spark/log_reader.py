@@ -36,6 +36,7 @@ from rocketpost.spark.log_options import LogOptions, words_of
 from rocketpost.spark.log_plan import LogTask
 from rocketpost.spark.predicates import Numbers, Predicates, Texts, extracted
 from rocketpost.spark.queue_ranges import Pending, QueueRange, picked, places
+from rocketpost.spark.telling import plainly
 from rocketpost.spark.visibility import Visibility
 from rocketpost.store.layout import Layout
 
@@ -68,6 +69,7 @@ class LogReader(DataSourceReader):
         self.shown = shown
         self.asked: Predicates = options.asked
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read; runs on the driver."""
         return [

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -16,18 +14,34 @@ from typing import Any, Final, Protocol, TypeVar
 from rocketpost.client.credentials import Credentials, credentials_of, environment_credentials
 from rocketpost.errors import ConfigError
 from rocketpost.settings import build, format_value, keys_of, option
-from rocketpost.spark.plan import QueueKey, flat
+from rocketpost.spark.option_checks import (
+    EARLIEST,
+    check_expression,
+    check_name_servers,
+    check_order,
+    compiled,
+    from_json,
+    offsets_json,
+    seconds_of,
+    times_json,
+)
+from rocketpost.spark.plan import QueueKey
 from rocketpost.spark.row_options import RowOptions, one_of
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Keyed")
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ALIASES: Final = {"maxmessagespertrigger": "maxoffsetspertrigger"}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+_FOR_STREAMS: Final = (
+    "commitOffsetsToBroker",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+)
+_BEGINNINGS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 def parsed(cls: type[T], values: Mapping[str, str]) -> T:
@@ -93,21 +107,55 @@ class SourceOptions(RowOptions):
     security_token: str = option("securityToken", "", secret=True)
 
     def __post_init__(self) -> None:
-        if not self.name_servers:
-            raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
+        check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
-        if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
-            raise ConfigError("exactly one of topic, topicPattern and assign is required")
         self.check_rows()
         one_of("readFrom", self.read_from, "master", "slave", "any")
         one_of("subExpressionType", self.expression_type, "TAG", "SQL92")
         one_of("startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error")
+        check_expression(self.expression_type, self.expression)
         for key, field in keys_of(type(self)).items():
             value = getattr(self, field.name)
             if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
                 raise ConfigError(f"{key}={value} is too small")
+        self._check_topics()
+        self._check_bounds()
+        self._check_company()
+
+    def _check_topics(self) -> None:
+        if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
+            raise ConfigError("exactly one of topic, topicPattern and assign is required")
         if self.topic_pattern:
-            _compiled(self.topic_pattern)
+            compiled(self.topic_pattern)
+        if self.topic and not self.topics:
+            raise ConfigError(f"topic={self.topic!r} names no topic")
+        if self.assign and not self.assigned:
+            raise ConfigError(f"assign={self.assign} names no queue")
+
+    def _check_bounds(self) -> None:
+        """Check where to begin and to end."""
+        given = self.given()
+        for several in (_BEGINNINGS, _ENDINGS):
+            if len(both := [key for key in several if key in given]) > 1:
+                raise ConfigError(f"only one of {' and '.join(both)} can be given")
+        if self.starting_offsets not in ("", "earliest", "latest", "group"):
+            offsets_json("startingOffsets", self.starting_offsets)
+        if self.ending_offsets != "latest":
+            ends = offsets_json("endingOffsets", self.ending_offsets)
+            if EARLIEST in ends.values():
+                raise ConfigError("endingOffsets: -2, the earliest, is no end")
+        check_order(self.starting_offsets, self.ending_offsets)
+        if self.starting_by_timestamp:
+            times_json("startingOffsetsByTimestamp", self.starting_by_timestamp)
+        if self.ending_by_timestamp:
+            times_json("endingOffsetsByTimestamp", self.ending_by_timestamp)
+        start, end = self.starting_timestamp, self.ending_timestamp
+        if start is not None and end is not None and start > end:
+            raise ConfigError("startingTimestamp is later than endingTimestamp")
+
+    def _check_company(self) -> None:
+        """Refuse options that would do nothing without another one."""
+        given = self.given()
         if self.starting_offsets == "group" and not self.group:
             raise ConfigError("startingOffsets=group needs the option group")
         if self.commit_offsets and not self.group:
@@ -115,11 +163,39 @@ class SourceOptions(RowOptions):
         if (self.offsets_min or 0) > (self.offsets_max or self.offsets_min or 0):
             raise ConfigError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
         self.trigger_delay_seconds  # noqa: B018 - checks it
-        self.assigned  # noqa: B018 - checks it
-        for key in ("starting_offsets", "ending_offsets"):
-            text = getattr(self, key)
-            if text not in ("", "earliest", "latest", "group"):
-                offsets_json(_KEYS[key], text)
+        if "maxTriggerDelay" in given and self.offsets_min is None:
+            raise ConfigError("maxTriggerDelay needs minOffsetsPerTrigger: else no batch waits")
+        if "startingOffsetsByTimestampStrategy" in given and not set(_BEGINNINGS[1:]) & set(given):
+            raise ConfigError(
+                "startingOffsetsByTimestampStrategy needs startingTimestamp or "
+                "startingOffsetsByTimestamp"
+            )
+        if "maxClockStepMs" in given and not self.takes_filters:
+            raise ConfigError("maxClockStepMs needs filterPushdown=once: nothing else goes by it")
+
+    def check_batch(self) -> None:
+        """Refuse what makes no sense for a table, which is read once and to its end.
+
+        Raises:
+            ConfigError: An option is for streams alone; it is named.
+        """
+        for key in self.given():
+            if key in _FOR_STREAMS:
+                raise ConfigError(f"{key} is for streams: a batch reads all there is at once")
+        if self.starting_offsets == "latest":
+            raise ConfigError("startingOffsets=latest reads nothing in a batch")
+
+    def check_stream(self) -> None:
+        """Refuse what makes no sense for a stream.
+
+        Raises:
+            ConfigError: An option is for batches alone; it is named.
+        """
+        for key in self.given():
+            if key in _ENDINGS:
+                raise ConfigError(f"a stream has no end: {key} is for batches")
+        if self.takes_filters:
+            raise ConfigError("filterPushdown is for batches: Spark offers no filters to streams")
 
     @property
     def topics(self) -> list[str]:
@@ -136,7 +212,7 @@ class SourceOptions(RowOptions):
         """The queues that are named one by one."""
         if not self.assign:
             return []
-        value = _json("assign", self.assign)
+        value = from_json("assign", self.assign)
         try:
             return [
                 QueueKey(str(topic), str(broker), int(queue))
@@ -152,12 +228,7 @@ class SourceOptions(RowOptions):
     @property
     def trigger_delay_seconds(self) -> float:
         """How long a batch may wait until there are enough messages."""
-        found = _DURATION.fullmatch(self.trigger_delay.strip().lower())
-        if found is None:
-            raise ConfigError(
-                f"maxTriggerDelay={self.trigger_delay!r} is no duration such as 500ms, 30s, 15m, 1h"
-            )
-        return int(found[1]) * _SECONDS[found[2]]
+        return seconds_of("maxTriggerDelay", self.trigger_delay)
 
     def given(self) -> dict[str, str]:
         """Return the options that differ from their defaults, as Spark takes them."""
@@ -175,10 +246,9 @@ class SourceOptions(RowOptions):
 
     def matches(self, topic: str) -> bool:
         """Whether the pattern takes a topic."""
-        return _compiled(self.topic_pattern).fullmatch(topic) is not None
+        return compiled(self.topic_pattern).fullmatch(topic) is not None
 
 
-_KEYS: Final = {field.name: key for key, field in keys_of(SourceOptions).items()}
 _MAY_BE_ZERO: Final = frozenset(
     {
         "maxPartitions",
@@ -194,19 +264,6 @@ _MAY_BE_ZERO: Final = frozenset(
         "outageTimeoutMs",
     }
 )
-
-
-def offsets_json(key: str, text: str) -> dict[QueueKey, int]:
-    """Return offsets that an option gives by queue.
-
-    Raises:
-        ConfigError: The text is no such JSON.
-    """
-    offsets = flat(_json(key, text), what=key)
-    for queue, offset in offsets.items():
-        if offset < EARLIEST:
-            raise ConfigError(f"{key}: {offset} for {queue} is no offset; -2 earliest, -1 latest")
-    return offsets
 
 
 def redacted(options: object) -> str:
@@ -272,17 +329,3 @@ def refuse_bounds(options: SourceOptions, why: str) -> None:
 def replaced(options: T, **changes: Any) -> T:
     """Return options with some of them changed."""
     return dataclasses.replace(options, **changes)  # type: ignore[type-var]
-
-
-def _json(key: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{key} is no JSON: {error}") from None
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"topicPattern={pattern!r} is no regular expression: {error}") from None

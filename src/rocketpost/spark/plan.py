@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from rocketpost.errors import ConfigError
 
 VERSION: Final = 1
+_TOLD_MAX: Final = 4
 
 
 class QueueKey(NamedTuple):
@@ -62,6 +63,30 @@ class Loss(NamedTuple):
 
     queue: QueueKey
     text: str
+
+
+def in_words(queues: Iterable[QueueKey]) -> str:
+    """Return queues as a reader wants them told: by topic and broker, the first few of those."""
+    by_broker: dict[tuple[str, str], list[int]] = {}
+    for queue in sorted(queues):
+        by_broker.setdefault((queue.topic, queue.broker), []).append(queue.queue_id)
+    said = [
+        f"queue{'s' if len(ids) > 1 else ''} {_spans(ids)} of {topic} on {broker}"
+        for (topic, broker), ids in by_broker.items()
+    ]
+    more = len(said) - _TOLD_MAX
+    return ", ".join(said[:_TOLD_MAX]) + (f" and more on {more} brokers" if more > 0 else "")
+
+
+def _spans(ids: list[int]) -> str:
+    """Return ascending numbers as text, neighbours as a span."""
+    spans: list[list[int]] = []
+    for each in ids:
+        if spans and each == spans[-1][-1] + 1:
+            spans[-1][1:] = [each]
+        else:
+            spans.append([each])
+    return ", ".join("-".join(map(str, span)) for span in spans)
 
 
 # Offsets as JSON.

@@ -23,7 +23,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rocketpost.errors import ConfigError
 from rocketpost.model.group import parse_tags
 from rocketpost.spark import plan, resolve
 from rocketpost.spark.batches import batches
@@ -33,6 +32,7 @@ from rocketpost.spark.narrowing import narrowed
 from rocketpost.spark.options import SourceOptions, replaced
 from rocketpost.spark.plan import Json, Offsets, QueueKey, Range
 from rocketpost.spark.predicates import Predicates, extracted
+from rocketpost.spark.telling import plainly
 
 
 @dataclass
@@ -98,10 +98,10 @@ class BatchReader(_Tasks, DataSourceReader):
     """Reads what is there between two offsets."""
 
     def __init__(self, options: SourceOptions, shape: Shape) -> None:
-        if options.starting_offsets == "latest":
-            raise ConfigError("startingOffsets=latest reads nothing in a batch")
+        options.check_batch()
         super().__init__(options, shape)
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read; runs on the driver."""
         with Link(self.options) as link:
@@ -142,11 +142,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on and on. Lives in one driver process for as long as a query runs."""
 
     def __init__(self, options: SourceOptions, shape: Shape) -> None:
-        for key in options.given():
-            if key.startswith("ending"):
-                raise ConfigError(f"a stream has no end: {key} is for batches")
-        if options.takes_filters:
-            raise ConfigError("filterPushdown is for batches: Spark offers no filters to streams")
+        options.check_stream()
         super().__init__(options, shape)
         self._initial: Json | None = None
         self._target: Offsets | None = None
@@ -162,6 +158,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known_until = 0.0
         """How long the queues that are known count as all."""
 
+    @plainly
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where a new query begins; the same at every call of this reader."""
         if self._initial is None:
@@ -180,11 +177,13 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self.options.bytes_max)
         return ReadAllAvailable()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Settle what "available now" means."""
         with Link(self.options) as link:
             self._target = self._ends(link, link.queues())
 
+    @plainly
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Return where the next batch ends; ``start`` itself if there is nothing new.
 
@@ -207,12 +206,14 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned_at = time.monotonic()
         return plan.end_json(start, end)
 
+    @plainly
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """Return where the queues end now, for the progress that Spark reports."""
         with Link(self.options) as link:
             ends = self._ends(link, self._there(link))
         return {"v": plan.VERSION, "queues": plan.nested(ends)}
 
+    @plainly
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return what the tasks of a batch read."""
         with Link(self.options) as link:

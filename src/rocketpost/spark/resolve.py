@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.group import parse_tags
 from rocketpost.model.names import is_system_topic
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import EARLIEST, LATEST, SourceOptions, offsets_json
-from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
+from rocketpost.spark.option_checks import EARLIEST, LATEST, offsets_json, times_json
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey, in_words
 from rocketpost.spark.predicates import Texts
 
 logger = logging.getLogger(__name__)
@@ -90,12 +91,7 @@ def _named(key: str, how: str, bounds: Mapping[QueueKey, Bounds]) -> Offsets:
     if how == "latest":
         return {queue: bound.end for queue, bound in bounds.items()}
     given = offsets_json(key, how)
-    unknown = set(given) - set(bounds)
-    if unknown:
-        raise ConfigError(f"{key} names a queue that does not exist: {min(unknown)}")
-    missing = set(bounds) - set(given)
-    if missing:
-        raise ConfigError(f"{key} says nothing of {min(missing)}; name every queue")
+    _check_names(key, given, bounds)
     return {queue: _meant(offset, bounds[queue]) for queue, offset in given.items()}
 
 
@@ -118,8 +114,19 @@ def _by_time(
 
 
 def _times(key: str, text: str, bounds: Mapping[QueueKey, Bounds]) -> dict[QueueKey, int]:
-    times = offsets_json(key, text)
-    missing = set(bounds) - set(times)
-    if missing:
-        raise ConfigError(f"{key} says nothing of {min(missing)}; name every queue")
-    return {queue: times[queue] for queue in bounds}
+    times = times_json(key, text)
+    _check_names(key, times, bounds)
+    return times
+
+
+def _check_names(key: str, given: Collection[QueueKey], there: Collection[QueueKey]) -> None:
+    """Check that an option speaks of every queue that there is, and of no other."""
+    if unknown := set(given) - set(there):
+        raise ConfigError(
+            f"{key} names what does not exist: {in_words(unknown)}; there are {in_words(there)}"
+        )
+    if missing := set(there) - set(given):
+        raise ConfigError(
+            f"{key} says nothing of {in_words(missing)}; name every queue, or read only some by "
+            "the option assign"
+        )

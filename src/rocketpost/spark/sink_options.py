@@ -10,6 +10,7 @@ from typing import Final
 from rocketpost.client.credentials import credentials_of
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
+from rocketpost.spark.option_checks import check_name_servers
 
 
 class Delivery(enum.Enum):
@@ -64,8 +65,7 @@ class SinkOptions:
     security_token: str = option("securityToken", "", secret=True)
 
     def __post_init__(self) -> None:
-        if not self.name_servers:
-            raise ConfigError("nameServer is required, such as 127.0.0.1:9876")
+        check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
         if self.delivery not in [kind.value for kind in Delivery]:
             names = ", ".join(kind.value for kind in Delivery)
@@ -86,6 +86,10 @@ class SinkOptions:
                 raise ConfigError(f"{key}={value} is too small")
         if self.epoch is not None and self.epoch < 0:
             raise ConfigError(f"epoch={self.epoch} is no number of a batch")
+        if self.scan_since is not None and not self.is_marked:
+            raise ConfigError("scanSince needs delivery=effectivelyOnce: nothing else searches")
+        if self.on_forgotten != "error" and not self.is_exactly_once:
+            raise ConfigError("onForgotten needs delivery=exactlyOnce: nothing else is remembered")
 
     @property
     def is_exactly_once(self) -> bool:
@@ -117,7 +121,12 @@ class SinkOptions:
                 f"{'' if self.is_marked else ', or the columns producerId and sequence'}: "
                 "by these a second run is known"
             )
-        return hashlib.sha256(self.checkpoint.encode()).hexdigest()[:_SINK_ID_DIGITS]
+        return sink_of(self.checkpoint)
+
+
+def sink_of(checkpoint: str) -> str:
+    """Return the name of a sink that has none of its own."""
+    return hashlib.sha256(checkpoint.encode()).hexdigest()[:_SINK_ID_DIGITS]
 
 
 def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:

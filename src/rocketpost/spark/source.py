@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketpost.errors import ConfigError
+from rocketpost.spark.telling import plainly
 
 if TYPE_CHECKING:
     from rocketpost.spark.log_options import LogOptions
@@ -34,12 +35,14 @@ class RocketMQSource(DataSource):
         """The name of the format."""
         return "rocketmq"
 
+    @plainly
     def schema(self) -> str:
         """Return every column; a schema of the user's is a projection of it."""
         from rocketpost.spark.bodies.shape import ddl
 
         return ddl(self._options())
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
         from rocketpost.spark.bodies.shape import Shape
@@ -50,6 +53,7 @@ class RocketMQSource(DataSource):
         reader = FilteringReader if options.takes_filters else BatchReader
         return reader(options, Shape(schema, options))
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Read on and on."""
         from rocketpost.spark.bodies.shape import Shape
@@ -58,6 +62,7 @@ class RocketMQSource(DataSource):
         options = self._options()
         return StreamReader(options, Shape(schema, options))
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Send the rows of a frame.
 
@@ -70,6 +75,7 @@ class RocketMQSource(DataSource):
             raise ConfigError('a topic cannot be overwritten; use .mode("append")')
         return BatchWriter(self._sink_options(schema))
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Send the rows of a stream."""
         from rocketpost.spark.writer import StreamWriter
@@ -101,12 +107,14 @@ class RocketMQLogSource(DataSource):
         """The name of the format."""
         return "rocketmq-log"
 
+    @plainly
     def schema(self) -> str:
         """Return every column; a schema of the user's is a projection of it."""
         from rocketpost.spark.bodies.shape import ddl
 
         return ddl(self._options())
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
         from rocketpost.spark.bodies.shape import Shape

@@ -236,11 +236,23 @@ def test_lost_messages_stop_a_query_unless_it_may_go_on(topics: Topics) -> None:
         ({"topics": "T"}, "did you mean topic"),
         ({"startingOffsets": "latest"}, "reads nothing in a batch"),
         ({"subExpressionType": "XPATH"}, "none of TAG, SQL92"),
+        ({"subExpressionType": "SQL92", "subExpression": "a >< 1"}, "at character 4"),
+        ({"nameServer": "localhost"}, "'localhost' is not host:port"),
+        ({"nameServer": "127.0.0.1:1"}, "no name server answers: cannot connect to 127.0.0.1:1"),
+        ({"commitOffsetsToBroker": "true", "group": "g"}, "is for streams"),
+        (
+            {"startingOffsetsByTimestamp": '{"Rows": {"broker-9": {"0": 5}}}'},
+            "names what does not exist: queue 0 of Rows on broker-9; "
+            "there are queues 0-3 of Rows on broker-0",
+        ),
     ],
 )
-def test_bad_options_are_named(topics: Topics, options: dict[str, str], said: str) -> None:
-    with pytest.raises(PySparkException, match=said):
+def test_bad_options_are_named_at_once(topics: Topics, options: dict[str, str], said: str) -> None:
+    with pytest.raises(PySparkException, match=said) as raised:
         topics.read("Rows", **options).count()
+    # On the driver, and without the way through our modules.
+    assert "PYTHON_DATA_SOURCE_ERROR" in str(raised.value)
+    assert len(str(raised.value).splitlines()) < 8
 
 
 def test_an_unknown_topic_is_named(topics: Topics) -> None:

@@ -56,9 +56,33 @@ def test_assign_names_queues() -> None:
         (BASE | {"startingOffsets": "group"}, "needs the option group"),
         (BASE | {"commitOffsetsToBroker": "true"}, "needs the option group"),
         (BASE | {"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is no duration"),
+        (BASE | {"maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
+        (BASE | {"maxClockStepMs": "1"}, "needs filterPushdown=once"),
+        (BASE | {"startingOffsetsByTimestampStrategy": "error"}, "needs startingTimestamp or"),
+        (BASE | {"endingOffsets": "earliest"}, "endingOffsets is no JSON"),
+        (BASE | {"endingOffsets": '{"T":{"a":{"0":-2}}}'}, "is no end"),
+        (
+            BASE | {"startingOffsets": "earliest", "startingTimestamp": "5"},
+            "only one of startingOffsets and startingTimestamp",
+        ),
+        (
+            BASE | {"endingTimestamp": "5", "endingOffsetsByTimestamp": '{"T":{"a":{"0":5}}}'},
+            "only one of endingTimestamp and endingOffsetsByTimestamp",
+        ),
+        (BASE | {"startingTimestamp": "6", "endingTimestamp": "5"}, "is later than"),
+        (
+            BASE
+            | {
+                "startingOffsets": '{"T":{"a":{"0":7}}}',
+                "endingOffsets": '{"T":{"a":{"0":6}}}',
+            },
+            "endingOffsets=6 lies before startingOffsets=7 for queue 0 of T on a",
+        ),
         (BASE | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"}, "is more than"),
         ({"nameServer": "x:1", "topicPattern": "("}, "no regular expression"),
         ({"nameServer": "x:1", "assign": '{"T": [0]}'}, "assign must look like"),
+        ({"nameServer": "x:1", "assign": "{}"}, "names no queue"),
+        ({"nameServer": "x:1", "topic": ", "}, "names no topic"),
     ],
 )
 def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> None:
@@ -66,11 +90,53 @@ def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> No
         parsed(SourceOptions, values)
 
 
+@pytest.mark.parametrize("key", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+@pytest.mark.parametrize("ms", [-1, -2])
+def test_trap_a_time_is_no_offset(key: str, ms: int) -> None:
+    # With offsets, these mean latest and earliest.
+    with pytest.raises(ConfigError, match=f"{key}: {ms} for queue 0 of T on a is no time"):
+        parsed(SourceOptions, BASE | {key: f'{{"T":{{"a":{{"0":{ms}}}}}}}'})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("commitOffsetsToBroker", "true"),
+        ("maxOffsetsPerTrigger", "5"),
+        ("maxMessagesPerTrigger", "5"),
+        ("minOffsetsPerTrigger", "5"),
+        ("maxBytesPerTrigger", "5"),
+    ],
+)
+def test_what_is_for_streams_is_refused_in_batches(key: str, value: str) -> None:
+    options = parsed(SourceOptions, BASE | {key: value, "group": "g"})
+    options.check_stream()
+    said = key.replace("Messages", "Offsets")
+    with pytest.raises(ConfigError, match=f"{said} is for streams: a batch reads all"):
+        options.check_batch()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("endingTimestamp", "5"),
+        ("endingOffsets", '{"T":{"a":{"0":5}}}'),
+        ("endingOffsetsByTimestamp", '{"T":{"a":{"0":5}}}'),
+        ("filterPushdown", "once"),
+    ],
+)
+def test_what_is_for_batches_is_refused_in_streams(key: str, value: str) -> None:
+    options = parsed(SourceOptions, BASE | {key: value})
+    options.check_batch()
+    with pytest.raises(ConfigError, match=f"{key} is for batches"):
+        options.check_stream()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("2 H", 7200)]
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
-    options = parsed(SourceOptions, BASE | {"maxTriggerDelay": text})
+    options = parsed(SourceOptions, BASE | {"maxTriggerDelay": text, "minOffsetsPerTrigger": "1"})
     assert options.trigger_delay_seconds == seconds
 
 

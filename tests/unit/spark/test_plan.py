@@ -37,6 +37,15 @@ def test_other_json_is_refused_with_an_example(value: object) -> None:
         plan.flat(value, what="startingOffsets")
 
 
+def test_queues_are_told_by_broker() -> None:
+    some = [QueueKey("T", broker, at) for broker in "cab" for at in (0, 1, 2, 5)]
+    assert plan.in_words(some[:3]) == "queues 0-2 of T on c"
+    assert plan.in_words(some[:8]) == "queues 0-2, 5 of T on a, queues 0-2, 5 of T on c"
+    many = [QueueKey("T", f"b{at}", 3) for at in range(9)]
+    assert plan.in_words(many).startswith("queue 3 of T on b0, queue 3 of T on b1, ")
+    assert plan.in_words(many).endswith(" and more on 5 brokers")
+
+
 def test_the_first_end_carries_the_start_that_it_belongs_to() -> None:
     first = plan.initial_json({A0: 5})
     end = plan.end_json(first, {A0: 9})

@@ -53,7 +53,7 @@ def test_where_a_query_begins() -> None:
     assert start(default="earliest") == {A: 10, B: 0}
     assert start(starting_offsets="group", group="g") == {A: 42, B: 0}
     assert start(starting_offsets='{"T":{"a":{"0":-2,"1":-1}}}') == {A: 10, B: 50}
-    assert start(starting_timestamp=300, starting_offsets="earliest") == {A: 30, B: 30}
+    assert start(starting_timestamp=300) == {A: 30, B: 30}
     each = '{"T":{"a":{"0":500,"1":20}}}'
     assert start(starting_by_timestamp=each) == {A: 50, B: 2}
 
@@ -73,16 +73,24 @@ def test_a_time_without_messages_can_be_an_error() -> None:
         start(starting_timestamp=600, timestamp_strategy="error")
 
 
+@pytest.mark.parametrize("key", ["starting_offsets", "starting_by_timestamp"])
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"T":{"a":{"0":1}}}', "says nothing of queue 1 of T on a"),
-        ('{"T":{"a":{"0":1,"1":2,"9":3}}}', "does not exist: queue 9 of T on a"),
+        ('{"T":{"a":{"0":1}}}', "says nothing of queue 1 of T on a; name every queue"),
+        (
+            '{"T":{"a":{"0":1,"1":2,"8":3,"9":3}}}',
+            "does not exist: queues 8-9 of T on a; there are queues 0-1 of T on a",
+        ),
+        ('{"T":{"a":{"0":1,"1":2},"b":{"0":1}}}', "does not exist: queue 0 of T on b; there are"),
     ],
 )
-def test_offsets_must_name_all_queues_and_no_others(text: str, said: str) -> None:
+def test_options_must_name_all_queues_and_no_others(key: str, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        start(starting_offsets=text)
+        start(**{key: text})
+    ends = options(**{key.replace("starting", "ending"): text})
+    with pytest.raises(ConfigError, match=said):
+        resolve.ending(LINK, ends, BOUNDS)
 
 
 def test_where_a_batch_ends() -> None:

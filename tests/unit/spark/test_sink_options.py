@@ -15,3 +15,11 @@ def test_an_epoch_may_be_given_and_is_a_batch_number() -> None:
     assert parsed(SinkOptions, given | {"epoch": "0"}).epoch == 0
     with pytest.raises(ConfigError, match="epoch"):
         parsed(SinkOptions, given | {"epoch": "-1"})
+
+
+def test_an_option_that_would_do_nothing_is_refused() -> None:
+    given = {"nameServer": "x:1", "topic": "T"}
+    with pytest.raises(ConfigError, match="scanSince needs delivery=effectivelyOnce"):
+        parsed(SinkOptions, given | {"scanSince": "5"})
+    with pytest.raises(ConfigError, match="onForgotten needs delivery=exactlyOnce"):
+        parsed(SinkOptions, given | {"onForgotten": "skip", "delivery": "effectivelyOnce"})
