@@ -19,7 +19,7 @@ import numpy as np
 
 from rocketpost.kernel.hashing import extend_state, index_hash_after
 from rocketpost.spark.fields import Ints, numbers
-from rocketpost.spark.log_files import MAGICS, SMALLEST, Opened, Segment
+from rocketpost.spark.log_files import MAGICS, SMALLEST, OnCorrupt, Opened, Segment, missing
 from rocketpost.spark.queue_ranges import Places
 from rocketpost.store.layout import Layout
 
@@ -96,7 +96,7 @@ def looked_up(
     return Hits(positions, list(_unknown(known, first, end)))
 
 
-def sized(positions: Ints, segments: tuple[Segment, ...]) -> Places:
+def sized(positions: Ints, segments: tuple[Segment, ...], on_corrupt: OnCorrupt) -> Places:
     """Return how long the records at some positions are, without those where there is none."""
     starts = [segment.start for segment in segments]
     kept, sizes = [], []
@@ -106,6 +106,7 @@ def sized(positions: Ints, segments: tuple[Segment, ...]) -> Places:
         try:
             file = Opened(segment.path)
         except FileNotFoundError:
+            missing(segment, on_corrupt)
             continue
         with file:
             for position in positions[at == which].tolist():

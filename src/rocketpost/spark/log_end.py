@@ -10,10 +10,12 @@ on it would cut it there.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import stat
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -71,7 +73,14 @@ def segments(layout: Layout, newest: int = -1) -> list[Segment]:
     Raises:
         StoreError: The folder of segments cannot be read.
     """
-    found = _written(_listed(layout))
+    while True:
+        try:
+            return _cut_off(_written(_listed(layout)), newest)
+        except FileNotFoundError:
+            continue  # it expired since it was listed
+
+
+def _cut_off(found: list[Segment], newest: int) -> list[Segment]:
     if not found:
         return []
     last = found[-1]
@@ -79,19 +88,51 @@ def segments(layout: Layout, newest: int = -1) -> list[Segment]:
     return [*whole, last._replace(limit=_end(last, newest - last.start))]
 
 
+class Hole(NamedTuple):
+    """Positions of a log, the second not included, that no segment has."""
+
+    start: int
+    end: int
+
+
+def holes(found: list[Segment]) -> list[Hole]:
+    """Return what is missing between segments; what lies before the first one has expired."""
+    return [
+        Hole(end, after.start)
+        for segment, after in pairwise(found)
+        if (end := segment.start + segment.limit) < after.start
+    ]
+
+
 def _listed(layout: Layout) -> list[Segment]:
-    found = []
+    """Return the segments that are there, all of one moment.
+
+    The oldest ones may expire while names are read, so that one is seen and its successor is not.
+    """
+    while True:
+        found = _looked_at(layout)
+        fronts = [
+            segment.path
+            for segment, after in pairwise(found)
+            if segment.start + _size(segment, after) < after.start
+        ]
+        if all(map(os.path.exists, fronts)):
+            return found
+
+
+def _looked_at(layout: Layout) -> list[Segment]:
     try:
-        for name in os.listdir(layout.commit_log):
-            start = parse_file_name(name)
-            path = layout.segment(start) if start is not None else ""
-            if start is not None and os.path.isfile(path):
-                found.append(Segment(path, start, os.path.getsize(path)))
-    except FileNotFoundError as gone:
-        raise StoreError(f"{gone.filename} is gone; read the store again") from None
+        starts = list(map(parse_file_name, os.listdir(layout.commit_log)))
     except OSError as error:
         raise StoreError(f"{layout.commit_log} cannot be read: {error.strerror}") from None
-    return sorted(found, key=lambda segment: segment.start)
+    found = []
+    for start in sorted(start for start in starts if start is not None):
+        path = layout.segment(start)
+        with contextlib.suppress(FileNotFoundError):  # it expired since it was listed
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.append(Segment(path, start, status.st_size))
+    return found
 
 
 def _size(segment: Segment, after: Segment) -> int:

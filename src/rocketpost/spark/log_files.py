@@ -23,6 +23,7 @@ from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from rocketpost.spark.decode import walk
 from rocketpost.spark.fields import Ints, numbers
+from rocketpost.store.layout import parse_file_name
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 """Stays in a core's cache from the read to the batch that is made of it."""
@@ -100,7 +101,8 @@ def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
     try:
         file = Opened(segment.path)
     except FileNotFoundError:
-        return  # it expired since it was listed
+        missing(segment, on_corrupt)
+        return
     with file:
         step = _step(split.end - split.begin)
         at = aligned(file, segment, split.begin, split.end, step=step) if split.begin else 0
@@ -122,6 +124,18 @@ def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
                 where = f"position {segment.start + at} ({segment.path} byte {at})"
                 damaged(f"no record at {where}", on_corrupt)
                 at, wanted = aligned(file, segment, at + 1, split.end, step=step), step
+
+
+def missing(segment: Segment, on_corrupt: OnCorrupt) -> None:
+    """Deal with a segment that was there and is not; returns if it expired, or is to be skipped.
+
+    Raises:
+        CorruptRecord: It did not expire: older ones are there, and they go first.
+        Stopped: The same, and reading is to end there.
+    """
+    starts = map(parse_file_name, os.listdir(os.path.dirname(segment.path)))
+    if any(start is not None and start < segment.start for start in starts):
+        damaged(f"{segment.path} is missing, though older segments are there", on_corrupt)
 
 
 def _step(left: int) -> int:

@@ -8,6 +8,7 @@ so little of the log that reading only that is cheaper. The index is used for ke
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,13 +18,25 @@ from pyspark.sql.datasource import InputPartition
 from rocketpost.spark import queue_ranges
 from rocketpost.spark.fields import Ints
 from rocketpost.spark.key_lookup import looked_up
-from rocketpost.spark.log_end import layout_of, segments
-from rocketpost.spark.log_files import Segment, Split, around, behind, splits, store_ms_at
+from rocketpost.spark.log_end import holes, layout_of, segments
+from rocketpost.spark.log_files import (
+    OnCorrupt,
+    Segment,
+    Split,
+    Stopped,
+    around,
+    behind,
+    damaged,
+    splits,
+    store_ms_at,
+)
 from rocketpost.spark.log_options import LogOptions, words_of
 from rocketpost.spark.predicates import Numbers, Predicates, Texts
 from rocketpost.spark.queue_ranges import Pending, QueueRange, Window
 from rocketpost.spark.store_state import StoreState, state_of
 from rocketpost.store.layout import Layout
+
+log = logging.getLogger(__name__)
 
 _PICKS_PER_TASK: Final = 10_000
 _TAIL_SPLITS_MAX: Final = 4
@@ -91,6 +104,7 @@ class _Planner:
 
     def tasks(self) -> list[LogTask]:
         low, high = self._between()
+        high = self._unbroken(low, high)
         inside = [s for s in self._every if s.start < high and s.start + s.limit > low]
         if not inside:
             return []
@@ -116,6 +130,23 @@ class _Planner:
         if times.high is not None:
             high = min(high, self._by_time(times.high + 1 + step_ms)[1])
         return low, high
+
+    def _unbroken(self, low: int, high: int) -> int:
+        """Return how far to read where segments are missing between two positions.
+
+        Raises:
+            CorruptRecord: Some are, and that is to fail.
+        """
+        for hole in holes(self._every):
+            if low < hole.end and hole.start < high:
+                path = self._layout.segment(hole.start)
+                what = f"{path} is missing: the log has no positions {hole.start} to {hole.end}"
+                try:
+                    damaged(what, OnCorrupt(self._options.on_corrupt))
+                except Stopped:
+                    return hole.start
+                log.warning("%s", what)
+        return high
 
     def _by_time(self, ms: int) -> tuple[int, int]:
         """Return two positions: nothing before the first is younger, nothing behind is older."""

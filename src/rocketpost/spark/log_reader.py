@@ -110,7 +110,8 @@ class LogReader(DataSourceReader):
                 for chunk in picked(some, task.segments, on_corrupt):
                     yield _of_queue(chunk, range_, on_corrupt)
         if len(task.positions):
-            for chunk in picked(sized(task.positions, task.segments), task.segments, on_corrupt):
+            found = sized(task.positions, task.segments, on_corrupt)
+            for chunk in picked(found, task.segments, on_corrupt):
                 yield from self._seen(chunk, visibility, on_corrupt)
         if task.pending is not None:
             task = _further_back(task, self.options.split_bytes, on_corrupt)
@@ -134,7 +135,10 @@ class LogReader(DataSourceReader):
             chunk = _visible(chunk, topics, visibility)
             wrapped = numbers(chunk.data, chunk.starts + 36, 4) & _WRAPPED == _WRAPPED
             if wrapped.any():
-                chunk = _unwrapped(chunk)
+                if self.options.check_crc:  # what is encoded anew has a CRC that is right
+                    intact = _intact(chunk.data, chunk.starts, on_corrupt)
+                    chunk = Chunk(chunk.data, intact)
+                chunk = _unwrapped(chunk, on_corrupt)
         if len(chunk.starts):
             yield chunk
 
@@ -300,12 +304,18 @@ def _visible(chunk: Chunk, topics: pa.Array, visibility: Visibility) -> Chunk:
     return chunk if visible.all() else Chunk(chunk.data, chunk.starts[visible])
 
 
-def _unwrapped(chunk: Chunk) -> Chunk:
+def _unwrapped(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
     """Return every message as a record of its own, where batches are stored as one."""
     parts: list[bytes | memoryview] = []
     for start in chunk.starts.tolist():
-        for record in unwrapped(decode_record(chunk.data, start, verify_crc=False), first=0):
-            parts += encode_record(record)
+        record = decode_record(chunk.data, start, verify_crc=False)
+        try:
+            messages = unwrapped(record, first=0)
+        except RocketpostError as error:
+            damaged(f"the record at position {record.position} cannot be read: {error}", on_corrupt)
+            continue
+        for message in messages:
+            parts += encode_record(message)
     data = b"".join(parts)
     starts, at = [], 0
     while at < len(data):

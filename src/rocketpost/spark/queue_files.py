@@ -31,11 +31,8 @@ class QueueFiles:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        names = os.listdir(directory) if os.path.isdir(directory) else []
-        self._starts = sorted(s for s in map(parse_file_name, names) if s is not None)
-        self._file_bytes = 0
-        if self._starts:
-            self._file_bytes = os.path.getsize(f"{directory}/{file_name(self._starts[0])}")
+        self._starts = _starts(directory)
+        self._file_bytes = self._first_bytes()
         self.newest = self._newest()
 
     @property
@@ -83,6 +80,15 @@ class QueueFiles:
                 every[members] = self.entries(low, high + 1)[some - low]
         return every
 
+    def _first_bytes(self) -> int:
+        """Return how long files are; those that expired since they were listed are forgotten."""
+        while self._starts:
+            try:
+                return os.path.getsize(f"{self._directory}/{file_name(self._starts[0])}")
+            except FileNotFoundError:
+                del self._starts[0]
+        return 0
+
     def _newest(self) -> int:
         for start in reversed(self._starts):
             low, high = 0, self._file_bytes // _ENTRY.itemsize
@@ -110,8 +116,7 @@ class QueueFiles:
 def queues_of(layout: Layout, topic: str) -> Iterator[tuple[int, QueueFiles]]:
     """Yield the queues of a topic."""
     directory = layout.topic_queues(topic)
-    names = os.listdir(directory) if os.path.isdir(directory) else []
-    for name in names:
+    for name in _names(directory):
         queue_id = parse_queue_id(name)
         if queue_id is not None:
             yield queue_id, QueueFiles(f"{directory}/{name}")
@@ -119,22 +124,33 @@ def queues_of(layout: Layout, topic: str) -> Iterator[tuple[int, QueueFiles]]:
 
 def batch_positions(directory: str) -> Ints:
     """Return where the records of a queue of batches begin, in order."""
-    names = os.listdir(directory) if os.path.isdir(directory) else []
     every = [np.zeros(0, np.int64)]
-    for start in sorted(s for s in map(parse_file_name, names) if s is not None):
-        path = f"{directory}/{file_name(start)}"
-        data = _read(path, 0, os.path.getsize(path))
+    for start in _starts(directory):
+        data = _read(f"{directory}/{file_name(start)}", 0)
         entries = np.frombuffer(data[: len(data) // _BATCH.itemsize * _BATCH.itemsize], _BATCH)
         every.append(entries["position"][entries["size"] > 0].astype(np.int64))
     return np.concatenate(every)
 
 
-def _read(path: str, at: int, count: int) -> bytes:
+def _starts(directory: str) -> list[int]:
+    """Return where the files of a queue begin, in order."""
+    return sorted(s for s in map(parse_file_name, _names(directory)) if s is not None)
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # there never was one, or its topic was deleted meanwhile
+
+
+def _read(path: str, at: int, count: int | None = None) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return b""  # it expired since it was listed
     try:
+        count = os.fstat(descriptor).st_size if count is None else count
         return os.pread(descriptor, count, at)
     finally:
         os.close(descriptor)

@@ -29,6 +29,7 @@ from rocketpost.spark.log_files import (
     Segment,
     are_sound,
     damaged,
+    missing,
 )
 from rocketpost.spark.predicates import Predicates
 from rocketpost.spark.queue_files import Entries, QueueFiles, queues_of
@@ -232,6 +233,7 @@ def picked(wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt)
         try:
             file = Opened(segment.path)
         except FileNotFoundError:
+            missing(segment, on_corrupt)
             continue
         with file:
             for group in _groups(wanted, some):

@@ -91,9 +91,11 @@ def _deletions(layout: Layout) -> dict[str, int]:
 
 def _names(folder: str) -> list[str]:
     """Return the directories in a folder."""
-    if not os.path.isdir(folder):
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [name for name in os.listdir(folder) if os.path.isdir(f"{folder}/{name}")]
+    return [name for name in names if os.path.isdir(f"{folder}/{name}")]
 
 
 def _contents(path: str) -> bytes:

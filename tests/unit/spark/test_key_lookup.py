@@ -13,6 +13,7 @@ from rocketpost.codec.record import Record
 from rocketpost.spark import key_lookup
 from rocketpost.spark.key_lookup import looked_up, sized
 from rocketpost.spark.log_end import layout_of, segments
+from rocketpost.spark.log_files import OnCorrupt
 from rocketpost.store.layout import Layout
 
 from .records import record
@@ -108,11 +109,13 @@ def test_positions_without_a_record_are_left_out(tmp_path: Path, stored: list[Re
     every = tuple(segments(layout_of(str(tmp_path))))
     wanted = [stored[0].position, stored[3].position + 1, stored[40].position]
 
-    found_ = sized(np.array(wanted, np.int64), every)
+    found_ = sized(np.array(wanted, np.int64), every, OnCorrupt.FAIL)
     assert found_.positions.tolist() == [wanted[0], wanted[2]]
     assert found_.sizes.tolist() == [stored[0].size, stored[40].size]
     Path(every[0].path).unlink()
-    assert sized(np.array(wanted, np.int64), every).positions.tolist() == [wanted[2]]
+    assert sized(np.array(wanted, np.int64), every, OnCorrupt.FAIL).positions.tolist() == [
+        wanted[2]
+    ]
 
 
 def test_the_default_number_of_slots_is_rocketmqs() -> None:

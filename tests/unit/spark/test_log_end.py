@@ -132,3 +132,33 @@ def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
             segments(layout_of(str(tmp_path)))
     finally:
         (tmp_path / "commitlog").chmod(0o700)
+
+
+def test_holes_lie_between_segments(tmp_path: Path) -> None:
+    write_log(tmp_path, numbered(60), segment_bytes=SEGMENT)
+    layout = layout_of(str(tmp_path))
+    assert log_end.holes(segments(layout)) == []
+    path(tmp_path).unlink()  # expired
+    assert log_end.holes(segments(layout)) == []
+    path(tmp_path, 2 * SEGMENT).unlink()
+    assert log_end.holes(segments(layout)) == [(2 * SEGMENT, 3 * SEGMENT)]
+
+
+def test_trap_segments_that_expire_while_they_are_listed_leave_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, numbered(60), segment_bytes=SEGMENT)
+    layout = layout_of(str(tmp_path))
+    whole = segments(layout)
+    listed = os.listdir
+
+    def then_expire(folder: str) -> list[str]:
+        monkeypatch.setattr(os, "listdir", listed)
+        names = sorted(listed(folder))
+        for name in names[:2]:  # the first is seen, and the second is not any more
+            (Path(folder) / name).unlink()
+        return [names[0], *names[2:]]
+
+    monkeypatch.setattr(os, "listdir", then_expire)
+    assert segments(layout) == whole[2:]
+    assert log_end.holes(segments(layout)) == []

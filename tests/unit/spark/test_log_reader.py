@@ -407,6 +407,54 @@ def test_a_log_whose_beginning_was_deleted(mixed: Path) -> None:
         assert min(row["commitLogOffset"] for row in found) >= 1 << 17
 
 
+@pytest.mark.parametrize("options", [{}, {"topic": "Small"}, {"keys": "k7"}, {"tags": "rare"}])
+def test_a_segment_that_is_missing_in_the_middle_is_damage(
+    mixed: Path, options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    start, end = 1 << 17, 2 << 17
+    missing = mixed / "commitlog" / f"{start:020d}"
+    before = [row for row in rows(mixed, **options) if row["commitLogOffset"] < start]
+    after = [row for row in rows(mixed, **options) if row["commitLogOffset"] >= end]
+    assert before
+    assert after
+    missing.unlink()
+    with pytest.raises(CorruptRecord, match=f"{missing} is missing.* {start} to {end}") as raised:
+        reader(mixed, **options).partitions()  # on the driver
+    assert "onCorrupt=skip" in str(raised.value)
+
+    def places(onCorrupt: str) -> list[int]:  # noqa: N803 - the option's name
+        found = rows(mixed, onCorrupt=onCorrupt, **options)
+        return sorted(row["commitLogOffset"] for row in found)
+
+    assert places("stop") == sorted(row["commitLogOffset"] for row in before)
+    caplog.clear()
+    assert places("skip") == sorted(row["commitLogOffset"] for row in before + after)
+    assert str(missing) in caplog.text
+
+
+def test_a_missing_segment_of_another_time_does_not_matter(mixed: Path) -> None:
+    first = max(row["storeTimestamp"] for row in rows(mixed) if row["commitLogOffset"] < 2 << 17)
+    ms = int(first.timestamp() * 1000) + 2  # none of the missing ones is as young
+    times = {"startingTimestamp": str(ms), "maxClockStepMs": "0"}
+    whole = bodies(mixed, **times)
+    assert whole
+    (mixed / "commitlog" / f"{0:020d}").rename(mixed / "first")
+    (mixed / "commitlog" / f"{1 << 17:020d}").unlink()
+    (mixed / "first").rename(mixed / "commitlog" / f"{0:020d}")
+    assert bodies(mixed, **times) == whole
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "Small"}, {"keys": "k7"}])
+def test_a_segment_that_vanishes_behind_others_is_damage(
+    mixed: Path, options: dict[str, str]
+) -> None:
+    found = reader(mixed, **options)
+    parts = found.partitions()
+    (mixed / "commitlog" / f"{1 << 17:020d}").unlink()  # none expires before older ones
+    with pytest.raises(CorruptRecord, match=f"{1 << 17:020d} is missing"):
+        [list(found.read(part)) for part in parts]
+
+
 def test_several_stores_are_read_together(store: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     some = write_log(other, [record(topic="A", body=b"other")], segment_bytes=SEGMENT)
@@ -416,7 +464,9 @@ def test_several_stores_are_read_together(store: Path, tmp_path: Path) -> None:
     assert b"other" in found
 
 
-def test_batches_that_are_one_record_are_taken_apart(tmp_path: Path) -> None:
+@pytest.fixture
+def batched(tmp_path: Path) -> Path:
+    """Return a store with two batches of two messages, each batch one record, and a plain one."""
     items = b"".join(
         struct.pack(">iiiii", 22 + len(body) + len(text), 0, 0, 7, len(body))
         + body
@@ -430,7 +480,9 @@ def test_batches_that_are_one_record_are_taken_apart(tmp_path: Path) -> None:
         record(topic="T", queue_offset=at, body=items, sys_flag=flags, properties_bytes=text)
         for at in (0, 2)
     ]
-    stored = write_log(tmp_path, some, segment_bytes=SEGMENT)
+    some.append(record(topic="T", queue_offset=4, body=b"alone"))
+    *stored, last = write_log(tmp_path, [*some, record(topic="A")], segment_bytes=SEGMENT)
+    write_queues(tmp_path, [last])  # else damage would be the end of the log
     folder = tmp_path / "batchconsumequeue/T/0"
     folder.mkdir(parents=True)
     (folder / f"{0:020d}").write_bytes(
@@ -439,10 +491,40 @@ def test_batches_that_are_one_record_are_taken_apart(tmp_path: Path) -> None:
             for each in stored
         )
     )
-    found = [(row["queueOffset"], row["body"], row["flag"]) for row in rows(tmp_path, topic="T")]
-    assert found == [(0, b"one", 7), (1, b"two", 7), (2, b"one", 7), (3, b"two", 7)]
-    assert len(rows(tmp_path, tags="B")) == 2
-    assert [row["body"] for row in rows(tmp_path, view="log")] == [items, items]
+    return tmp_path
+
+
+def test_batches_that_are_one_record_are_taken_apart(batched: Path) -> None:
+    every = rows(batched, topic="T")
+    found = [(row["queueOffset"], row["body"], row["flag"]) for row in every]
+    assert found[:4] == [(0, b"one", 7), (1, b"two", 7), (2, b"one", 7), (3, b"two", 7)]
+    assert [body for _, body, _ in found[4:]] == [b"alone"]
+    assert len(rows(batched, tags="B")) == 2
+    first, second, *_ = rows(batched, view="log")
+    assert first["body"] == second["body"]
+
+
+def test_trap_bodies_of_batches_can_be_checked_before_they_are_taken_apart(batched: Path) -> None:
+    # Its messages are encoded anew, with a CRC that is always right.
+    whole = rows(batched, view="log")
+    for at, in_body in ((2, 0), (0, 20)):  # a message beside batches, and a batch
+        position = whole[at]["commitLogOffset"]
+        damage(batched, position + 88 + in_body)
+        with pytest.raises(CorruptRecord, match=f"position {position} fails its CRC"):
+            bodies(batched, checkCrc="true", topic="T")
+        if at:
+            damage(batched, position + 88 + in_body)  # back again
+    found = rows(batched, checkCrc="true", onCorrupt="skip", topic="T")
+    assert [row["queueOffset"] for row in found] == [2, 3, 4]
+    assert bodies(batched, checkCrc="true", onCorrupt="stop") == []
+    assert len(bodies(batched, topic="T")) == 5
+
+
+def test_a_batch_that_cannot_be_taken_apart_is_damage(batched: Path) -> None:
+    damage(batched, 88 + 3)  # the size of its first message
+    with pytest.raises(CorruptRecord, match="record at position 0 cannot be read: "):
+        bodies(batched)
+    assert [row["queueOffset"] for row in rows(batched, onCorrupt="skip", topic="T")] == [2, 3, 4]
 
 
 def test_memory_is_bounded_however_long_the_log_is(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rocketpost.spark.queue_files import QueueFiles, batch_positions, queues_of
 from rocketpost.store.layout import Layout
@@ -45,6 +47,31 @@ def test_a_file_that_expired_meanwhile_has_nothing(tmp_path: Path) -> None:
     queue = QueueFiles(str(tmp_path))
     (tmp_path / f"{0:020d}").unlink()
     assert queue.entries(0, 1)["size"].tolist() == [0]
+
+
+def test_trap_files_expire_between_a_look_at_names_and_one_at_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(4):
+        write(tmp_path, at * ENTRIES, [(at, 91, 0)] * ENTRIES)
+    listed = os.listdir
+
+    def then_expire(path: str) -> list[str]:
+        names = listed(path)
+        (Path(path) / min(names)).unlink()
+        return names
+
+    monkeypatch.setattr(os, "listdir", then_expire)
+    queue = QueueFiles(str(tmp_path))
+    assert (queue.first, queue.newest) == (ENTRIES, 3)
+    assert len(batch_positions(str(tmp_path))) > 0
+
+    def then_delete(path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "listdir", then_delete)
+    assert not QueueFiles(str(tmp_path)).has_files
+    assert batch_positions(str(tmp_path)).tolist() == []
 
 
 def test_queues_of_a_topic(tmp_path: Path) -> None:
