@@ -27,6 +27,7 @@ from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
+from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.announcing import Announcing
@@ -57,7 +58,7 @@ from rocketpost.server.parts.standstill import StandstillPart
 from rocketpost.server.parts.timer import TimerPart, timer_rules
 from rocketpost.server.parts.transaction import TransactionPart, transaction_rules
 from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
-from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
+from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer_store import TimerStore

@@ -36,6 +36,7 @@ FORMATS: Final = (PARQUET, DELTA)
 DATA: Final = "data"
 _BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
 _FOOTERS_AT_ONCE: Final = 8
+_TOPICS_NAMED: Final = 20
 
 
 class DataFile(NamedTuple):
@@ -134,6 +135,11 @@ class Snapshot(NamedTuple):
                     piece.queue, min(known.start, piece.start), max(known.end, piece.end)
                 )
         return found
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Whose messages were archived."""
+        return frozenset(queue.topic for batch in self.batches for queue, *_ in batch.ranges)
 
     @property
     def watermark(self) -> Offsets:
@@ -297,6 +303,20 @@ def open_lake(uri: str, kind: str = "") -> Lake:
     except ImportError:
         raise ConfigError("Delta tables need a package: pip install 'rocketpost[delta]'") from None
     return DeltaLake(uri)
+
+
+def check_topics(wanted: Iterable[str], known: Iterable[str], *, where: str) -> None:
+    """Refuse topics that a place does not have: nothing would be found wrong with none.
+
+    Raises:
+        ConfigError: One is not there; those that are there are named.
+    """
+    there = sorted(known)
+    strange = [topic for topic in wanted if topic not in there]
+    if strange:
+        some = ", ".join(there[:_TOPICS_NAMED]) + (", ..." if len(there) > _TOPICS_NAMED else "")
+        names = f"there are {some}" if there else "there is none"
+        raise ConfigError(f"the {where} has no topic {', '.join(strange)}; {names}")
 
 
 def coverage_flaws(batches: list[Batch]) -> list[Flaw]:

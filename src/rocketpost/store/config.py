@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketpost.errors import ConfigError
+from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.settings import option
 
 RECORD_SLACK_BYTES: Final = 64 * 1024
 """How much longer than its body a record may be: topic, properties and fixed fields."""
 
-_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ENTRY_BYTES: Final = 20
 _TIMER_PRECISION_MS_MAX: Final = 60_000
 _TIMER_ROLL_SLOTS_MAX: Final = 2 * 604_800 - 60
@@ -150,20 +150,3 @@ def parse_delete_hours(text: str) -> frozenset[int]:
             raise ConfigError(f"deleteWhen={text!r} must be hours of the day, like 04;16")
         hours.add(int(part))
     return frozenset(hours)
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Read ``messageDelayLevel``: the delays of level 1, 2, ... in milliseconds.
-
-    Raises:
-        ConfigError: A part is not a number with one of the units s, m, h, d.
-    """
-    delays = []
-    for part in text.split():
-        number, unit = part[:-1], part[-1]
-        if unit not in _UNITS_MS or not number.isdecimal():
-            raise ConfigError(f"messageDelayLevel={text!r} must be delays like 1s 5m 2h 1d")
-        delays.append(int(number) * _UNITS_MS[unit])
-    if not delays:
-        raise ConfigError("messageDelayLevel needs one delay at least")
-    return tuple(delays)

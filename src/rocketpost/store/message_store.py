@@ -20,13 +20,14 @@ from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord, StoreBroken, StoreError, StoreFull
 from rocketpost.model import sysflag
 from rocketpost.model.clock import Clock
+from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.allocator import Allocator
 from rocketpost.store.checkpoint import load_checkpoint_blocking
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.commit_log import CommitLog
-from rocketpost.store.config import FlushMode, StoreConfig, parse_delay_levels
+from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.dispatch import Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft

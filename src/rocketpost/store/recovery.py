@@ -16,9 +16,10 @@ from rocketpost.codec.record import decode_record
 from rocketpost.errors import CorruptRecord, StoreError
 from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, scan_records
 from rocketpost.model import sysflag
+from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.checkpoint import Checkpoint
-from rocketpost.store.config import StoreConfig, parse_delay_levels
+from rocketpost.store.config import StoreConfig
 from rocketpost.store.dispatch import deliver_time
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem

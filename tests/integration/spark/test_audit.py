@@ -23,10 +23,12 @@ from rocketpost.client import (
 from rocketpost.errors import ConfigError
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import audit_checks as checks
+from rocketpost.spark.pipelines import audit_reconciliation as reconciliation
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.audit import AuditConfig, audit
+from rocketpost.spark.pipelines.audit_reconciliation import Produced
 from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.audit_traces import handled
+from rocketpost.spark.pipelines.audit_traces import handled, sent
 
 from .conftest import Topics
 
@@ -35,6 +37,10 @@ pytestmark = pytest.mark.slow
 STORED = (
     "topic string, broker string, queueId int, queueOffset bigint, id string, keys string, "
     "bornMs bigint, storedMs bigint, bytes bigint, isSound boolean"
+)
+TRACES = (
+    "kind string, timeMs bigint, `group` string, topic string, uniqKey string, keys string, "
+    "costMs bigint, success boolean, requestId string, isHalf boolean"
 )
 
 
@@ -118,17 +124,48 @@ def test_holes_repeats_and_disorder_within_a_queue(spark: SparkSession) -> None:
     assert findings[0].examples == ("2 missing before T/b/0/7",)
     assert (facts[0].first, facts[0].last, facts[0].messages) == (3, 9, 6)
     # One message that is there twice is a repeat, and no second message of its id.
-    assert checks.id_checks(frame, "uniqKey")[0].count == 0
+    assert reconciliation.id_checks(frame, "uniqKey")[0].count == 0
 
 
 def test_what_has_no_id_or_is_stored_at_another_time_is_not_missing(spark: SparkSession) -> None:
     some = rows(spark, (0, 10, "a"))
     every = rows(spark, (0, 10, "a"), (1, 20, "b"))
     wanted = spark.createDataFrame([("a",), ("b",), ("c",), ("",), (None,)], "id string")
-    missing, _ = checks.reconciled(some, wanted, "traces", everywhere=every)
+    made = Produced(wanted, "traces")
+    missing, _ = reconciliation.reconciled(some, made, everywhere=every)
     assert missing.examples == ("c",)
-    missing, _ = checks.reconciled(some, wanted, "traces")
+    missing, _ = reconciliation.reconciled(some, made)
     assert missing.count == 2
+    kept = spark.createDataFrame([("b",), ("x",), (None,)], "id string")
+    missing, later, _ = reconciliation.reconciled(some, made, not_due=lambda: kept)
+    assert (missing.examples, later.examples, later.is_fault) == (("c",), ("b",), False)
+
+
+def test_each_key_of_a_message_is_an_id_if_a_table_says_which_are(spark: SparkSession) -> None:
+    frame = rows(
+        spark,
+        (0, 1, "o-1 c-7"),
+        (1, 2, "o-2 c-7"),
+        (2, 3, "o-2  c-8"),
+        (3, 4, "c-7"),
+        (4, 5, "o-3"),
+    )
+
+    def found(*ids: str) -> dict[str, tuple[str, ...]]:
+        table = spark.createDataFrame([(each,) for each in ids], "id string")
+        made = Produced(table, "the table", by_each_key=True)
+        findings = reconciliation.id_checks(frame, "keys", made)
+        findings += reconciliation.reconciled(frame, made)
+        return {each.name: each.examples for each in findings if each.count}
+
+    twice = ("o-2: 2 times, at T/b/0/1 and T/b/0/2",)
+    assert found("o-1", "o-2", "o-4") == {
+        "duplicated": twice,
+        "missing": ("o-4",),
+        "unexpected": ("c-7 at T/b/0/3", "o-3 at T/b/0/4"),
+    }
+    # A table with all keys of every message says how many messages of each there are.
+    assert found("o-1 c-7", "o-2 c-7", "c-8", "c-7", "o-3") == {"duplicated": twice}
 
 
 def test_a_produced_message_stored_outside_the_times_is_not_missing(
@@ -141,17 +178,39 @@ def test_a_produced_message_stored_outside_the_times_is_not_missing(
 
 
 def test_a_trace_that_is_stored_twice_is_one_handling(spark: SparkSession) -> None:
-    schema = (
-        "kind string, timeMs bigint, `group` string, topic string, uniqKey string, keys string, "
-        "costMs bigint, success boolean, requestId string"
-    )
-
     def traces(*requests: str) -> DataFrame:
-        after = [("SubAfter", 5, "g", "", "a", "", 1, True, request) for request in requests]
-        return spark.createDataFrame(after, schema)
+        after = [("SubAfter", 5, "g", "", "a", "", 1, True, request, False) for request in requests]
+        return spark.createDataFrame(after, TRACES)
 
     assert handled(traces("r1", "r1"), "g").count() == 1
     assert handled(traces("r1", "r2"), "g").count() == 2
+
+
+def test_halves_are_sent_when_committed_and_what_was_recalled_is_not(spark: SparkSession) -> None:
+    def trace(
+        kind: str, name: str, *, is_good: bool = True, is_half: bool = False
+    ) -> tuple[object, ...]:
+        return (kind, 5, "g", "T", name, "", 1, is_good, "", is_half)
+
+    records = spark.createDataFrame(
+        [
+            trace("Pub", "plain"),
+            trace("Pub", "failed", is_good=False),
+            trace("Pub", "committed", is_half=True),
+            trace("EndTransaction", "committed"),
+            trace("EndTransaction", "committed"),
+            trace("Pub", "rolled back", is_half=True),
+            trace("EndTransaction", "rolled back", is_good=False),
+            trace("Pub", "undecided", is_half=True),
+            trace("Pub", "recalled"),
+            trace("Recall", "recalled"),
+            trace("Pub", "kept"),
+            trace("Recall", "kept", is_good=False),
+        ],
+        TRACES,
+    )
+    found = sorted(row.uniqKey for row in sent(records, ("T",)).collect())
+    assert found == ["committed", "kept", "plain"]
 
 
 def test_a_clock_that_was_set_back_makes_no_hole(spark: SparkSession) -> None:
@@ -219,6 +278,44 @@ def test_traces_tell_what_was_sent_and_handled(topics: Topics) -> None:
     assert counts(report) | {"overtaken": 0} == {"unexpected": 3, "waiting": 3, "overtaken": 0}
     everything = config(topics, "Followed", trace_topic="AuditTraces")
     assert audit(topics.spark, everything).finding("unhandled").count == 3
+
+
+def test_what_is_not_due_yet_is_not_missing(topics: Topics) -> None:
+    async def send() -> None:
+        sending = ProducerConfig(
+            name_servers=topics.cluster.addresses, enable_trace=True, trace_topic="DelayTraces"
+        )
+        async with Producer("p", config=sending) as producer:
+            await producer.send(Message("Later", b"now"))
+            await producer.send(Message("Later", b"level", delay_level=18))
+            await producer.send(Message("Later", b"timer", delay_seconds=3600))
+            await producer.send(Message("Elsewhere", b"other", delay_level=18))
+
+    asyncio.run(send())
+    report = audit(topics.spark, config(topics, "Later", trace_topic="DelayTraces"))
+    assert (report.messages, report.finding("missing").count) == (1, 0)
+    assert report.finding("notDue").count == 2
+    assert [each.name for each in report.findings if each.fails] == ["unhandled"]
+
+
+def test_a_topic_that_is_not_there_is_refused_and_those_that_are_named(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topics.send("Spelled", [b"x"])
+    source = SourceOptions(name_servers=topics.cluster.addresses, topic="Spelled")
+    lake = tmp_path / "lake"
+    archive(topics.spark, ArchiveConfig(source=source, lake=str(lake)))
+    store = str(topics.cluster.broker_directory() / "store")
+    asked = ["pipeline", "audit", "-t", "Spelled,Speled"]
+    for place in (["--lake", str(lake)], ["--store", store]):
+        for more in ([], ["--dry-run"]):
+            result = CliRunner().invoke(rocketpost, [*asked, *place, *more])
+            assert result.exit_code == 2, result.output
+            assert "has no topic Speled; there are " in result.stderr.replace("\n", " ")
+            assert "Spelled" in result.stderr
+    replay = ["pipeline", "replay", "-n", topics.cluster.addresses, "-t", "Speled", "--name", "n"]
+    result = CliRunner().invoke(rocketpost, [*replay, "--lake", str(lake)])
+    assert (result.exit_code, "has no topic Speled" in result.stderr) == (2, True), result.output
 
 
 def test_the_command_fails_and_writes_what_it_found(topics: Topics, tmp_path: Path) -> None:

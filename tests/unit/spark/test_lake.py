@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import ConfigError, StoreError
-from rocketpost.spark.lake import FORMATS, Batch, DataFile, Flaw, Lake, coverage_flaws, open_lake
+from rocketpost.spark.lake import (
+    FORMATS,
+    Batch,
+    DataFile,
+    Flaw,
+    Lake,
+    check_topics,
+    coverage_flaws,
+    open_lake,
+)
 from rocketpost.spark.plan import QueueKey, Range
 
 from .lakes import A, B, batch, commit, compact, write
@@ -41,6 +50,7 @@ def test_batches_are_read_back_as_written(lake: Lake) -> None:
     assert without_files(held.batches) == without_files([first, second])
     assert sorted(held.files) == sorted(first.files + second.files)
     assert held.watermark == {A: 20, B: 4}
+    assert held.topics == {"T"}
     assert held.ranges == {A: Range(A, 5, 20), B: Range(B, 0, 4)}
     assert (held.next_number, held.rows) == (2, 19)
     assert again.flaws() == []
@@ -158,3 +168,13 @@ def test_a_batch_may_have_offsets_and_no_message(lake: Lake) -> None:
 def test_a_place_that_nobody_can_open_is_refused() -> None:
     with pytest.raises(ConfigError, match="the lake nowhere://at/all cannot be opened"):
         open_lake("nowhere://at/all")
+
+
+def test_topics_that_are_not_there_are_named_with_those_that_are() -> None:
+    check_topics(["A"], {"A", "B"}, where="lake x")
+    with pytest.raises(ConfigError, match=r"the lake x has no topic C, D; there are A, B$"):
+        check_topics(["C", "A", "D"], {"B", "A"}, where="lake x")
+    with pytest.raises(ConfigError, match="there is none"):
+        check_topics(["C"], (), where="lake x")
+    with pytest.raises(ConfigError, match=r"T00, .*, T19, \.\.\.$"):
+        check_topics(["C"], [f"T{number:02d}" for number in range(30)], where="lake x")

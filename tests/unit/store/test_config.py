@@ -7,7 +7,6 @@ from rocketpost.errors import ConfigError
 from rocketpost.store.config import (
     FlushMode,
     StoreConfig,
-    parse_delay_levels,
     parse_delete_hours,
 )
 
@@ -37,6 +36,5 @@ def test_nonsense_names_its_key(wrong: dict[str, str]) -> None:
         settings.build(StoreConfig, wrong)
 
 
-def test_hours_and_levels() -> None:
+def test_hours_of_the_day() -> None:
     assert parse_delete_hours("04; 16;") == {4, 16}
-    assert parse_delay_levels("1s 2m 1h 1d") == (1000, 120_000, 3_600_000, 86_400_000)

@@ -12,7 +12,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,7 +22,16 @@ from pyspark.sql import functions as f
 from rocketpost.errors import ClientError, ConfigError, StoreError
 from rocketpost.model.names import group_problem
 from rocketpost.spark import columns, plan
-from rocketpost.spark.lake import DATA, FORMATS, Batch, DataFile, Lake, Snapshot, open_lake
+from rocketpost.spark.lake import (
+    DATA,
+    FORMATS,
+    Batch,
+    DataFile,
+    Lake,
+    Snapshot,
+    check_topics,
+    open_lake,
+)
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
@@ -206,17 +215,21 @@ def hold(config: ArchiveConfig) -> None:
         link.commit(_starts(config.open().snapshot().watermark, link.bounds(queues)))
 
 
-def archived(spark: SparkSession, lake_uri: str) -> DataFrame:
-    """Return every message that was archived.
+def archived(spark: SparkSession, lake_uri: str, topics: Sequence[str] = ()) -> DataFrame:
+    """Return every message that was archived, or those of some topics.
 
     Raises:
-        ConfigError: Nothing was archived there.
+        ConfigError: Nothing was archived there, or nothing of one of the topics.
     """
     lake = open_lake(lake_uri)
-    files = lake.snapshot().files
-    if not files:
+    held = lake.snapshot()
+    if not held.files:
         raise ConfigError(f"there is nothing archived in {lake_uri}")
-    return messages(spark, lake, files)
+    frame = messages(spark, lake, held.files)
+    if not topics:
+        return frame
+    check_topics(topics, held.topics, where=f"lake {lake_uri}")
+    return frame.filter(f.col("topic").isin(*topics))
 
 
 def messages(

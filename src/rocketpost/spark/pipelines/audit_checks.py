@@ -1,7 +1,7 @@
-"""The checks of an audit, each over frames that are as small as it allows.
+"""What an audit sees in stored messages alone: their queues, their times, and where a group stands.
 
 A frame of stored messages has: topic, broker, queueId, queueOffset, id, keys, bornMs, storedMs,
-bytes, isSound. Other frames have an ``id``.
+bytes, isSound.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
+from rocketpost.spark.pipelines.audit_findings import QUEUE, fault, note, place
 from rocketpost.spark.pipelines.audit_report import (
     EXAMPLES_MAX,
     Finding,
@@ -21,7 +22,6 @@ from rocketpost.spark.pipelines.audit_report import (
 )
 from rocketpost.spark.plan import Bounds, QueueKey
 
-_QUEUE: Final = ("topic", "broker", "queueId")
 _HOT_MAX: Final = 10
 _ACCURACY: Final = 10_000
 
@@ -40,10 +40,10 @@ def between(frame: DataFrame, start_ms: int | None, end_ms: int | None) -> DataF
         is_inside = is_inside & (f.col("storedMs") < end_ms)
     ranges = (
         frame.filter(is_inside)
-        .groupBy(*_QUEUE)
+        .groupBy(*QUEUE)
         .agg(f.min("queueOffset").alias("low"), f.max("queueOffset").alias("high"))
     )
-    joined = frame.join(f.broadcast(ranges), list(_QUEUE))
+    joined = frame.join(f.broadcast(ranges), list(QUEUE))
     return joined.filter("queueOffset BETWEEN low AND high").drop("low", "high")
 
 
@@ -61,10 +61,10 @@ def overview(frame: DataFrame) -> Row:
 
 def queue_checks(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
     """Look for holes, repeats and disorder in each queue, and for damaged bodies."""
-    in_queue = Window.partitionBy(*_QUEUE).orderBy("queueOffset", "storedMs")
+    in_queue = Window.partitionBy(*QUEUE).orderBy("queueOffset", "storedMs")
     before = f.lag("queueOffset").over(in_queue)
     steps = frame.select(
-        *_QUEUE,
+        *QUEUE,
         "queueOffset",
         "bytes",
         "isSound",
@@ -73,7 +73,7 @@ def queue_checks(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
         (f.col("storedMs") < f.lag("storedMs").over(in_queue)).alias("isStoredEarlier"),
         (f.col("bornMs") < f.lag("bornMs").over(in_queue)).alias("isBornEarlier"),
     )
-    rows = steps.groupBy(*_QUEUE).agg(
+    rows = steps.groupBy(*QUEUE).agg(
         f.count("*").alias("messages"),
         f.sum("bytes").alias("bytes"),
         f.min("queueOffset").alias("first"),
@@ -84,7 +84,7 @@ def queue_checks(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
         f.count_if("isBornEarlier").alias("overtaken"),
         f.count_if(~f.col("isSound")).alias("damaged"),
     )
-    found = rows.orderBy(*_QUEUE).collect()
+    found = rows.orderBy(*QUEUE).collect()
     # Only what is odd is looked at a second time, for examples.
     odd = steps.filter(
         "hole > 0 OR isRepeat OR NOT isSound OR isStoredEarlier OR isBornEarlier"
@@ -93,117 +93,20 @@ def queue_checks(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
         hole = f.format_string("%d missing before %s", "hole", place())
         earlier = "than the message before it in its queue"
         findings = [
-            _fault("holes", _sum(found, "holes"), "a queue offset without a message",
+            fault("holes", _sum(found, "holes"), "a queue offset without a message",
                    odd.filter("hole > 0"), hole),
-            _fault("repeats", _sum(found, "repeats"), "a queue offset with two messages",
+            fault("repeats", _sum(found, "repeats"), "a queue offset with two messages",
                    odd.filter("isRepeat"), place()),
-            _fault("damaged", _sum(found, "damaged"), "a body that fails its CRC",
+            fault("damaged", _sum(found, "damaged"), "a body that fails its CRC",
                    odd.filter(~f.col("isSound")), place()),
-            _note("disorder", _sum(found, "disorder"), f"stored earlier {earlier}",
+            note("disorder", _sum(found, "disorder"), f"stored earlier {earlier}",
                   odd.filter("isStoredEarlier"), place()),
-            _note("overtaken", _sum(found, "overtaken"), f"born earlier {earlier}",
+            note("overtaken", _sum(found, "overtaken"), f"born earlier {earlier}",
                   odd.filter("isBornEarlier"), place()),
         ]  # fmt: skip
     finally:
         odd.unpersist()
     return [_facts(row) for row in found], findings
-
-
-def id_checks(frame: DataFrame, identified_by: str) -> list[Finding]:
-    """Look for ids that several messages have, and for messages without one."""
-    named = frame.filter("id IS NOT NULL")
-    spot = f.xxhash64(*_QUEUE, "queueOffset")
-    # Nearly all ids have one place, and numbers tell that for less than texts do.
-    several = named.groupBy("id").agg(f.min(spot).alias("low"), f.max(spot).alias("high"))
-    groups = (
-        named.join(several.filter("low != high").select("id"), "id", "left_semi")
-        .groupBy("id")
-        .agg(
-            f.count_distinct(*_QUEUE, "queueOffset").alias("places"),
-            f.min(place()).alias("one"),
-            f.max(place()).alias("other"),
-        )
-        .filter("places > 1")
-        .persist()
-    )
-    try:
-        extra = groups.agg(f.coalesce(f.sum(f.col("places") - 1), f.lit(0))).first()
-        assert extra is not None
-        twice = f.format_string("%s: %d times, at %s and %s", "id", "places", "one", "other")
-        text = f"one more message of the same {identified_by}"
-        doubled = _fault("duplicated", extra[0], text, groups, twice)
-    finally:
-        groups.unpersist()
-    nameless = frame.filter("id IS NULL")
-    count = nameless.count()
-    text = f"a message without {identified_by}, which cannot be reconciled"
-    return [doubled, _note("nameless", count, text, nameless, place())]
-
-
-def reconciled(
-    frame: DataFrame, produced: DataFrame, of: str, *, everywhere: DataFrame | None = None
-) -> list[Finding]:
-    """Compare what is stored with what was produced; what was produced without an id cannot be.
-
-    Args:
-        frame: Stored messages, maybe only those of some time.
-        produced: What must be stored: id.
-        of: What that is, in words.
-        everywhere: All stored messages, if ``frame`` has only some: what is there is not missing.
-    """
-    wanted = produced.select("id").filter("id != ''").distinct()
-    have = frame.select("id", *_QUEUE, "queueOffset").filter("id IS NOT NULL")
-    unseen = missing = wanted.join(have, "id", "left_anti").persist()
-    if everywhere is not None and not unseen.isEmpty():
-        missing = unseen.join(everywhere.select("id"), "id", "left_anti").persist()
-    strange = have.join(wanted, "id", "left_anti")
-    where = f.format_string("%s at %s", "id", place())
-    try:
-        return [
-            _fault("missing", missing.count(), f"in {of}, but not stored", missing, f.col("id")),
-            _note("unexpected", strange.count(), f"stored, but not in {of}", strange, where),
-        ]  # fmt: skip
-    finally:
-        missing.unpersist()
-        unseen.unpersist()
-
-
-def handling(frame: DataFrame, done: DataFrame, queues: list[QueueFacts] | None) -> list[Finding]:
-    """Compare what is stored with what consumers said they handled.
-
-    Args:
-        frame: Stored messages.
-        done: What was handled: id, by.
-        queues: With the progress of a group: only what lies behind it must have been handled.
-    """
-    have = frame.filter("id IS NOT NULL")
-    behind = have
-    if queues is not None:
-        ends = frame.sparkSession.createDataFrame(
-            [(each.topic, each.broker, each.queue_id, each.committed or 0) for each in queues],
-            "topic string, broker string, queueId int, committed bigint",
-        )
-        passed = have.join(f.broadcast(ends), list(_QUEUE)).filter("queueOffset < committed")
-        behind = passed.drop("committed")
-    skipped = behind.join(done, "id", "left_anti").persist()
-    times = done.groupBy("id", "by").count().filter("count > 1")
-    # A message that is stored twice is handled twice: that is not the consumer's doing.
-    once = have.groupBy("id").agg(f.count("*").alias("stored"))
-    repeated = times.join(once, "id").filter("count > stored").persist()
-    where = f.format_string("%s at %s", "id", place())
-    again = f.format_string("%s: %d times by %s", "id", "count", "by")
-    text = "passed by the group, but no trace says that it was handled"
-    if queues is None:
-        text = "stored, but no trace says that it was handled"
-    try:
-        return [
-            _fault("unhandled", skipped.count(), text, skipped, where),
-            _fault("handledAgain", repeated.count(), "handled well more often than stored",
-                   repeated, again),
-        ]  # fmt: skip
-    finally:
-        skipped.unpersist()
-        repeated.unpersist()
 
 
 def progress(
@@ -237,7 +140,7 @@ def late(frame: DataFrame, late_ms: int) -> Finding:
     rows = frame.filter(f.col("storedMs") - f.col("bornMs") > late_ms)
     text = f.format_string("%s: %d ms", place(), f.col("storedMs") - f.col("bornMs"))
     meaning = f"stored more than {late_ms} ms after it was born"
-    return _note("late", rows.count(), meaning, rows, text)
+    return note("late", rows.count(), meaning, rows, text)
 
 
 def latency(name: str, frame: DataFrame, start: str, end: str) -> Latency | None:
@@ -266,11 +169,6 @@ def hot_keys(frame: DataFrame) -> tuple[Hot, ...]:
     return tuple(Hot(row.key, row["count"]) for row in rows.limit(_HOT_MAX).collect())
 
 
-def place() -> Column:
-    """Return where a message is, in words."""
-    return f.concat_ws("/", *_QUEUE, "queueOffset")
-
-
 def _facts(row: Row) -> QueueFacts:
     return QueueFacts(
         topic=row.topic,
@@ -288,15 +186,3 @@ def _facts(row: Row) -> QueueFacts:
 
 def _sum(rows: list[Row], name: str) -> int:
     return sum(row[name] or 0 for row in rows)
-
-
-def _fault(name: str, count: int, meaning: str, rows: DataFrame, text: Column) -> Finding:
-    return Finding(name, count, True, meaning, _some(rows, text) if count else ())
-
-
-def _note(name: str, count: int, meaning: str, rows: DataFrame, text: Column) -> Finding:
-    return Finding(name, count, False, meaning, _some(rows, text) if count else ())
-
-
-def _some(rows: DataFrame, text: Column) -> tuple[str, ...]:
-    return tuple(row[0] for row in rows.select(text).limit(EXAMPLES_MAX).collect())

@@ -10,11 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.model.names import TRACE_TOPIC
-from rocketpost.spark.lake import open_lake
+from rocketpost.spark.lake import check_topics, open_lake
 from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, bounds
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
 from rocketpost.spark.pipelines.audit_report import AuditReport
+from rocketpost.spark.pipelines.audit_sources import check_store
 from rocketpost.spark.pipelines.command import (
     Run,
     html_option,
@@ -100,11 +101,14 @@ def _say_plan(run: Run, config: AuditConfig) -> None:
     against = f" against {config.produced}" if config.produced else ""
     run.say(f"would audit {', '.join(config.topics)} in the {config.source}{against}")
     if config.lake:
-        ends = open_lake(config.lake).snapshot().watermark
-        for queue, end in ends.items():
+        held = open_lake(config.lake).snapshot()
+        check_topics(config.topics, held.topics, where=config.source)
+        for queue, end in held.watermark.items():
             if queue.topic in config.topics:
                 run.say(f"{queue}: up to offset {end}")
-    elif not config.store:
+    elif config.store:
+        check_store(config)
+    else:
         have, committed = bounds(config)
         for queue, bound in have.items():
             group = f", {config.group} is at {committed[queue]}" if config.group else ""

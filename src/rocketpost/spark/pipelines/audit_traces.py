@@ -7,14 +7,23 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rocketpost.codec.trace import Pub, SubAfter, SubBefore, decode_traces
+from rocketpost.codec.trace import (
+    EndTransaction,
+    MessageKind,
+    Pub,
+    Recall,
+    SubAfter,
+    SubBefore,
+    decode_traces,
+)
 from rocketpost.spark.options import SourceOptions
 
 _SCHEMA: Final = (
     "array<struct<kind string, timeMs bigint, `group` string, topic string, uniqKey string, "
-    "keys string, costMs bigint, success boolean, requestId string>>"
+    "keys string, costMs bigint, success boolean, requestId string, isHalf boolean>>"
 )
-_Fields = tuple[str, int, str, str, str, str, int, bool, str]
+_Fields = tuple[str, int, str, str, str, str, int, bool, str, bool]
+_COMMITTED: Final = "COMMIT_MESSAGE"
 
 
 def traces(spark: SparkSession, name_servers: str, trace_topic: str) -> DataFrame:
@@ -28,9 +37,17 @@ def traces(spark: SparkSession, name_servers: str, trace_topic: str) -> DataFram
 
 
 def sent(records: DataFrame, topics: tuple[str, ...]) -> DataFrame:
-    """Return the messages that producers said were sent: uniqKey, keys, timeMs, costMs."""
-    is_sent = (f.col("kind") == "Pub") & f.col("success") & f.col("topic").isin(*topics)
-    return records.filter(is_sent).select("uniqKey", "keys", "timeMs", "costMs")
+    """Return the messages that producers said were sent: uniqKey, keys, timeMs, costMs.
+
+    A half message is sent when its transaction was committed; one that was recalled is not.
+    """
+    ours = records.filter(f.col("success") & f.col("topic").isin(*topics))
+    pubs = ours.filter("kind = 'Pub'").select("uniqKey", "keys", "timeMs", "costMs", "isHalf")
+    committed = ours.filter("kind = 'EndTransaction'").select("uniqKey").distinct()
+    recalled = ours.filter("kind = 'Recall'").select("uniqKey").distinct()
+    whole = pubs.filter("NOT isHalf")
+    halves = pubs.filter("isHalf").join(committed, "uniqKey", "left_semi")
+    return whole.unionByName(halves).join(recalled, "uniqKey", "left_anti").drop("isHalf")
 
 
 def handled(records: DataFrame, group: str | None) -> DataFrame:
@@ -63,14 +80,21 @@ def fields_of(body: bytes | None) -> list[_Fields]:
     for trace in decode_traces(bytes(body or b"").decode(errors="replace")):
         match trace:
             case Pub():
+                is_half = trace.kind == MessageKind.TRANSACTION_HALF
                 head = ("Pub", trace.time_ms, trace.group, trace.topic, trace.message_id)
-                rows.append((*head, trace.keys, trace.cost_ms, trace.success, ""))
+                rows.append((*head, trace.keys, trace.cost_ms, trace.success, "", is_half))
             case SubBefore():
                 head = ("SubBefore", trace.time_ms, trace.group, "", trace.message_id)
-                rows.append((*head, trace.keys, 0, True, trace.request_id))
+                rows.append((*head, trace.keys, 0, True, trace.request_id, False))
             case SubAfter():
+                done = trace.success
                 head = ("SubAfter", trace.time_ms, trace.group, "", trace.message_id)
-                rows.append((*head, trace.keys, trace.cost_ms, trace.success, trace.request_id))
-            case _:
-                pass
+                rows.append((*head, trace.keys, trace.cost_ms, done, trace.request_id, False))
+            case EndTransaction():
+                done = trace.state == _COMMITTED
+                head = ("EndTransaction", trace.time_ms, trace.group, trace.topic, trace.message_id)
+                rows.append((*head, trace.keys, 0, done, "", False))
+            case Recall():
+                head = ("Recall", trace.time_ms, trace.group, trace.topic, trace.message_id)
+                rows.append((*head, "", 0, trace.success, "", False))
     return rows

@@ -18,7 +18,7 @@ from rocketpost.spark.lake import Snapshot, open_lake
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
 from rocketpost.spark.pipelines.archive import messages
-from rocketpost.spark.plan import Loss, QueueKey
+from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def history(
     with Link(source) as link:
         bounds = link.bounds(link.queues())
     cold = _chosen(messages(spark, lake, held.files), source, held)
-    start = {queue: held.watermark.get(queue, bound.first) for queue, bound in bounds.items()}
+    start = _starts(held, bounds)
     pieces, losses = plan.ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
     _tell(_within(cold, losses, as_of_ms), source)
     live = start | {piece.queue: piece.start for piece in pieces}
@@ -64,6 +64,19 @@ def history(
     if as_of_ms is None:
         return frame
     return frame.filter(f.unix_millis("storeTimestamp") < as_of_ms)
+
+
+def _starts(held: Snapshot, bounds: dict[QueueKey, Bounds]) -> Offsets:
+    """Return where the live part of each queue begins.
+
+    Of a topic that the lake does not have at all, everything is live. If its first messages are
+    gone, they are missing: maybe another lake was meant.
+    """
+    ends, topics = held.watermark, held.topics
+    return {
+        queue: ends.get(queue, bound.first if queue.topic in topics else 0)
+        for queue, bound in bounds.items()
+    }
 
 
 def _check(source: SourceOptions) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.properties import KEY_SEPARATOR
+from rocketpost.spark.lake import open_lake
 from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions, replaced
 from rocketpost.spark.pipelines.archive import archived
@@ -103,7 +104,8 @@ def select(spark: SparkSession, selection: Selection) -> Found:
         ClientError: Brokers cannot be asked.
     """
     if selection.lake:
-        every = archived(spark, selection.lake).filter(f.col("topic").isin(*selection.topics))
+        every = archived(spark, selection.lake, selection.topics)
+        _check_archived(selection)
         frame = every.filter(_condition(selection))
         return Found(frame, frame)
     given = fixed(selection).given()
@@ -182,6 +184,26 @@ def _narrowed(
     low = {queue: max(at, offsets[queue].start) for queue, at in start.items() if queue in offsets}
     high = {queue: min(at, offsets[queue].end) for queue, at in end.items() if queue in offsets}
     return start | low, start | high
+
+
+def _check_archived(selection: Selection) -> None:
+    """Refuse offsets that a lake does not have.
+
+    Raises:
+        ConfigError: A queue was not archived.
+        ClientError: What was archived of it begins later.
+    """
+    if selection.offsets is None:
+        return
+    held = open_lake(selection.lake).snapshot().ranges
+    for queue, span in selection.offsets.items():
+        if queue not in held:
+            raise ConfigError(f"the offsets name a queue that was not archived: {queue}")
+        if span.start < held[queue].start:
+            raise ClientError(
+                f"offset {span.start} of {queue} was wanted, and {held[queue].start} is the first "
+                f"that was archived in {selection.lake}"
+            )
 
 
 def _condition(selection: Selection) -> Column:

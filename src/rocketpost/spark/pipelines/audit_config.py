@@ -1,0 +1,76 @@
+"""What an audit is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.options import SourceOptions
+
+UNIQUE_KEY: Final = "uniqKey"
+KEYS: Final = "keys"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditConfig:
+    """What is audited, and against what.
+
+    Attributes:
+        topics: Whose messages.
+        name_servers: Where their brokers are known; needed for groups and traces as well.
+        lake: Audit what was archived here instead of what brokers have.
+        store: Audit this store directory instead.
+        identified_by: ``uniqKey`` or ``keys``: by what a message is known elsewhere.
+        produced: A CSV, JSON or Parquet file, or a table, of what must be stored.
+        produced_column: Its column with the ids.
+        group: Whose progress counts as consumed.
+        trace_topic: Where producers and consumers wrote what they did.
+        start_ms: Stored then or later.
+        end_ms: Stored before.
+        late_ms: Over how many milliseconds a message is late.
+    """
+
+    topics: tuple[str, ...]
+    name_servers: str = ""
+    lake: str = ""
+    store: str = ""
+    identified_by: str = UNIQUE_KEY
+    produced: str = ""
+    produced_column: str = ""
+    group: str = ""
+    trace_topic: str = ""
+    start_ms: int | None = None
+    end_ms: int | None = None
+    late_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise ConfigError("a topic is required: whose messages to audit")
+        if self.lake and self.store:
+            raise ConfigError("a lake and a store directory are two audits")
+        if self.identified_by not in (UNIQUE_KEY, KEYS):
+            raise ConfigError(f"messages are known by uniqKey or keys, not {self.identified_by!r}")
+        if self.produced_column and not self.produced:
+            raise ConfigError("the column with the ids needs the table that has it")
+        is_asked = self.group or self.trace_topic or not (self.lake or self.store)
+        if is_asked and not self.name_servers:
+            raise ConfigError("name servers are required, such as 127.0.0.1:9876")
+
+    @property
+    def source(self) -> str:
+        """What is audited, in words."""
+        if self.lake:
+            return f"lake {self.lake}"
+        return f"store {self.store}" if self.store else f"brokers of {self.name_servers}"
+
+    def source_options(self) -> SourceOptions:
+        """Return how brokers are asked."""
+        return SourceOptions(
+            name_servers=self.name_servers,
+            topic=",".join(self.topics),
+            group=self.group,
+            read_decoded=False,  # the CRC is that of the bytes as they were sent
+            starting_timestamp=self.start_ms,
+            ending_timestamp=self.end_ms,
+        )

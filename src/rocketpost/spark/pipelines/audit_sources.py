@@ -1,0 +1,121 @@
+"""What an audit reads: stored messages, the user's table, brokers, and what they keep for later."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from rocketpost.codec.record import CRC_MASK
+from rocketpost.errors import ConfigError
+from rocketpost.model.sysflag import COMPRESSED
+from rocketpost.spark.lake import check_topics
+from rocketpost.spark.link import Link
+from rocketpost.spark.log_end import layout_of
+from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.pipelines import audit_checks as checks
+from rocketpost.spark.pipelines.archive import archived
+from rocketpost.spark.pipelines.audit_config import AuditConfig
+from rocketpost.spark.plan import Bounds, QueueKey
+from rocketpost.spark.store_state import state_of
+
+_UNKNOWN_BROKER: Final = "store"
+_READ: Final = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, uniqKey string, "
+    "keys string, sysFlag int, bodyCrc int, bornTimestamp timestamp, storeTimestamp timestamp, "
+    "storeSize int, body binary"
+)
+
+
+def stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
+    """Return the stored messages as the checks want them; no bodies.
+
+    Raises:
+        ConfigError: A lake or a store has nothing of a topic.
+    """
+    if config.lake:
+        frame = archived(spark, config.lake, config.topics)
+    elif config.store:
+        check_store(config)
+        reader = spark.read.format("rocketmq-log").schema(_READ).option("readDecoded", "false")
+        frame = reader.option("topic", ",".join(config.topics)).load(config.store)
+    else:
+        live = spark.read.format("rocketmq").schema(_READ)
+        for key, value in config.source_options().given().items():
+            live = live.option(key, value)
+        frame = live.load()
+    is_sound = (f.crc32("body").bitwiseAND(f.lit(CRC_MASK)) == f.col("bodyCrc")) | (
+        f.length("body") == 0
+    )
+    if config.lake:  # its bodies are unpacked, and their CRC is not
+        is_sound = is_sound | (f.col("sysFlag").bitwiseAND(f.lit(COMPRESSED)) != 0)
+    slim = frame.select(
+        "topic",
+        f.coalesce("brokerName", f.lit(_UNKNOWN_BROKER)).alias("broker"),
+        "queueId",
+        "queueOffset",
+        f.nullif(f.col(config.identified_by), f.lit("")).alias("id"),
+        f.nullif(f.col("keys"), f.lit("")).alias("keys"),
+        f.unix_millis("bornTimestamp").alias("bornMs"),
+        f.unix_millis("storeTimestamp").alias("storedMs"),
+        f.col("storeSize").cast("bigint").alias("bytes"),
+        is_sound.alias("isSound"),
+    )
+    is_live = not (config.lake or config.store)
+    return slim if is_live else checks.between(slim, config.start_ms, config.end_ms)
+
+
+def check_store(config: AuditConfig) -> None:
+    """Refuse topics that no store has; a log without any other file cannot say.
+
+    Raises:
+        ConfigError: One is in none of them.
+    """
+    stores = LogOptions(path=config.store).paths
+    known = {topic for path in stores for topic in state_of(layout_of(path)).topics}
+    if known:
+        check_topics(config.topics, known, where=config.source)
+
+
+def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
+    """Return the ids of the user's table, in the column ``id``.
+
+    Raises:
+        ConfigError: It is not clear which column has them.
+    """
+    name = config.produced.lower()
+    if name.endswith(".csv"):
+        frame = spark.read.option("header", "true").csv(config.produced)
+    elif name.endswith((".json", ".jsonl")):
+        frame = spark.read.json(config.produced)
+    elif "/" in name or name.endswith(".parquet"):
+        frame = spark.read.parquet(config.produced)
+    else:
+        frame = spark.table(config.produced)
+    wanted = config.produced_column or config.identified_by
+    if wanted not in frame.columns:
+        if config.produced_column or len(frame.columns) != 1:
+            raise ConfigError(
+                f"{config.produced} has no column {wanted}; there are {', '.join(frame.columns)}"
+            )
+        wanted = frame.columns[0]
+    return frame.select(f.col(wanted).cast("string").alias("id"))
+
+
+def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, int | None]]:
+    """Return what brokers have of the topics, and where the group stands."""
+    with Link(config.source_options()) as link:
+        queues = link.queues()
+        return link.bounds(queues), link.group_offsets(queues) if config.group else {}
+
+
+def everywhere(spark: SparkSession, config: AuditConfig) -> DataFrame | None:
+    """Return what is stored at any time; None if that is what is audited.
+
+    What was sent within the times of an audit may be stored a moment after them.
+    """
+    if config.start_ms is None and config.end_ms is None:
+        return None
+    return stored(spark, dataclasses.replace(config, start_ms=None, end_ms=None))

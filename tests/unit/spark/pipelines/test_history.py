@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketpost.spark.lake import open_lake
+from rocketpost.spark.pipelines.history import _starts
+from rocketpost.spark.plan import Bounds, QueueKey, Range
+
+from ..lakes import A, commit
+
+
+def test_of_a_topic_that_the_lake_does_not_have_everything_must_be_live(tmp_path: Path) -> None:
+    lake = open_lake(str(tmp_path / "lake"))
+    commit(lake, 0, Range(A, 5, 9))
+    bounds = {
+        A: Bounds(7, 20),
+        A._replace(queue_id=1): Bounds(3, 4),  # had nothing left when the archive began
+        QueueKey("Other", "a", 0): Bounds(3, 4),
+    }
+    assert list(_starts(lake.snapshot(), bounds).values()) == [9, 3, 0]
