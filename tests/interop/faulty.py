@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.sink_options import SinkOptions
 from rocketpost.spark.source import RocketMQSource
 from rocketpost.spark.writer import StreamWriter
@@ -45,12 +46,12 @@ class FaultySource(RocketMQSource):
         super().__init__(CaseInsensitiveDict(kept))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return FaultyWriter(self._sink_options(schema), self.faults)
+        return FaultyWriter(*self._sink(schema), self.faults)
 
 
 class FaultyWriter(StreamWriter):
-    def __init__(self, options: SinkOptions, faults: str) -> None:
-        super().__init__(options)
+    def __init__(self, options: SinkOptions, packing: Packing, faults: str) -> None:
+        super().__init__(options, packing)
         self.faults = faults
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -16,9 +16,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from rocketpost.errors import ConfigError
+from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.options import SourceOptions, parsed
 from rocketpost.spark.sink_options import COLUMNS, Delivery, SinkOptions, check_columns, sink_of
 
@@ -73,6 +74,7 @@ def to_topic(
     tasks: int = _TASKS,
     every: str = "",
     delivery: str = Delivery.EXACTLY_ONCE.value,
+    **options: object,
 ) -> StreamingQuery:
     """Send the rows of a stream, each once, however often Spark runs a batch, task or driver.
 
@@ -86,6 +88,7 @@ def to_topic(
         every: How often a batch is made, such as ``10 seconds``; ``once`` ends when all that is
             there now has been sent; as fast as it goes if empty.
         delivery: The sink's; ``effectivelyOnce`` for brokers of other makes.
+        options: Others of the sink, such as ``bodyFormat``.
 
     Raises:
         ConfigError: A column or an option makes no sense.
@@ -93,13 +96,8 @@ def to_topic(
     given = {"nameServer": name_servers, "delivery": delivery, "sinkId": _sink_id(checkpoint)}
     if topic:
         given["topic"] = topic
-    names = [name for name in frame.columns if name.lower() in _NAMES]
-    strange = set(frame.columns) - set(names) - set(order_by)
-    if strange:
-        raise ConfigError(f"the sink has no use for the column {min(strange)}")
-    kinds = {field.name: field.dataType for field in frame.schema}
-    options = parsed(SinkOptions, given)
-    check_columns([(name, kinds[name].simpleString()) for name in names], options)
+    given |= {key: str(value) for key, value in options.items()}
+    names = _names(frame, parsed(SinkOptions, given), order_by)
     if tasks < 1:
         raise ConfigError("tasks must be at least 1")
 
@@ -128,14 +126,55 @@ def in_order(
         tasks: Among how many tasks they are shared out.
     """
     kinds = {field.name: field.dataType for field in rows.schema}
-    # Maps cannot be compared, their entries can.
-    comparable = [
-        f.array_sort(f.map_entries(name)) if isinstance(kinds[name], MapType) else f.col(name)
-        for name in names
-    ]
+    comparable = [_comparable(_column(name), kinds[name]) for name in names]
     keys = [f.col(name) for name in names if name.lower() == "shardingkey"]
     shared = rows.repartition(tasks, *(keys or comparable))
-    return shared.sortWithinPartitions(*keys, *map(f.col, order_by), *comparable).select(*names)
+    sorted_rows = shared.sortWithinPartitions(*keys, *map(_column, order_by), *comparable)
+    return sorted_rows.select(*map(_column, names))
+
+
+def _column(name: str) -> Column:
+    """Return a column by its name, which may have dots in it."""
+    quoted = name.replace("`", "``")
+    return f.col(f"`{quoted}`")
+
+
+def _names(frame: DataFrame, options: SinkOptions, order_by: tuple[str, ...]) -> list[str]:
+    """Return the columns that are sent.
+
+    Raises:
+        ConfigError: One is missing, or the sink has no use for it.
+    """
+    routing = [name for name in frame.columns if name.lower() in _NAMES]
+    is_whole = options.has_fields and "body" not in map(str.lower, frame.columns)
+    names = frame.columns if is_whole else routing
+    strange = set(frame.columns) - set(names) - set(order_by)
+    if strange:
+        raise ConfigError(f"the sink has no use for the column {min(strange)}")
+    sent = StructType([field for field in frame.schema if field.name in names])
+    check_columns(Packing(sent, options).columns, options)
+    return names
+
+
+def _comparable(column: Column, kind: DataType) -> Column:
+    """Return what a column is sorted by: maps cannot be compared, their entries can."""
+    if "map<" not in kind.simpleString():
+        return column
+    match kind:
+        case MapType():
+            value = kind.valueType
+            entries = f.transform(
+                f.map_entries(column),
+                lambda each: f.struct(each["key"], _comparable(each["value"], value)),
+            )
+            return f.array_sort(entries)
+        case ArrayType():
+            element = kind.elementType
+            return f.transform(column, lambda each: _comparable(each, element))
+        case StructType():
+            parts = [_comparable(column[each.name], each.dataType) for each in kind.fields]
+            return f.struct(*parts)
+    return column  # a text in the type says map<
 
 
 def _sink_id(checkpoint: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rocketpost.errors import ConfigError
 from rocketpost.model.group import parse_tags
 from rocketpost.settings import option
+from rocketpost.spark.body_options import one_of
 from rocketpost.spark.predicates import Numbers, Predicates, Texts
-from rocketpost.spark.row_options import RowOptions, one_of
+from rocketpost.spark.row_options import RowOptions
 
 
 def words_of(keys: str) -> list[str]:

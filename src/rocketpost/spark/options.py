@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from rocketpost.client.credentials import Credentials, credentials_of, environment_credentials
 from rocketpost.errors import ConfigError
 from rocketpost.settings import build, format_value, keys_of, option
+from rocketpost.spark.body_options import one_of
 from rocketpost.spark.option_checks import (
     EARLIEST,
     check_expression,
@@ -26,7 +27,7 @@ from rocketpost.spark.option_checks import (
     times_json,
 )
 from rocketpost.spark.plan import QueueKey
-from rocketpost.spark.row_options import RowOptions, one_of
+from rocketpost.spark.row_options import RowOptions
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Keyed")

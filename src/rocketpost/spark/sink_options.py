@@ -10,6 +10,7 @@ from typing import Final
 from rocketpost.client.credentials import credentials_of
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
+from rocketpost.spark.body_options import BodyOptions, one_of
 from rocketpost.spark.option_checks import check_name_servers
 
 
@@ -42,7 +43,7 @@ _SINK_ID_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions:
+class SinkOptions(BodyOptions):
     """Where rows go, and what is promised about them."""
 
     name_servers: str = option("nameServer", "")
@@ -67,13 +68,14 @@ class SinkOptions:
     def __post_init__(self) -> None:
         check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
-        if self.delivery not in [kind.value for kind in Delivery]:
-            names = ", ".join(kind.value for kind in Delivery)
-            raise ConfigError(f"delivery={self.delivery!r} is none of {names}")
-        if self.on_too_large not in ("error", "skip"):
-            raise ConfigError(f"onTooLarge={self.on_too_large!r} is none of error, skip")
-        if self.on_forgotten not in ("error", "skip"):
-            raise ConfigError(f"onForgotten={self.on_forgotten!r} is none of error, skip")
+        one_of("delivery", self.delivery, *(kind.value for kind in Delivery))
+        one_of("onTooLarge", self.on_too_large, "error", "skip")
+        one_of("onForgotten", self.on_forgotten, "error", "skip")
+        self.check_bodies()
+        if self.body_format == "json" and (self.body_schema or self.body_schema_file):
+            raise ConfigError(
+                "bodyFormat=json writes the columns by their own types; leave bodySchema out"
+            )
         for key, value in (
             ("sendTimeoutMs", self.send_timeout_ms),
             ("batchBytes", self.batch_bytes),
@@ -143,6 +145,8 @@ def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:
             raise ConfigError(
                 f"the sink has no use for the column {name}; it takes {', '.join(COLUMNS)}"
             )
+        if options.body_format == "string" and name.lower() == "body":
+            wanted = ("string",)
         if kind not in wanted:
             raise ConfigError(f"the column {name} is {kind}; it must be {' or '.join(wanted)}")
     names = {name.lower() for name in given}

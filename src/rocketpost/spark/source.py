@@ -22,6 +22,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.spark.telling import plainly
 
 if TYPE_CHECKING:
+    from rocketpost.spark.bodies.packing import Packing
     from rocketpost.spark.log_options import LogOptions
     from rocketpost.spark.options import SourceOptions
     from rocketpost.spark.sink_options import SinkOptions
@@ -73,30 +74,32 @@ class RocketMQSource(DataSource):
 
         if overwrite:
             raise ConfigError('a topic cannot be overwritten; use .mode("append")')
-        return BatchWriter(self._sink_options(schema))
+        return BatchWriter(*self._sink(schema))
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Send the rows of a stream."""
         from rocketpost.spark.writer import StreamWriter
 
-        return StreamWriter(self._sink_options(schema))
+        return StreamWriter(*self._sink(schema))
 
     def _options(self) -> SourceOptions:
         from rocketpost.spark.options import SourceOptions, parsed, with_keys
 
         return with_keys(parsed(SourceOptions, self.options))
 
-    def _sink_options(self, schema: StructType) -> SinkOptions:
+    def _sink(self, schema: StructType) -> tuple[SinkOptions, Packing]:
+        from rocketpost.spark.bodies.packing import Packing
         from rocketpost.spark.options import parsed, with_keys
         from rocketpost.spark.sink_options import SinkOptions, check_columns
 
         options = with_keys(parsed(SinkOptions, self.options))
-        names = {each.name.lower() for each in schema}
-        check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
+        packing = Packing(schema, options)
+        check_columns(packing.columns, options)
+        names = {name.lower() for name, _ in packing.columns}
         if options.is_marked or (options.is_exactly_once and "sequence" not in names):
             options.sink  # noqa: B018 - refuses a sink without a name
-        return options
+        return options, packing
 
 
 class RocketMQLogSource(DataSource):

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 
 from rocketpost.client.loop_thread import LoopThread, shared
 from rocketpost.errors import ConfigError, NotSupported
+from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.marked import MarkedSending
 from rocketpost.spark.marks import Marks, Stands
 from rocketpost.spark.outage import PASSING
@@ -65,13 +66,14 @@ class _Plan(NamedTuple):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a frame."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, packing: Packing) -> None:
         self.options = options
+        self.packing = packing
         self.plan = _plan(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return _write(self.options, self.plan, iterator)
+        return _write(self.options, self.plan, _packed(self.packing, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Mark what is stored, if nobody else remembers it."""
@@ -81,13 +83,14 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream, batch by batch."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, packing: Packing) -> None:
         self.options = options
+        self.packing = packing
         self.plan = _plan(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return _write(self.options, self.plan, iterator)
+        return _write(self.options, self.plan, _packed(self.packing, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Mark what is stored, if nobody else remembers it; all of it is stored already."""
@@ -122,6 +125,16 @@ def _mark(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) 
     except PASSING as error:
         # All is stored. The next batch searches from the marks before, which takes longer.
         logger.warning("marks not written: sink=%s reason=%s", options.sink, error)
+
+
+def _packed(packing: Packing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield small batches with bodies of bytes."""
+    row = 0
+    for batch in batches:
+        for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            some = batch.slice(at, _ROWS_AT_ONCE)
+            yield packing.packed(some, row)
+            row += some.num_rows
 
 
 def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -167,8 +180,7 @@ def _marked(
     )
     try:
         for batch in batches:
-            for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                sending.send(batch.slice(at, _ROWS_AT_ONCE))
+            sending.send(batch)
     finally:
         sending.close()
     return Written(sending.sent, sending.skipped, sending.firsts, batch_id)
@@ -183,7 +195,6 @@ async def _opened(
 
 def _sent(thread: LoopThread, sending: Sending, batches: Iterator[pa.RecordBatch]) -> Written:
     for batch in batches:
-        for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            thread.call(sending.send(batch.slice(at, _ROWS_AT_ONCE)))
+        thread.call(sending.send(batch))
     thread.call(sending.finish())
     return Written(sending.sent, sending.skipped)

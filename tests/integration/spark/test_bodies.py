@@ -11,7 +11,8 @@ import pytest
 from google.protobuf import type_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from .conftest import Topics
 
@@ -97,3 +98,43 @@ def test_protobuf_in_a_table(topics: Topics, tmp_path: Path) -> None:
     )
     words = "body.name", "body.syntax", "body.enumvalue[0].number", "body.source_context"
     assert tuple(frame.selectExpr(*words).collect()[0]) == ("State", "SYNTAX_PROTO3", 7, None)
+
+
+def test_a_frame_is_written_by_a_schema_and_read_again(topics: Topics, tmp_path: Path) -> None:
+    topics.send("WrittenRows", [b"first"], tags="first")
+    frame = topics.spark.range(3).selectExpr(
+        "concat('c', id) AS customer",
+        "IF(id = 1, NULL, id / 4) AS amount",
+        "map('n', CAST(id AS int)) AS lines",
+        "'written' AS tags",
+    )
+    formats = {"json": {}, "avro": {"bodySchema": json.dumps(AVRO)}}
+    for name, schema in formats.items():
+        rows = frame.withColumn("tags", f.lit(name))
+        writer = rows.write.format("rocketmq").mode("append").option("bodyFormat", name)
+        writer.options(nameServer=topics.cluster.addresses, topic="WrittenRows", **schema).save()
+    formats["json"] = {"bodySchema": "customer string, amount double, lines map<string,int>"}
+    for name, schema in formats.items():
+        found = topics.read("WrittenRows", bodyFormat=name, subExpression=name, **schema)
+        assert sorted(map(tuple, found.select("body.*").collect())) == [
+            ("c0", 0.0, {"n": 0}),
+            ("c1", None, {"n": 1}),
+            ("c2", 0.5, {"n": 2}),
+        ]
+
+
+def test_what_cannot_be_written_is_told_with_its_column_or_row(topics: Topics) -> None:
+    topics.send("UnwrittenRows", [b"first"])
+    base = {"nameServer": topics.cluster.addresses, "topic": "UnwrittenRows"}
+
+    def write(frame: DataFrame) -> None:
+        writer = frame.write.format("rocketmq").mode("append").options(**base)
+        writer.options(bodyFormat="avro", bodySchema=json.dumps(AVRO)).save()
+
+    frame = topics.spark.range(2).selectExpr("id AS customer", "map('n', 1) AS lines")
+    with pytest.raises(PySparkException, match="the column customer is bigint, and its schema"):
+        write(frame)
+    nulls = frame.selectExpr("IF(customer = 1, NULL, 'c') AS customer", "lines").coalesce(1)
+    with pytest.raises(PySparkException, match=r"row 1 of the task .* customer is null"):
+        write(nulls)
+    assert topics.read("UnwrittenRows").count() == 1

@@ -7,6 +7,7 @@ import json
 import runpy
 import shutil
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,19 @@ def test_orders_are_counted_by_the_minute(topics: Topics, tmp_path: Path) -> Non
     counts = [row for row in bodies(topics, "OrderCounts") if "customer" in row]
     told = sorted((row["customer"], row["orders"], row["amount"]) for row in counts)
     assert told == [("ann", 2, 5.0), ("bob", 1, 5.0)]
+
+
+def test_json_comes_in_and_avro_goes_out(topics: Topics, tmp_path: Path) -> None:
+    topics.send("OrderTotals", [b"\2x\0\0"])  # the topic is there
+    minutes = [0, 0, 9]  # the last one is not over
+    send(topics, "Orders", *({"at": at(n), "customer": "tot", "amount": "1.25"} for n in minutes))
+    run(topics, example("spark_formats.py"), tmp_path)
+    schema = runpy.run_path(str(EXAMPLES / "spark_formats.py"))["TOTAL"]
+    found = topics.read("OrderTotals", bodyFormat="avro", bodySchema=schema)
+    rows = found.where("body.customer = 'tot'").select("body.*").collect()
+    assert [(str(row.minute), row.total) for row in rows] == [
+        ("2026-11-16 12:00:00", Decimal("2.50"))
+    ]
 
 
 def test_orders_are_joined_with_their_payments(topics: Topics, tmp_path: Path) -> None:
@@ -191,6 +205,17 @@ def test_the_order_of_a_batch_follows_from_its_rows_alone(spark: SparkSession) -
     for key in "0123456":
         numbers = [number for _, other, number in seen[0] if other == key]
         assert numbers == sorted(numbers, reverse=True)
+
+
+def test_bodies_with_maps_in_them_are_put_in_order_too(spark: SparkSession) -> None:
+    body = "array(struct(map(CAST(id % 5 AS STRING), map('z', id)) AS m, 'x' AS n)) AS `a.b`"
+    frame = spark.range(100).selectExpr(body)
+    seen = []
+    for seed in (1, 2):
+        rows = in_order(frame.repartition(1 + seed, f.rand(seed)), ["a.b"], tasks=2)
+        seen.append([tuple(row) for row in rows.collect()])
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 100
 
 
 def test_bodies_are_decoded_by_their_schema(topics: Topics) -> None:

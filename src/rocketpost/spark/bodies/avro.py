@@ -2,15 +2,19 @@
 
 Types are those of Spark's own Avro functions: enums are strings, fixed is binary, ``decimal``,
 ``date``, ``timestamp-*`` and ``local-timestamp-*`` are understood, other logical types show what
-lies beneath them. A union is a type that may be null, or the wider of two numbers.
+lies beneath them. A union is a type that may be null, or the wider of two numbers. What is written
+has a column for every field that has no default and may not be null.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,11 +34,10 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import (
-    Parser,
-    TypedCodec,
-    field_of,
-)
+from rocketpost.spark.bodies import listing
+from rocketpost.spark.bodies.codec import Encoder, Parser, TypedCodec, field_of
+from rocketpost.spark.bodies.fitting import arrow_of, check_fits, check_names, inside
+from rocketpost.spark.bodies.listing import Lister
 
 _PLAIN: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -86,6 +89,27 @@ class AvroCodec(TypedCodec):
             return value
 
         return parse
+
+    def encoder(self, given: StructType, where: str) -> Encoder:
+        """Return what writes bodies.
+
+        Raises:
+            ConfigError: A column is missing, unknown or of a type that does not fit.
+        """
+        write = _fastavro().schemaless_writer
+        schema = _parsed(self.schema)
+        listed = _Writing(schema).record(schema, given, where)
+
+        def encode(structs: pa.StructArray) -> list[bytes]:
+            bodies, out = [], io.BytesIO()
+            for value in listed(structs):
+                out.seek(0)
+                write(out, schema, value)
+                out.truncate()
+                bodies.append(out.getvalue())
+            return bodies
+
+        return encode
 
 
 class _Types:
@@ -150,6 +174,99 @@ class _Types:
             if rest and all(isinstance(each, str) and each in names for each in rest):
                 return _PLAIN[max(names, key=("int", "long", "float", "double").index)]
         raise ConfigError(f"{where} is a union of {len(rest)} types; one beside null is understood")
+
+
+class _Writing:
+    """Makes values for one Avro schema, whose parts may be named and used again."""
+
+    def __init__(self, schema: Any) -> None:
+        self._named = dict(_named(schema))
+
+    def of(self, schema: Any, given: DataType, where: str) -> Lister:
+        """Return what lists the values of a column for a schema."""
+        if not isinstance(schema, list):
+            return listing.required(self._one(schema, given, where), where)
+        rest = [each for each in schema if each != "null"]
+        is_one = len(rest) == 1
+        listed = self._one(rest[0], given, where) if is_one else _wider(rest, given, where)
+        return listed if "null" in schema else listing.required(listed, where)
+
+    def record(self, schema: Any, given: StructType, where: str) -> Lister:
+        """Return what lists structs as dictionaries."""
+        check_names(given, where)
+        fields = {each["name"]: each for each in schema["fields"]}
+        for name in given.names:
+            if name not in fields:
+                raise ConfigError(
+                    f"bodySchema has no field for the column {inside(where, name)}; "
+                    f"it has {', '.join(fields)}"
+                )
+        for name in fields.keys() - set(given.names):
+            if "default" not in fields[name] and not _may_be_null(fields[name]["type"]):
+                raise ConfigError(
+                    f"there is no column {inside(where, name)}, which bodySchema asks for"
+                )
+        parts = [
+            self.of(fields[each.name]["type"], each.dataType, inside(where, each.name))
+            for each in given.fields
+        ]
+        return listing.structs(partial(_dictionaries, given.names), parts)
+
+    def _one(self, schema: Any, given: DataType, where: str) -> Lister:
+        if isinstance(schema, str):
+            schema = self._named.get(schema) or {"type": schema}
+        match schema["type"], given:
+            case "record", StructType():
+                return self.record(schema, given, where)
+            case "array", ArrayType():
+                return listing.arrays(self.of(schema["items"], given.elementType, where))
+            case "map", MapType(keyType=StringType()):
+                values = self.of(schema["values"], given.valueType, where)
+                return listing.maps(listing.as_is, values)
+        wanted = _Types().of(schema, where)
+        check_fits(given, wanted, where)
+        return listing.cast_to(arrow_of(wanted), where, _leaf(schema))
+
+
+def _named(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the schemas inside a schema that have names."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _named(each)
+    elif isinstance(schema, dict):
+        if "name" in schema and "type" in schema:
+            yield schema["name"], schema
+        for key in ("type", "items", "values"):
+            yield from _named(schema.get(key))
+        for each in schema.get("fields", ()):
+            yield from _named(each["type"])
+
+
+def _wider(schemas: list[Any], given: DataType, where: str) -> Lister:
+    """Return what lists numbers of two widths; the wider is told by name, or floats would do."""
+    wanted = _Types().of(schemas, where)
+    check_fits(given, wanted, where)
+    listed = listing.cast_to(arrow_of(wanted), where)
+    if not isinstance(wanted, DoubleType):
+        return listed
+    return listing.dense(lambda array: [("double", value) for value in listed(array)])
+
+
+def _leaf(schema: Any) -> Lister:
+    name = schema.get("logicalType", "")
+    if name not in _LOGICAL:
+        return listing.as_is
+    divisor = 1000 if name.endswith("-millis") else 1
+    return listing.dense(lambda array: (listing.whole_numbers(array) // divisor).tolist())
+
+
+def _may_be_null(schema: Any) -> bool:
+    return isinstance(schema, list) and "null" in schema
+
+
+def _dictionaries(names: list[str], *columns: list[Any]) -> list[dict[str, Any]]:
+    rows = zip(*columns, strict=True)
+    return [dict(zip(names, values, strict=True)) for values in rows]
 
 
 def _parsed(schema: str) -> Any:

@@ -1,7 +1,8 @@
-"""What a format of bodies offers: its type in Spark, and a parser of one body.
+"""What a format of bodies offers: its type in Spark, a parser of one body, an encoder of many.
 
 A codec is pickled into tasks, so it holds text or bytes and no compiled thing. Parsers return plain
 Python values (dictionaries, lists, dates) from which Arrow makes a column of the type wanted.
+Encoders take a column of structs and return the bytes of each.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from rocketpost.errors import ConfigError
 
 Parser = Callable[[bytes], object]
+Encoder = Callable[[pa.StructArray], list[bytes]]
+"""Takes structs of which none is null."""
 
 UNREADABLE: Final = (
     ValueError,
@@ -56,7 +60,23 @@ class Codec(ABC):
         """Return what reads one body; it raises one of :data:`UNREADABLE` if it cannot."""
 
 
-class TypedCodec(Codec):
+class StructCodec(Codec):
+    """A format whose bodies are structs, which can be written as well."""
+
+    @abstractmethod
+    def encoder(self, given: StructType, where: str) -> Encoder:
+        """Return what writes bodies; it raises one of :data:`UNREADABLE` for what it cannot.
+
+        Args:
+            given: The structs that there are.
+            where: What errors call a struct; empty for a row.
+
+        Raises:
+            ConfigError: Such structs cannot become bodies of this format; the column is named.
+        """
+
+
+class TypedCodec(StructCodec):
     """A format whose schemas say the type of a body."""
 
     _kind: DataType

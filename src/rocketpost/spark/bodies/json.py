@@ -1,8 +1,9 @@
-"""Bodies that are JSON objects, read by the types of a Spark schema.
+"""Bodies that are JSON objects, read and written by the types of a Spark schema.
 
 A value of another type than the schema's is an error, not a guess: ``"7"`` is no number. Whole
 numbers pass for doubles, times are RFC 3339 (UTC if they say no zone), binary is base64. Fields
-that the schema does not name are skipped; those that the body lacks are null.
+that the schema does not name are skipped; those that the body lacks are null. Fields that are null
+are not written.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 import datetime
 import json
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -34,7 +39,11 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import Codec, Parser, check_nullable, words_of
+from rocketpost.spark.bodies import listing
+from rocketpost.spark.bodies.codec import Encoder, Parser, StructCodec, check_nullable, words_of
+from rocketpost.spark.bodies.fitting import check_names, inside
+from rocketpost.spark.bodies.listing import Lister
+from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
 
 
 def _int_of(bits: int) -> object:
@@ -57,9 +66,10 @@ _PLAIN: Final[dict[type[DataType], object]] = {
     TimestampType: datetime.datetime,
     TimestampNTZType: Annotated[datetime.datetime, msgspec.Meta(tz=False)],
 }
+_YEARS_MS: Final = (TIME_MIN_MS, TIME_MAX_MS + 1)
 
 
-class JsonCodec(Codec):
+class JsonCodec(StructCodec):
     """JSON by a schema in Spark's words, or as Spark's own JSON, or by the schema of a query."""
 
     name = "json"
@@ -103,13 +113,24 @@ class JsonCodec(Codec):
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_annotation(wanted, "body"))
         return decoder.decode
 
+    def encoder(self, given: StructType, where: str) -> Encoder:
+        """Return what writes bodies.
+
+        Raises:
+            ConfigError: A type has no form in JSON.
+        """
+        _annotation(given, where)
+        listed = _lister(given, where)
+        encode = msgspec.json.Encoder(decimal_format="number").encode
+        return lambda structs: list(map(encode, listed(structs)))
+
 
 def _annotation(kind: DataType, where: str) -> Any:
     """Return the Python type by which JSON of a Spark type is read."""
     match kind:
         case StructType():
             fields = {
-                field.name: _annotation(field.dataType, f"{where}.{field.name}") | None
+                field.name: _annotation(field.dataType, inside(where, field.name)) | None
                 for field in kind.fields
             }
             return TypedDict(where, fields, total=False)  # type: ignore[operator]
@@ -121,3 +142,55 @@ def _annotation(kind: DataType, where: str) -> Any:
     if found is None:
         raise ConfigError(f"{where}: JSON has no {kind.simpleString()}")
     return found
+
+
+# Writing.
+
+
+def _lister(kind: DataType, where: str) -> Lister:
+    match kind:
+        case StructType():
+            check_names(kind, where)
+            parts = [_lister(each.dataType, inside(where, each.name)) for each in kind.fields]
+            return listing.structs(partial(map, _struct(kind)), parts)
+        case ArrayType():
+            return listing.arrays(_lister(kind.elementType, where))
+        case MapType():
+            return listing.maps(listing.as_is, _lister(kind.valueType, where))
+        case FloatType() | DoubleType():
+            return _finite(where)
+        case DateType():
+            return listing.dense(_times(where, "D", ""))
+        case TimestampType():
+            return listing.dense(_times(where, "us", "Z"))
+        case TimestampNTZType():
+            return listing.dense(_times(where, "us", ""))
+    return listing.as_is
+
+
+def _struct(kind: StructType) -> type[msgspec.Struct]:
+    """Return a class whose objects become JSON without the fields that are null."""
+    names = {f"f{at}": name for at, name in enumerate(kind.names)}
+    fields = [(name, Any, None) for name in names]
+    return msgspec.defstruct("Body", fields, omit_defaults=True, rename=names, gc=False)
+
+
+def _finite(where: str) -> Lister:
+    def listed(array: pa.Array) -> list[Any]:
+        if pc.all(pc.is_finite(array)).as_py() is False:
+            raise ValueError(f"{where} is infinite or no number, which JSON cannot say")
+        return listing.as_is(array)
+
+    return listed
+
+
+def _times(where: str, unit: str, zone: str) -> Lister:
+    low, end = (np.datetime64(each, "ms").astype(f"M8[{unit}]") for each in _YEARS_MS)
+
+    def listed(array: pa.Array) -> list[Any]:
+        times = listing.whole_numbers(array).view(f"M8[{unit}]")
+        if len(times) and not (low <= times.min() and times.max() < end):
+            raise ValueError(f"{where} lies outside the years 1 to 9999")
+        return [text + zone for text in np.datetime_as_string(times).tolist()]
+
+    return listed

@@ -3,68 +3,30 @@
 Enums are strings (a number that has no name is its digits), unsigned numbers get the next wider
 type, ``Timestamp`` and ``Duration`` are Spark's own, wrappers such as ``Int32Value`` are what they
 wrap. A field that knows whether it was set is null when it was not; others have their default.
+Written is what is not null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import (
-    Parser,
-    TypedCodec,
-    field_of,
+from rocketpost.spark.bodies.codec import Encoder, Parser, TypedCodec
+from rocketpost.spark.bodies.protobuf_types import (
+    DURATION,
+    TIMESTAMP,
+    WRAPPERS,
+    is_map,
+    struct_of,
 )
+from rocketpost.spark.bodies.protobuf_writing import messages
 from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
 
 Convert = Callable[[Any], object]
-
-_INT, _LONG, _UNSIGNED = IntegerType(), LongType(), DecimalType(20, 0)
-_KINDS: Final[dict[str, DataType]] = {
-    "BOOL": BooleanType(),
-    "BYTES": BinaryType(),
-    "DOUBLE": DoubleType(),
-    "ENUM": StringType(),
-    "FIXED32": _LONG,
-    "FIXED64": _UNSIGNED,
-    "FLOAT": FloatType(),
-    "INT32": _INT,
-    "INT64": _LONG,
-    "SFIXED32": _INT,
-    "SFIXED64": _LONG,
-    "SINT32": _INT,
-    "SINT64": _LONG,
-    "STRING": StringType(),
-    "UINT32": _LONG,
-    "UINT64": _UNSIGNED,
-}
-_WRAPPERS: Final = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in (
-        *("Double", "Float", "Int64", "UInt64", "Int32", "UInt32"),
-        *("Bool", "String", "Bytes"),
-    )
-)
-_TIMESTAMP: Final = "google.protobuf.Timestamp"
-_DURATION: Final = "google.protobuf.Duration"
 
 
 class ProtobufCodec(TypedCodec):
@@ -80,7 +42,7 @@ class ProtobufCodec(TypedCodec):
             )
         self._descriptors = descriptors
         self._message = message
-        self._kind = _struct(self._descriptor(), "body", ())
+        self._kind = struct_of(self._descriptor(), "body", ())
 
     def parser(self, wanted: DataType) -> Parser:
         """Return what reads one body."""
@@ -98,6 +60,24 @@ class ProtobufCodec(TypedCodec):
                 raise ValueError(str(error)) from None
 
         return parse
+
+    def encoder(self, given: StructType, where: str) -> Encoder:
+        """Return what writes bodies.
+
+        Raises:
+            ConfigError: A column is unknown or of a type that does not fit.
+        """
+        from google.protobuf.message import EncodeError
+
+        listed = messages(self._descriptor(), given, where)
+
+        def encode(structs: pa.StructArray) -> list[bytes]:
+            try:
+                return [each.SerializeToString(deterministic=True) for each in listed(structs)]
+            except EncodeError as error:
+                raise ValueError(str(error)) from None
+
+        return encode
 
     def _descriptor(self) -> Any:
         try:
@@ -123,57 +103,6 @@ class ProtobufCodec(TypedCodec):
             ) from None
 
 
-# Types.
-
-
-def _struct(descriptor: Any, where: str, outer: tuple[str, ...]) -> DataType:
-    if descriptor.full_name in outer:
-        raise ConfigError(f"{where} holds itself, and Spark has no such types")
-    if not descriptor.fields:
-        raise ConfigError(f"{where} is the message {descriptor.full_name}, which has no fields")
-    inner = (*outer, descriptor.full_name)
-    return StructType(
-        [
-            field_of(field.name, _kind(field, f"{where}.{field.name}", inner))
-            for field in descriptor.fields
-        ]
-    )
-
-
-def _kind(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
-    if _is_map(field):
-        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return MapType(_single(key, where, outer), _single(value, where, outer))
-    single = _single(field, where, outer)
-    return ArrayType(single) if field.is_repeated else single
-
-
-def _single(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
-    if field.message_type is None:
-        return _KINDS[_type_name(field)]
-    name = field.message_type.full_name
-    if name == _TIMESTAMP:
-        return TimestampType()
-    if name == _DURATION:
-        return DayTimeIntervalType()
-    if name in _WRAPPERS:
-        return _KINDS[_type_name(field.message_type.fields_by_name["value"])]
-    return _struct(field.message_type, where, outer)
-
-
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
-
-
-def _type_name(field: Any) -> str:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-
-    return str(FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_")
-
-
-# Values.
-
-
 def _converter_of_message(descriptor: Any, wanted: DataType) -> Convert:
     assert isinstance(wanted, StructType)
     always: list[tuple[str, Convert]] = []
@@ -194,7 +123,7 @@ def _converter_of_message(descriptor: Any, wanted: DataType) -> Convert:
 
 
 def _converter(field: Any, wanted: DataType) -> Convert:
-    if _is_map(field):
+    if is_map(field):
         assert isinstance(wanted, MapType)
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         of_key = _converter_of_one(key, wanted.keyType)
@@ -214,11 +143,11 @@ def _converter_of_one(field: Any, wanted: DataType) -> Convert:
     if field.message_type is None:
         return _itself
     name = field.message_type.full_name
-    if name == _TIMESTAMP:
+    if name == TIMESTAMP:
         return _timestamp
-    if name == _DURATION:
+    if name == DURATION:
         return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
-    if name in _WRAPPERS:
+    if name in WRAPPERS:
         return lambda wrapper: wrapper.value
     return _converter_of_message(field.message_type, wanted)
 

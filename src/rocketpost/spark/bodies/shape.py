@@ -15,10 +15,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark import columns
-from rocketpost.spark.bodies.avro import AvroCodec
-from rocketpost.spark.bodies.codec import UNREADABLE, Codec, Parser, TextCodec
-from rocketpost.spark.bodies.json import JsonCodec
-from rocketpost.spark.bodies.protobuf import ProtobufCodec
+from rocketpost.spark.bodies.codec import UNREADABLE, Parser
+from rocketpost.spark.bodies.formats import codec_of
 from rocketpost.spark.columns import Column
 from rocketpost.spark.row_options import RowOptions
 
@@ -26,24 +24,6 @@ CORRUPT: Final = Column("corruptBody", pa.binary(), "binary")
 _BODY: Final = next(each for each in columns.ALL if each.name == "body")
 _PLACE_NAMES: Final = ("topic", "queueid", "queueoffset")
 _PLACE: Final = tuple(each for each in columns.ALL if each.name.lower() in _PLACE_NAMES)
-
-
-def codec_of(options: RowOptions) -> Codec | None:
-    """Return how bodies are read, None for bytes as they are. Reads the file of the schema.
-
-    Raises:
-        ConfigError: There is no such file, or no such schema in it.
-    """
-    match options.body_format:
-        case "string":
-            return TextCodec()
-        case "json":
-            return JsonCodec(options.schema_text())
-        case "avro":
-            return AvroCodec(options.schema_text())
-        case "protobuf":
-            return ProtobufCodec(options.schema_bytes(), options.body_message)
-    return None
 
 
 def ddl(options: RowOptions) -> str:

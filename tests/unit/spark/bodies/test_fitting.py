@@ -1,0 +1,55 @@
+"""Which types may stand for which."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.bodies.fitting import check_fits
+
+GOOD: list[tuple[DataType, DataType]] = [
+    (LongType(), LongType()),
+    (NullType(), LongType()),
+    (ByteType(), IntegerType()),
+    (IntegerType(), DoubleType()),
+    (FloatType(), DoubleType()),
+    (StringType("UTF8_LCASE"), StringType()),
+    (DecimalType(5, 2), DecimalType(6, 3)),
+    (LongType(), DecimalType(20, 0)),
+]
+BAD: list[tuple[DataType, DataType]] = [
+    (LongType(), IntegerType()),
+    (LongType(), DoubleType()),
+    (IntegerType(), FloatType()),
+    (DoubleType(), FloatType()),
+    (LongType(), StringType()),
+    (DecimalType(5, 2), DecimalType(5, 3)),
+    (DecimalType(5, 2), DecimalType(9, 1)),
+    (LongType(), DecimalType(18, 0)),
+    (DoubleType(), DecimalType(38, 0)),
+    (TimestampNTZType(), TimestampType()),
+]
+
+
+@pytest.mark.parametrize(("given", "wanted"), GOOD)
+def test_what_loses_nothing_fits(given: DataType, wanted: DataType) -> None:
+    check_fits(given, wanted, "amount")
+
+
+@pytest.mark.parametrize(("given", "wanted"), BAD)
+def test_what_may_lose_something_does_not(given: DataType, wanted: DataType) -> None:
+    with pytest.raises(ConfigError, match=r"the column amount is .*; cast it"):
+        check_fits(given, wanted, "amount")
