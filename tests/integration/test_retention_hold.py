@@ -1,10 +1,11 @@
-"""A broker keeps what a group holds until it has passed, and says what a full disk took."""
+"""A broker keeps what is to be delivered and what a group holds, and says what a full disk took."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 from rocketpost.codec.bodies.stats import decode_key_values
 from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
+from rocketpost.codec.properties import encode_properties
 from rocketpost.server.broker import BrokerServer
 from rocketpost.store.files import DiskUsage, RealFiles
 from rocketpost.transport.connection import Connection
@@ -34,6 +37,11 @@ class Broker:
         self.root = root
         self.used_percent = 10
 
+    def usage(self) -> DiskUsage:
+        total = 100 * SEGMENT_BYTES
+        used = total * self.used_percent // 100
+        return DiskUsage(total, used, total - used)
+
     async def start(self) -> None:
         self.server = BrokerServer(
             {
@@ -44,7 +52,6 @@ class Broker:
                 "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
                 "maxMessageSize": "16384",
                 "flushDiskType": "SYNC_FLUSH",
-                "timerWheelEnable": "false",
                 "cleanResourceInterval": "3600000",
                 "maxHashSlotNum": "1000",
                 "maxIndexNum": "4000",
@@ -66,19 +73,23 @@ class Broker:
         assert response.code == 0, response.remark
         return response
 
-    async def fill(self) -> None:
-        for _ in range(MESSAGES):
-            await self.call(
-                Code.SEND_MESSAGE,
-                BODY,
-                producerGroup="P",
-                defaultTopic="TBW102",
-                defaultTopicQueueNums="1",
-                sysFlag="0",
-                bornTimestamp="1",
-                flag="0",
-                **QUEUE,
-            )
+    async def ask_to_send(self, **properties: str) -> Command:
+        fields = {
+            "producerGroup": "P",
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "1",
+            "sysFlag": "4" if "TRAN_MSG" in properties else "0",
+            "bornTimestamp": "1",
+            "flag": "0",
+            "properties": encode_properties(properties).decode(),
+        } | QUEUE
+        return await self.connection.request(
+            Code.SEND_MESSAGE, fields=fields, body=BODY, timeout=10
+        )
+
+    async def fill(self, count: int = MESSAGES) -> None:
+        for _ in range(count):
+            assert (await self.ask_to_send()).code == 0
 
     async def hold(self, change: str, value: str = "") -> None:
         config = {"groupName": "archive", "attributes": {f"{change}retention.hold": value}}
@@ -100,23 +111,22 @@ class Broker:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+async def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     made = Broker(tmp_path)
-
-    def usage(files: RealFiles, path: str) -> DiskUsage:
-        total = 100 * SEGMENT_BYTES
-        used = total * made.used_percent // 100
-        return DiskUsage(total, used, total - used)
-
-    monkeypatch.setattr(RealFiles, "usage", usage)
+    monkeypatch.setattr(RealFiles, "usage", lambda files, path: made.usage())
     await made.start()
     try:
-        await made.fill()
-        await made.stop()  # only what was saved may go, and now everything is
-        await made.start()
         yield made
     finally:
         await made.stop()
+
+
+@pytest.fixture
+async def broker(empty: Broker) -> Broker:
+    await empty.fill()
+    await empty.stop()  # only what was saved may go, and now everything is
+    await empty.start()
+    return empty
 
 
 async def test_segments_stay_until_the_group_has_passed_them(broker: Broker) -> None:
@@ -155,3 +165,50 @@ async def test_what_a_full_disk_takes_is_named(
     assert states["retentionLost"] == f"archive: T queue 0 offsets 3 to {first - 1}"
     await broker.commit(first)
     assert (await broker.states())["retentionLostMessages"] == "0"
+
+
+async def waiting(empty: Broker, **properties: str) -> None:
+    """Store a message that waits, many behind it, and have the disk run full."""
+    assert (await empty.ask_to_send(UNIQ_KEY="waits", **properties)).code == 0
+    await empty.fill()
+    await empty.stop()
+    await empty.start()
+    empty.used_percent = 88
+
+
+async def test_a_timed_message_moves_out_of_the_way_of_a_full_disk(empty: Broker) -> None:
+    due_ms = time.time_ns() // 1_000_000 + 8000
+    await waiting(empty, TIMER_DELIVER_MS=str(due_ms))
+    assert await empty.clean() > 0
+    states = await empty.states()
+    assert (states["timerMoved"], states["timerLost"]) == ("1", "0")
+    assert states["segmentsKeptReason"] == ""
+    assert await empty.clean() > 0
+    async with asyncio.timeout(60):
+        while (await empty.states())["timerDelivered"] != "1":
+            await asyncio.sleep(0.1)
+    assert time.time_ns() // 1_000_000 >= due_ms
+    end = int((await empty.call(Code.GET_MAX_OFFSET, **QUEUE)).fields["offset"])
+    assert end == MESSAGES + 1
+
+
+async def test_a_delayed_message_keeps_its_segment_and_sends_are_refused(empty: Broker) -> None:
+    await waiting(empty, DELAY="18")
+    assert await empty.clean() == 0
+    assert "to be delivered" in (await empty.states())["segmentsKeptReason"]
+    empty.used_percent = 91
+    assert await empty.clean() == 0
+    refused = await empty.ask_to_send()
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "full" in (refused.remark or "")
+    empty.used_percent = 50
+    assert await empty.clean() == 0  # expired, and kept all the same
+    assert (await empty.ask_to_send()).code == 0
+
+
+async def test_a_pending_half_moves_even_when_sends_are_refused(empty: Broker) -> None:
+    await waiting(empty, TRAN_MSG="true", PGROUP="P")
+    empty.used_percent = 95
+    assert await empty.clean() > 0
+    assert (await empty.states())["transactionsPending"] == "1"
+    assert (await empty.ask_to_send()).code == ResponseCode.SERVICE_NOT_AVAILABLE

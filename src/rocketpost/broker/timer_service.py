@@ -123,6 +123,10 @@ class TimerService:
         """Recalls that are not stored yet; their messages are held until they are."""
         self.recalled: set[str] = set()
         """Recalls that are stored and not in the wheel yet."""
+        self.is_held = False
+        """Whether nothing is taken or delivered just now: see ``broker.timer_moving``."""
+        self.moved: set[int] = set()
+        """Positions of messages that wait elsewhere now; what the wheel knows of them is void."""
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
         """Whether there is something to save."""
@@ -139,6 +143,8 @@ class TimerService:
             OSError: The timer log could not be written; ask again later.
         """
         assert not self._batch
+        if self.is_held:
+            return Wait(_HOLD_MS)
         rules, now_ms = self._rules(), min(self._clock.now_ms(), self._store.stamp_ms())
         if self._timers.slot_of(now_ms) < self._timers.read_ms:
             self._follow_back(now_ms)
@@ -212,6 +218,20 @@ class TimerService:
         queue = self._store.queue(TIMER_TOPIC, 0)
         return max(0, int(queue.end) - self._timers.queue_offset) if queue is not None else 0
 
+    def record(self, position: int, size: int) -> Record | None:
+        """Return the message of a unit; None if that is gone, or another lies there."""
+        record = self._store.record_at(position)
+        if record is None or record.size != size or record.topic != TIMER_TOPIC:
+            return None
+        return record
+
+    def was_delivered(self, record: Record, *, due_ms: int) -> bool:
+        """Whether a message came out of the wheel before a crash that made the wheel forget it."""
+        if not self.copies.is_needed(due_ms):
+            return False
+        properties = record.properties
+        return self.copies.exists(record, properties, properties.get(names.REAL_TOPIC, ""))
+
     # -- into the wheel
 
     def _take(self, rules: TimerRules, now_ms: int) -> bool:
@@ -257,7 +277,7 @@ class TimerService:
         if size == FILLER_SIZE or position in self._timers.known:
             return None
         timers = self._timers
-        record = self._record(position, size)
+        record = self.record(position, size)
         properties = record.properties if record is not None else {}
         waiting = waiting_of(properties, timers.precision_ms)
         if record is None or waiting is None:
@@ -364,7 +384,7 @@ class TimerService:
                 return
             at, unit = found
             if unit.magic & RECALL and not unit.magic & ROLL:
-                record = self._record(unit.position, unit.size)
+                record = self.record(unit.position, unit.size)
                 if record is not None:
                     slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
             else:
@@ -372,7 +392,7 @@ class TimerService:
 
     def _due_of(self, unit: Unit) -> int:
         """Return when a unit of RocketMQ is due, which does not say so itself."""
-        record = self._record(unit.position, unit.size)
+        record = self.record(unit.position, unit.size)
         waiting = (
             waiting_of(record.properties, self._timers.precision_ms) if record is not None else None
         )
@@ -412,8 +432,11 @@ class TimerService:
 
     def _judge(self, slot: OpenSlot, place: Place, now_ms: int) -> _Judged:
         unit = self._timers.log.unit(place.position)
-        record = self._record(unit.position, unit.size) if unit is not None else None
+        record = self.record(unit.position, unit.size) if unit is not None else None
+        is_moved = unit is not None and unit.position in self.moved
         if unit is None or record is None:
+            if is_moved:
+                return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
             self.lost += 1
             logger.error("timed message is gone: unit=%s", place.position)
             return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
@@ -421,6 +444,8 @@ class TimerService:
         topic = properties.get(names.REAL_TOPIC, "")
         is_rolled = bool(unit.magic & ROLL)
         counted = "" if unit.magic & RECALL else topic
+        if is_moved:
+            return _Judged(place, _Fate.DROPPED, counted, unit)
         if not is_rolled:
             key = recall_key(topic, properties.get(names.UNIQUE_KEY, ""))
             if key in self.recalling:
@@ -428,7 +453,7 @@ class TimerService:
             if key in slot.recalled or key in self.recalled:
                 self.recalled_count += 1
                 return _Judged(place, _Fate.DROPPED, counted, unit)
-        if self.copies.is_needed(place.due_ms) and self.copies.exists(record, properties, topic):
+        if self.was_delivered(record, due_ms=place.due_ms):
             return _Judged(place, _Fate.DROPPED, counted, unit)
         if is_rolled:
             target: tuple[str, int] | None = (TIMER_TOPIC, 0)
@@ -515,7 +540,7 @@ class TimerService:
         """Return how the message of a unit waits from now on."""
         timers = self._timers
         slot_ms, due_ms = unit.slot_ms, unit.due_ms
-        record = self._record(unit.position, unit.size)
+        record = self.record(unit.position, unit.size)
         if record is not None and not unit.magic & ROLL:
             waiting = waiting_of(record.properties, timers.precision_ms)
             if waiting is not None:
@@ -529,12 +554,6 @@ class TimerService:
         chain = timers.units_from(timers.wheel.get(slot.slot_ms).last)
         units = [unit for _, unit in chain if unit.magic & RECALL and not unit.magic & ROLL]
         return units[::-1]
-
-    def _record(self, position: int, size: int) -> Record | None:
-        record = self._store.record_at(position)
-        if record is None or record.size != size or record.topic != TIMER_TOPIC:
-            return None  # expired, or the log was cut and another message lies there
-        return record
 
 
 _NO_UNIT: Final = Unit(-1, DEFAULT, 0, 0, 0, 0, 0, 0)

@@ -137,6 +137,10 @@ class CheckService:
                 self._judge_age(half, batch, now_ms)
         return self._work(batch) if batch.halves else None
 
+    def is_needed_before(self, position: int) -> bool:
+        """Whether there are still halves before a position, which may not be deleted then."""
+        return bool(self._table.before(position=position))
+
     def stored(self, work: Work, stored: list[Appended]) -> list[Question]:
         """Note which drafts of a work were stored, from the first on; returns what to ask now."""
         now_ms = self._clock.now_ms()

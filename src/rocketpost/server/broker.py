@@ -40,6 +40,7 @@ from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.retention import CleanPlan
 from rocketpost.store.tables import TableFile
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
@@ -294,13 +295,17 @@ class BrokerServer:
             now_ms = self._clock.now_ms()
             hour = datetime.fromtimestamp(now_ms / 1000).hour
             try:
-                held = self._services.holds.position() if self._services is not None else None
+                services = self._services
                 plan = await asyncio.to_thread(
-                    cleaning.plan_blocking, now_ms=now_ms, hour=hour, is_asked=is_asked, held=held
+                    cleaning.plan_blocking,
+                    now_ms=now_ms,
+                    hour=hour,
+                    is_asked=is_asked,
+                    held=services.holds.position() if services is not None else None,
+                    needed=services.needed() if services is not None else None,
                 )
-                if plan.gone and self._services is not None:
-                    end = plan.gone[-1] + self._store_config.segment_bytes
-                    await self._services.vacate(end)
+                if services is not None:
+                    plan = await self._vacate(services, plan)
                 cleaning.forget(plan)
                 while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
                     await asyncio.sleep(0)
@@ -308,6 +313,23 @@ class BrokerServer:
             except Exception:
                 logger.exception("cleaning failed, will be tried again")
                 return 0
+
+    async def _vacate(self, services: Services, plan: CleanPlan) -> CleanPlan:
+        """Have what is needed moved out of the segments of a plan; return what may go now."""
+        segment_bytes = self._store_config.segment_bytes
+        try:
+            if plan.gone:
+                await services.vacate(plan.gone[-1] + segment_bytes)
+        except StoreError as error:
+            why_kept = str(error)
+        else:
+            return plan
+        gone: list[Position] = []
+        with contextlib.suppress(StoreError):
+            for start in plan.gone:
+                await services.vacate(start + segment_bytes)
+                gone.append(start)
+        return plan._replace(gone=tuple(gone), why_kept=why_kept)
 
     def _arrived(self, messages: list[Arrival]) -> None:
         if self._services is not None:

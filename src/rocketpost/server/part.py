@@ -6,6 +6,7 @@ drives them all alike. What a part has nothing to say to, it leaves out.
 
 from __future__ import annotations
 
+from rocketpost.model.ids import Position
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.store.config import StoreConfig
@@ -39,8 +40,16 @@ class Part:
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take settings that may change while the broker runs; called once at the start as well."""
 
+    def needed(self) -> Position | None:
+        """Return where the oldest message lies that is to be delivered and cannot be moved."""
+        return None
+
     async def vacate(self, position: int) -> None:
-        """Move what is still needed away from before a position: that is about to be deleted."""
+        """Move what is still needed away from before a position: that is about to be deleted.
+
+        Raises:
+            StoreError: It could not be moved, so it must not be deleted.
+        """
 
     def states(self) -> dict[str, str]:
         """Return what tools show of this part."""

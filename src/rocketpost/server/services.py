@@ -28,6 +28,7 @@ from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
+from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.announcing import Announcing
@@ -427,13 +428,21 @@ class Services:
         for part in self.parts:
             part.arrived(messages)
 
+    def needed(self) -> Position | None:
+        """Return where the oldest message lies that must not be deleted."""
+        found = (part.needed() for part in self.parts)
+        return min((position for position in found if position is not None), default=None)
+
     async def vacate(self, position: int) -> None:
-        """Have everybody move what is still needed away from before a position."""
+        """Have everybody move what is still needed away from before a position.
+
+        Raises:
+            StoreError: Not all could be moved.
+        """
         for part in self.parts:
-            try:
-                await part.vacate(position)
-            except StoreError as error:
-                logger.error("not all could be kept of what is deleted: reason=%s", error)
+            await part.vacate(position)
+        # What was moved or delivered must not be taken back by a power cut: the rest is deleted.
+        await asyncio.to_thread(self.store.flush_blocking)
 
     def connection_lost(self, connection: Connection) -> None:
         """Tell everybody who keeps something for a client that it went."""
@@ -501,6 +510,7 @@ class Services:
             "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",
             "storeNotWritableReason": self.store.why_not_writable or "",
+            "segmentsKeptReason": self.store.cleaning.why_kept or "",
         }
         for part in self.parts:
             values |= part.states()

@@ -54,12 +54,20 @@ class Cleaning:
         self._safe_position = safe_position
         self._set_disk_full = set_disk_full
         self._is_rejecting = False
+        self.why_kept: str | None = None
+        """Why the last round deleted less than it should."""
         self._untrimmed: list[ConsumeQueue] = []
         self._doomed_segments: list[str] = []
         self._doomed: list[str] = []
 
     def plan_blocking(
-        self, *, now_ms: int, hour: int, is_asked: bool = False, held: Position | None = None
+        self,
+        *,
+        now_ms: int,
+        hour: int,
+        is_asked: bool = False,
+        held: Position | None = None,
+        needed: Position | None = None,
     ) -> CleanPlan:
         """Decide what may go; changes nothing. Any thread.
 
@@ -68,6 +76,7 @@ class Cleaning:
             hour: The hour of the day where the broker runs.
             is_asked: Whether an administrator wants expired segments to go now.
             held: Where the oldest record lies that may not expire yet.
+            needed: Where the oldest record lies that may not go at all.
         """
         safe = self._safe_position()
         # The plan never takes the last segment, so one that must stay ends the list.
@@ -81,12 +90,16 @@ class Cleaning:
             is_rejecting=self._is_rejecting,
             is_asked=is_asked,
             held=held,
+            needed=needed,
         )
         return plan_cleaning(facts, self.config)
 
     def forget(self, plan: CleanPlan) -> None:
         """Hide the segments of a plan from readers, and refuse or take writes as it says."""
         self._is_rejecting = plan.is_rejecting
+        if plan.why_kept is not None and self.why_kept is None:
+            log.warning("segments are kept, sends may be refused: reason=%s", plan.why_kept)
+        self.why_kept = plan.why_kept
         self._set_disk_full(plan.why_rejecting)
         safe = self._safe_position()
         for start in plan.gone:

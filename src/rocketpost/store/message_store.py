@@ -103,6 +103,7 @@ class MessageStore:
         self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
         self._delays_ms = parse_delay_levels(config.delay_levels)
         self._reasons: dict[str, str] = {}
+        self._nearly_full: str | None = None
         self._wave_ms = 0
         self._store_ms = 0
         self._saving_drops = threading.Lock()
@@ -397,13 +398,13 @@ class MessageStore:
 
     @property
     def writable(self) -> bool:
-        """Whether appends are taken."""
-        return not self._reasons
+        """Whether new messages are taken."""
+        return not self._reasons and self._nearly_full is None
 
     @property
     def why_not_writable(self) -> str | None:
-        """Why appends are refused."""
-        return next(iter(list(self._reasons.values())), None)
+        """Why new messages are refused."""
+        return next(iter(list(self._reasons.values())), self._nearly_full)
 
     @property
     def broken(self) -> bool:
@@ -411,18 +412,23 @@ class MessageStore:
         return "broken" in self._reasons
 
     def check_writable(self) -> None:
-        """Return if appends are taken, perhaps since what found no room before now finds it.
+        """Return if new messages are taken, perhaps since what found no room before now finds it.
 
         Raises:
-            StoreFull: There is no room.
+            StoreFull: There is no room, or hardly any.
             StoreBroken: Only a restart helps.
         """
         if self._reasons:
             self._refuse()
+        if self._nearly_full is not None:
+            raise StoreFull(self._nearly_full)
 
     def set_disk_full(self, why: str | None) -> None:
-        """Refuse appends because the disk is nearly full, or take them again. Any thread."""
-        self._set_reason("disk", why)
+        """Take no new messages because the disk is nearly full, or take them again. Any thread.
+
+        Appends still succeed: what delivers or moves messages that were taken before needs room.
+        """
+        self._nearly_full = why
 
     # -- upkeep
 

@@ -11,7 +11,9 @@ its own, then tells queues and index where the log begins now.
     over the third   ``diskSpaceWarningLevelRatio``: also, writes are rejected, until the partition
                      is back under the second
 
-Expired segments stay while somebody holds them; what is forced out goes all the same. At most
+Expired segments stay while somebody holds them; what is forced out goes all the same. What the
+broker itself still has to deliver is forced out by nothing: from there on every segment stays, and
+a disk that fills up for that reason ends in refused sends, not in lost messages. At most
 ``deleteFileBatchMax`` segments go in one round, the last one never. Unlike RocketMQ, which takes a
 full batch, we force out no more than brings the partition under the forcing level.
 """
@@ -41,7 +43,8 @@ class CleanFacts(NamedTuple):
 
     ``segments`` are oldest first. ``usages`` are the partitions of the commit log and of the
     queues; None where it could not be read. ``is_rejecting`` is what the last plan said. From
-    ``held`` on nothing may expire, though the disk may force it out.
+    ``held`` on nothing may expire, though the disk may force it out; from ``needed`` on nothing may
+    go at all.
     """
 
     segments: Sequence[SegmentFact]
@@ -51,14 +54,19 @@ class CleanFacts(NamedTuple):
     is_rejecting: bool = False
     is_asked: bool = False
     held: Position | None = None
+    needed: Position | None = None
 
 
 class CleanPlan(NamedTuple):
-    """What to do: segments that go (oldest first) and why, and why writes are rejected, if so."""
+    """What to do: segments that go (oldest first) and why, and why writes are rejected, if so.
+
+    ``why_kept`` says why fewer go than should.
+    """
 
     gone: tuple[Position, ...]
     why_gone: str
     why_rejecting: str | None
+    why_kept: str | None = None
 
     @property
     def is_rejecting(self) -> bool:
@@ -95,14 +103,14 @@ def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
     is_unknown = len(ratios) < len(facts.usages)
     is_rejecting = ratio > levels.warning or (facts.is_rejecting and ratio > levels.force)
     reason = _reason_to_clean(facts, config, ratio=ratio, is_unknown=is_unknown)
-    gone: tuple[Position, ...] = ()
+    chosen = _Chosen((), None)
     if reason:
         excess = 0
         if config.clean_forcibly and ratio > levels.force:
             excess = max(_excess_bytes(usage, levels.force) for usage in facts.usages if usage)
-        gone = _choose(facts, config, excess)
+        chosen = _choose(facts, config, excess)
     why_rejecting = f"the disk is {ratio:.0%} full" if is_rejecting else None
-    return CleanPlan(gone, reason if gone else "", why_rejecting)
+    return CleanPlan(chosen.gone, reason if chosen.gone else "", why_rejecting, chosen.why_kept)
 
 
 def _reason_to_clean(
@@ -125,7 +133,12 @@ def _excess_bytes(usage: DiskUsage, level: float) -> int:
     return max(usage.used_bytes - int(usable * level), 0)
 
 
-def _choose(facts: CleanFacts, config: StoreConfig, excess_bytes: int) -> tuple[Position, ...]:
+class _Chosen(NamedTuple):
+    gone: tuple[Position, ...]
+    why_kept: str | None
+
+
+def _choose(facts: CleanFacts, config: StoreConfig, excess_bytes: int) -> _Chosen:
     expired_before = facts.now_ms - config.reserved_hours * _HOUR_MS
     gone: list[Position] = []
     for segment in facts.segments[:-1][: config.clean_batch_count_max]:
@@ -133,9 +146,11 @@ def _choose(facts: CleanFacts, config: StoreConfig, excess_bytes: int) -> tuple[
         is_expired = segment.modified_ms <= expired_before and not is_held
         if not is_expired and excess_bytes <= 0:
             break
+        if facts.needed is not None and segment.start + segment.size > facts.needed:
+            return _Chosen(tuple(gone), f"what lies at {facts.needed} is still to be delivered")
         gone.append(segment.start)
         excess_bytes -= segment.size
-    return tuple(gone)
+    return _Chosen(tuple(gone), None)
 
 
 def gather_facts_blocking(
@@ -148,6 +163,7 @@ def gather_facts_blocking(
     is_rejecting: bool = False,
     is_asked: bool = False,
     held: Position | None = None,
+    needed: Position | None = None,
 ) -> CleanFacts:
     """Read from the disk what a plan needs.
 
@@ -160,13 +176,14 @@ def gather_facts_blocking(
         is_rejecting: What the last plan said.
         is_asked: Whether an administrator wants expired segments to go now.
         held: Where the oldest record lies that somebody still needs.
+        needed: Where the oldest record lies that the broker has to deliver.
     """
     found = []
     for start, size, path in segments:
         stat = files.stat(path)
         found.append(SegmentFact(start, size, stat.modified_ms if stat else 0))
     usages = [_usage(files, path) for path in paths]
-    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_asked, held)
+    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_asked, held, needed)
 
 
 def _usage(files: FileSystem, path: str) -> DiskUsage | None:

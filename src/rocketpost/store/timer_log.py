@@ -138,7 +138,7 @@ class TimerLog:
                 self._files.ftruncate(self._descriptor(start), self._file_bytes)
         self.end = self._starts[-1] + self._file_bytes if self._starts else 0
 
-    def scan_blocking(self, begin: int, end: int) -> Iterator[tuple[int, Unit]]:
+    def scan(self, begin: int, end: int) -> Iterator[tuple[int, Unit]]:
         """Return the units in a part of the log, up to the first place that holds none."""
         position = max(begin, self.first)
         while position < end:

@@ -104,6 +104,8 @@ class TimerStore:
         self._topics: Mapping[int, str] = {}
         self.is_suspect = False
         """Whether more may have been delivered than these files know."""
+        self.is_rebuilt = False
+        """Whether everything that the log knows is in the wheel again, also what had left it."""
         self.known: frozenset[int] = frozenset()
         """Positions of messages behind :attr:`queue_offset` that have a unit already."""
 
@@ -369,7 +371,7 @@ class TimerStore:
         position_of: Callable[[int], int],
     ) -> None:
         """Chain anew what the log knows: after a Java broker, a changed setting, or damage."""
-        self.is_suspect = True
+        self.is_suspect = self.is_rebuilt = True
         newest, end = self._live(found, commit_log_end)
         if found.exact is None:
             # Its offset may be behind its log: what has a unit must not get a second one.
@@ -412,7 +414,7 @@ class TimerStore:
         stop = java.log_end if exact is not None else self.log.end
         newest: dict[int, int] = {}
         end, before = self.log.first, NOWHERE
-        for at, unit in self.log.scan_blocking(self.log.first, stop):
+        for at, unit in self.log.scan(self.log.first, stop):
             if exact is None and at >= java.log_end and unit.position <= before:
                 break  # left over from before the log was cut
             end, before = at + UNIT_BYTES, unit.position

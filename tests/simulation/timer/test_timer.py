@@ -13,7 +13,7 @@ from .world import BORN, HOST, PowerCut, World, timer_config
 def work(world: World, rng: random.Random, rounds: int) -> None:
     """Do what a broker with a timer does all day, in an order that the seed chooses."""
     for _ in range(rounds):
-        match rng.randrange(16):
+        match rng.randrange(18):
             case 0 | 1 | 2 | 3 | 4:
                 for _ in range(rng.choice([1, 1, 3, 10])):
                     world.send(rng, rng.choice([1, 3, 9, 10, 11, 50, 200, 900, 2500]))
@@ -30,6 +30,8 @@ def work(world: World, rng: random.Random, rounds: int) -> None:
                 world.clock.ms += rng.choice([100, 400, 1500, 7000])
             case 15:
                 world.clock.ms -= rng.choice([1, 10, 100, 500])
+            case 16 | 17:
+                world.vacate(rng, rng.randrange(int(world.running.end_position) + 1))
 
 
 def stop(world: World, rng: random.Random) -> None:
@@ -49,6 +51,29 @@ def test_stops_between_calls(seed: int, rng: random.Random) -> None:
         world.judge(is_over=False)
         stop(world, rng)
     world.open()
+    world.finish()
+    world.judge(is_over=True)
+
+
+def test_what_waits_is_moved_and_comes_once(rng: random.Random) -> None:
+    world = World()
+    world.open()
+    timed = [world.send(rng, 50 + 7 * number) for number in range(40)]
+    world.recall(timed[20])
+    world.serve()
+    world.clock.ms += 60
+    world.serve()
+    end = int(world.running.end_position)
+    assert world.waits_before(end)
+    while not world.vacate(rng, end):
+        world.clock.ms += 10
+        world.serve()
+    assert not world.waits_before(end)
+    assert world.moving.moved > 20
+    world.save()
+    world.kill()
+    world.open()
+    assert not world.waits_before(end)
     world.finish()
     world.judge(is_over=True)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from rocketpost.broker.delay import Wait
 from rocketpost.broker.timer import TimerRules, Timers, recall_handle
+from rocketpost.broker.timer_moving import Moving
 from rocketpost.broker.timer_recall import RecallService
 from rocketpost.broker.timer_service import Due, TimerService
 from rocketpost.codec.faults import IllegalOperation
@@ -121,6 +122,13 @@ class World:
             crash_end=int(store.end_position),
             crash_ms=store.store_ms,
         )
+        self.moving = Moving(
+            service=self.service,
+            store=store,
+            timers=self.timers,
+            clock=self.clock,
+            store_host=HOST,
+        )
         self.kind = Timers(
             clock=self.clock,
             precision_ms=self.timers.precision_ms,
@@ -197,6 +205,43 @@ class World:
                 self.put(found.drafts[:count])
             self.service.done(count)
         return True
+
+    def vacate(self, rng: random.Random, position: int) -> bool:
+        """Have nothing wait before a position; False if some still does."""
+        found: dict[int, int] = {}
+        for found in self.moving.survey(position):  # noqa: B007 - the last has all
+            pass
+        try:
+            for slot_ms in sorted(found, reverse=True):
+                self._move(rng, slot_ms, position)
+        except StoreError:
+            return False
+        return True
+
+    def _move(self, rng: random.Random, slot_ms: int, position: int) -> None:
+        departure = self.moving.begin(slot_ms, position)
+        if departure is None:
+            return
+        try:
+            while drafts := self.moving.drafts(departure):
+                assert not self.step()  # it stands still
+                count = len(drafts) if rng.random() < 0.9 else rng.randrange(1, len(drafts) + 1)
+                self.put(drafts[:count])
+                self.moving.stored(departure, count)
+                if count < len(drafts):
+                    raise StoreError("no room")
+        finally:
+            self.moving.end(departure)
+
+    def waits_before(self, position: int) -> bool:
+        """Whether anything in the wheel needs what lies before a position."""
+        timers = self.timers
+        return any(
+            unit.position < position
+            and (unit.slot_ms > timers.read_ms or (unit.due_ms, at) > timers.cursor)
+            for _, slot in timers.wheel.used()
+            for at, unit in timers.units_from(slot.last)
+        )
 
     def serve(self, rng: random.Random | None = None, steps_max: int = 10_000) -> None:
         for _ in range(steps_max):

@@ -293,7 +293,9 @@ def test_segments_that_go_are_vacated(world: World) -> None:
     safe = world.send("safe")
     work = world.checks.vacate(safe.position)
     assert work is not None
+    assert world.checks.is_needed_before(safe.position)
     assert world.do(work) == []
+    assert not world.checks.is_needed_before(safe.position)
     assert world.checks.vacate(safe.position) is None
     assert world.discarded() == ["old"]
     assert world.pending == ["safe", "young"]

@@ -188,15 +188,16 @@ def test_store_times_do_not_fall_with_a_small_step_of_the_clock(opener: Opener) 
     assert store.append(draft()).store_ms == start - 3_600_000
 
 
-def test_disk_full_refuses_appends_until_it_is_over(opener: Opener) -> None:
+def test_a_disk_nearly_full_takes_no_new_messages_and_delivers_old_ones(opener: Opener) -> None:
     store = opener()
     store.set_disk_full("95 % of the disk is used")
     assert not store.writable
     assert store.why_not_writable == "95 % of the disk is used"
     with pytest.raises(StoreFull, match="95 %"):
-        store.append(draft())
-    store.set_disk_full(None)
+        store.check_writable()
     store.append(draft())
+    store.set_disk_full(None)
+    store.check_writable()
     assert store.writable
     assert store.why_not_writable is None
 

@@ -159,7 +159,7 @@ def test_facts_are_read_from_the_disk(tmp_path: Path) -> None:
     )
     assert facts.segments[0] == (0, SIZE, 0)
     assert facts.segments[1].modified_ms == path.stat().st_mtime_ns // 1_000_000
-    assert facts[1:] == ([usage(42), None], NOW, 3, True, True, None)
+    assert facts[1:] == ([usage(42), None], NOW, 3, True, True, None, None)
 
 
 def held_plan(held: int, percent: float = 50) -> CleanPlan:
@@ -178,3 +178,19 @@ def test_expired_segments_stay_while_they_are_held(held: int, gone: tuple[int, .
 def test_the_disk_forces_out_what_is_held_and_no_more() -> None:
     assert held_plan(0, percent=76).gone == ()
     assert held_plan(0, percent=86).gone == (0,)
+
+
+@pytest.mark.parametrize("percent", [50, 86, 99])
+@pytest.mark.parametrize(("needed", "gone"), [(0, ()), (1000, (0,)), (2500, (0, 1000))])
+def test_nothing_forces_out_what_is_still_to_be_delivered(
+    needed: int, gone: tuple[int, ...], percent: float
+) -> None:
+    facts = CleanFacts(OLD, [usage(percent)], NOW, hour=4, needed=Position(needed))
+    made = plan_cleaning(facts, StoreConfig())
+    assert made.gone == gone
+    assert str(needed) in (made.why_kept or "")
+
+
+def test_what_need_not_go_is_not_called_kept() -> None:
+    facts = CleanFacts(OLD, [usage(50)], NOW, hour=12, needed=Position(0))
+    assert plan_cleaning(facts, StoreConfig()).why_kept is None

@@ -41,7 +41,7 @@ def test_units_go_on_in_the_next_file(tmp_path: Path) -> None:
     places = place(log, units)
     assert places[:7] == [0, 52, 104, 156, 208, 300, 352]
     assert [log.unit(at) for at in places] == units
-    assert [at for at, _ in log.scan_blocking(0, log.end)] == places
+    assert [at for at, _ in log.scan(0, log.end)] == places
     names = sorted(path.name for path in (tmp_path / "timerlog").iterdir())
     assert names == [f"{start:020d}" for start in (0, 300, 600)]
     blank = (tmp_path / "timerlog" / names[0]).read_bytes()[260:276]
@@ -52,12 +52,12 @@ def test_what_lies_behind_the_end_is_zero(tmp_path: Path) -> None:
     log = opened(tmp_path / "l")
     place(log, [unit(number) for number in range(1, 8)])
     log.truncate_blocking(104)
-    assert [at for at, _ in log.scan_blocking(0, 900)] == [0, 52]
+    assert [at for at, _ in log.scan(0, 900)] == [0, 52]
     assert log.unit(104) is None
     place(log, [unit(9)])
     log.close()
     again = opened(tmp_path / "l")
-    assert [found.position for _, found in again.scan_blocking(0, again.end)] == [100, 200, 900]
+    assert [found.position for _, found in again.scan(0, again.end)] == [100, 200, 900]
 
 
 def test_only_files_whose_messages_are_all_gone_expire(tmp_path: Path) -> None:

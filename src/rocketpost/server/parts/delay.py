@@ -12,6 +12,7 @@ from rocketpost.broker.group import GroupTable
 from rocketpost.broker.retry import RetryService
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server.delivery import Delivery, Put
 from rocketpost.server.dispatch import Dispatcher
@@ -46,6 +47,8 @@ class DelayPart(Part):
         put: Put,
         broker_writable: Callable[[], bool],
     ) -> None:
+        self._store = store
+        self._progress = progress
         progress.durable = lambda: store.durable_position
         self._persistence = Persistence(
             [Saved(progress, progress_file, at_once=False)], interval_s=save_interval_s
@@ -97,6 +100,14 @@ class DelayPart(Part):
     def states(self) -> dict[str, str]:
         """Return how far each level has come."""
         return self._deliveries.states()
+
+    def needed(self) -> Position | None:
+        """Return where the oldest message lies that waits in a level."""
+        found = [
+            queue.position_from(self._progress.reached(queue.queue_id + 1))
+            for queue in self._store.queues_of(SCHEDULE_TOPIC)
+        ]
+        return min((position for position in found if position is not None), default=None)
 
     async def save(self) -> None:
         """Save how far deliveries have come."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rocketpost.broker.holds import Holds
+from rocketpost.errors import StoreError
 from rocketpost.server.part import Part
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,10 @@ class HoldPart(Part):
                     "held messages are forced out: group=%s topic=%s queue=%s first=%s last=%s",
                     lost.group, lost.topic, lost.queue_id, lost.first, lost.end - 1,
                 )  # fmt: skip
-        await self._saved()
+        try:
+            await self._saved()
+        except StoreError as error:  # a full disk must not keep from cleaning it
+            logger.warning("offsets of holding groups are not saved: reason=%s", error)
 
     def states(self) -> dict[str, str]:
         """Return who holds, from where on, and what was lost nevertheless."""

@@ -17,6 +17,7 @@ from typing import Final
 from rocketpost.broker.delay import Wait
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.timer import TimerRules
+from rocketpost.broker.timer_moving import Moving
 from rocketpost.broker.timer_recall import RecallService
 from rocketpost.broker.timer_service import Due, TimerService
 from rocketpost.broker.topic import TopicTable
@@ -27,12 +28,14 @@ from rocketpost.codec.headers.timer import RecallHeader
 from rocketpost.errors import RocketpostError, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import CLOCK_LOOK_SECONDS, Put
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.part import Part
+from rocketpost.server.timer_removal import TimerRemoval
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
 from rocketpost.store.files import FileSystem, RealFiles
@@ -146,6 +149,10 @@ class TimerPart(Part):
             precision_ms=timers.precision_ms,
             is_indexed=store.index is not None,
         )
+        self._moving = Moving(
+            service=self._service, store=store, timers=timers, clock=clock, store_host=store_host
+        )
+        self._removal = TimerRemoval(moving=self._moving, put=put)
         self._find_topic = topics.find
         self._clock = clock
         self._put = put
@@ -156,6 +163,7 @@ class TimerPart(Part):
         self._interval_s = 1.0
         self._rates = _Rates()
         self._saving = asyncio.Lock()
+        self._expiring = asyncio.Lock()
         # A thread of its own: a save that was under way when we were cancelled stays the first.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
 
@@ -185,6 +193,26 @@ class TimerPart(Part):
         self._interval_s = store.timer_flush_interval_ms / 1000
         self._arrived.set()
 
+    def needed(self) -> Position | None:
+        """Return where the oldest message lies that has not come into the wheel."""
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        return queue.position_from(self._timers.queue_offset) if queue is not None else None
+
+    async def vacate(self, position: int) -> None:
+        """Move what waits out of segments that are about to be deleted."""
+        needed = self.needed()
+        if needed is not None and needed < position:
+            raise StoreError("messages there are just coming into the wheel")
+        freed_bytes = position - int(self._store.first_position)
+        try:
+            async with self._expiring:  # the timer log is read meanwhile
+                count = await self._removal.run(position, freed_bytes=freed_bytes)
+            if count:
+                logger.info("timed messages moved to keep them: count=%s", count)
+                await self._save()
+        except OSError as error:
+            raise StoreError(f"timed messages cannot be moved: {error}") from error
+
     def states(self) -> dict[str, str]:
         """Return how far the timer is behind, and what waits."""
         service, timers = self._service, self._timers
@@ -198,6 +226,7 @@ class TimerPart(Part):
             "timerDelivered": str(service.delivered),
             "timerRolled": str(service.rolled),
             "timerRecalled": str(service.recalled_count),
+            "timerMoved": str(self._moving.moved),
             "timerLost": str(service.lost),
             "timerNotSavedReason": timers.failure or "",
             **{f"timingMessages_{topic}": str(count) for topic, count in waiting},
@@ -208,7 +237,8 @@ class TimerPart(Part):
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._thread, _nothing)
-            is_sure = self._end_delivery()
+            is_sure = self._removal.end()
+            is_sure = self._end_delivery() and is_sure
             with contextlib.suppress(OSError):  # then the slot in memory is read again
                 self._service.leave()
             is_sure = is_sure and not self._service.is_suspect
@@ -330,7 +360,8 @@ class TimerPart(Part):
 
     async def _expire(self) -> None:
         """Unlink files of the timer log that nobody needs."""
-        paths = self._timers.log.expire(int(self._store.first_position))
+        async with self._expiring:
+            paths = self._timers.log.expire(int(self._store.first_position))
         if paths:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)

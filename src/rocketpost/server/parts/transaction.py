@@ -206,6 +206,8 @@ class TransactionPart(Part):
         """Move pending halves out of segments that are about to be deleted."""
         while (work := self._checks.vacate(position)) is not None:
             await self._do(work)
+        if self._checks.is_needed_before(position):
+            raise StoreError("transactions there are just being ended")
 
     def states(self) -> dict[str, str]:
         """Return how many transactions are pending, how old, and what became of others."""
