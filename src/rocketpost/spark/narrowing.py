@@ -9,10 +9,10 @@ before a message stored at ``t`` was stored by ``t + step_ms``, and everything a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from rocketpost.spark.plan import Offsets, QueueKey, Range
+from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 from rocketpost.spark.predicates import Numbers
 
 
@@ -31,6 +31,48 @@ class Times(Protocol):
 
     def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
         """Return the first message at an offset or behind it, for each queue."""
+
+
+def first_since(
+    times: Times, bounds: Mapping[QueueKey, Bounds], ms: Mapping[QueueKey, int]
+) -> Offsets:
+    """Return the first offset stored at a time or later, for each queue; its end if none was.
+
+    Brokers of RocketMQ 4 return the nearest message, and any of several of one millisecond. So the
+    messages around what they say are looked at, and further ones as long as that is wrong.
+
+    Args:
+        times: Who knows.
+        bounds: What each queue has.
+        ms: The time for each queue, in milliseconds.
+    """
+    guesses = times.at_time(bounds, dict(ms))
+    # Everything before the first of these is older; nothing from the second on is.
+    low = {queue: bound.first for queue, bound in bounds.items()}
+    high = {queue: bound.end for queue, bound in bounds.items()}
+    attempt = 0
+    while unsettled := [queue for queue in bounds if low[queue] < high[queue]]:
+        reach = 1 << attempt // 2
+        at = {
+            queue: _probe(bounds[queue], low[queue], high[queue], guesses[queue], reach)
+            for queue in unsettled
+        }
+        for queue, found in times.stored(at).items():
+            if found is None or found.offset >= high[queue] or found.store_ms >= ms[queue]:
+                high[queue] = at[queue]
+            else:
+                low[queue] = max(at[queue], found.offset) + 1
+        attempt += 1
+    return low
+
+
+def _probe(bound: Bounds, low: int, high: int, guess: int, reach: int) -> int:
+    """Return at which offset to look next: beside a guess, ever further, then between the two."""
+    if low > bound.first and high < bound.end:
+        return (low + high) // 2
+    if low < guess:
+        return max(low, min(guess, high) - reach)
+    return min(high - 1, max(guess, low) + reach - 1)
 
 
 def narrowed(times: Times, pieces: list[Range], wanted: Numbers, *, step_ms: int) -> list[Range]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -26,7 +27,7 @@ from rocketpost.spark.option_checks import (
     seconds_of,
     times_json,
 )
-from rocketpost.spark.plan import QueueKey
+from rocketpost.spark.plan import Offsets, QueueKey, nested
 from rocketpost.spark.row_options import RowOptions
 
 T = TypeVar("T")
@@ -325,6 +326,21 @@ def refuse_bounds(options: SourceOptions, why: str) -> None:
     for key in options.given():
         if key.startswith(("starting", "ending")):
             raise ConfigError(f"{key} cannot be used here: {why}")
+
+
+def exactly(options: SourceOptions, start: Offsets, end: Offsets) -> SourceOptions:
+    """Return options that read these offsets of these queues, whatever queues there will be."""
+    queues: dict[str, dict[str, list[int]]] = {}
+    for queue in sorted(start):
+        queues.setdefault(queue.topic, {}).setdefault(queue.broker, []).append(queue.queue_id)
+    return replaced(
+        options,
+        topic="",
+        topic_pattern="",
+        assign=json.dumps(queues),
+        starting_offsets=json.dumps(nested(start)),
+        ending_offsets=json.dumps(nested(end)),
+    )
 
 
 def replaced(options: T, **changes: Any) -> T:

@@ -9,6 +9,7 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.group import parse_tags
 from rocketpost.model.names import is_system_topic
 from rocketpost.spark.link import Link
+from rocketpost.spark.narrowing import first_since
 from rocketpost.spark.option_checks import EARLIEST, LATEST, offsets_json, times_json
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey, in_words
@@ -45,10 +46,10 @@ def ending(link: Link, options: SourceOptions, bounds: Mapping[QueueKey, Bounds]
     """Return where a batch ends, for every queue; that message is not read any more."""
     if options.ending_timestamp is not None:
         times = dict.fromkeys(bounds, options.ending_timestamp)
-        return link.at_time(bounds, times)
+        return first_since(link, bounds, times)
     if options.ending_by_timestamp:
         times = _times("endingOffsetsByTimestamp", options.ending_by_timestamp, bounds)
-        return link.at_time(bounds, times)
+        return first_since(link, bounds, times)
     return _named("endingOffsets", options.ending_offsets, bounds)
 
 
@@ -105,7 +106,7 @@ def _by_time(
     bounds: Mapping[QueueKey, Bounds],
     times: dict[QueueKey, int],
 ) -> Offsets:
-    found = link.at_time(bounds, times)
+    found = first_since(link, bounds, times)
     if options.timestamp_strategy == "error":
         for queue, offset in found.items():
             if offset >= bounds[queue].end:

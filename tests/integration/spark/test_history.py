@@ -145,7 +145,7 @@ def test_a_hole_between_lake_and_brokers_is_told(
     live = seen(pair.read("Holed"))
     lost = once(20, 140) - live
     assert 0 < lost.total() < 120
-    with pytest.raises(ClientError, match=r"were deleted .*failOnDataLoss=false"):
+    with pytest.raises(ClientError, match=r"were deleted.*failOnDataLoss=false"):
         history(pair.spark, source(pair, "Holed"), str(tmp_path))
     tolerant = source(pair, "Holed", fail_on_data_loss=False)
     assert seen(history(pair.spark, tolerant, str(tmp_path))) == once(140) - lost
@@ -158,6 +158,49 @@ def test_a_hole_between_lake_and_brokers_is_told(
     report = archive(pair.spark, config(pair, "Holed", tmp_path, allow_loss=True))
     assert report.lost
     assert seen(history(pair.spark, source(pair, "Holed"), str(tmp_path))) == once(140) - lost
+
+
+def test_a_broker_that_is_away_leaves_no_silent_hole(
+    pair: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair.send("Away", bodies(40))
+    archive(pair.spark, config(pair, "Away", tmp_path))
+    pair.send("Away", bodies(40, 60))
+    rows = pair.read("Away").selectExpr("brokerName", "body", "unix_millis(storeTimestamp) AS ms")
+    stored = rows.collect()
+    gone = pair.cluster.brokers[1]
+    hidden = {bytes(row.body).decode() for row in stored if row.brokerName == "broker-1"}
+    cold = [row.ms for row in stored if bytes(row.body) < b"00040"]
+    assert hidden & set(once(40, 60))
+    gone.stop()
+    try:
+        brief = source(pair, "Away", outage_ms=500)
+        said = r"of Away on broker-1 is archived up to offset \d+ and not there .*failOnDataLoss"
+        with pytest.raises(ClientError, match=said):
+            history(pair.spark, brief, str(tmp_path))
+        # What was stored by then is archived.
+        early = history(pair.spark, brief, str(tmp_path), as_of_ms=min(cold))
+        assert seen(early) == Counter()
+        tolerant = source(pair, "Away", outage_ms=500, fail_on_data_loss=False)
+        left = history(pair.spark, tolerant, str(tmp_path))
+        assert seen(left) == once(60) - Counter(hidden & set(once(40, 60)))
+        assert "broker-1 is archived up to" in caplog.text
+    finally:
+        gone.start()
+    assert seen(history(pair.spark, source(pair, "Away"), str(tmp_path))) == once(60)
+
+
+def test_a_history_has_the_queues_that_there_were(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Widened", bodies(20))
+    archive(topics.spark, config(topics, "Widened", tmp_path))
+    topics.send("Widened", bodies(20, 30))
+    frame = history(topics.spark, source(topics, "Widened"), str(tmp_path))
+    wider = ["updateTopic", "-t", "Widened", "-c", "DefaultCluster", "-r", "8", "-w", "8"]
+    result = CliRunner().invoke(mqadmin, wider, env={"NAMESRV_ADDR": topics.cluster.addresses})
+    assert result.exit_code == 0, result.output
+    topics.send("Widened", bodies(30, 70))
+    assert seen(frame) == once(30)
+    assert seen(history(topics.spark, source(topics, "Widened"), str(tmp_path))) == once(70)
 
 
 def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -> None:
@@ -179,6 +222,9 @@ def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -
         ({"starting_timestamp": 5}, "startingTimestamp cannot be used here"),
         ({"properties_format": "string"}, "propertiesFormat=string cannot be used here"),
         ({"expression": "a > 5", "expression_type": "SQL92"}, "SQL92 cannot be used here"),
+        ({"body_format": "string"}, "bodyFormat and readDecoded cannot be used here"),
+        ({"read_decoded": False}, "bodyFormat and readDecoded cannot be used here"),
+        ({"offsets_max": 5}, "maxOffsetsPerTrigger is for streams"),
     ):
         with pytest.raises(ConfigError, match=said):
             history(topics.spark, source(topics, "TagsKept", **options), str(tmp_path))

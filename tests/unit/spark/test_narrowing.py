@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.spark.narrowing import Stored, narrowed
-from rocketpost.spark.plan import Offsets, QueueKey, Range
+from rocketpost.spark.narrowing import Stored, first_since, narrowed
+from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 from rocketpost.spark.predicates import Numbers
 
 QUEUE = QueueKey("T", "a", 0)
@@ -87,3 +88,46 @@ def test_equal_milliseconds_stay_together() -> None:
 def test_without_a_time_nobody_is_asked() -> None:
     piece = Range(QUEUE, 3, 9)
     assert narrowed(FakeTimes({}, []), [piece], Numbers(), step_ms=5) == [piece]
+
+
+@given(
+    gaps=st.lists(st.integers(1, 3), max_size=40),
+    steps=st.lists(st.integers(0, 2), min_size=40, max_size=40),
+    guess=st.integers(-5, 130),
+    ms=st.integers(0, 90),
+)
+def test_the_first_message_since_a_time_whatever_brokers_say(
+    gaps: list[int], steps: list[int], guess: int, ms: int
+) -> None:
+    stored = dict(zip(accumulate(gaps), accumulate(steps), strict=False))
+    bound = Bounds(min(stored, default=4), max(stored, default=3) + 1)
+    found = first_since(FakeTimes(stored, [guess]), {QUEUE: bound}, {QUEUE: ms})[QUEUE]
+    assert bound.first <= found <= bound.end
+    assert [at for at in stored if at >= found] == [at for at in stored if stored[at] >= ms]
+
+
+class CountingTimes(FakeTimes):
+    """Counts how often messages are looked at."""
+
+    looks = 0
+
+    def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
+        self.looks += 1
+        return super().stored(offsets)
+
+
+def test_a_time_that_was_found_costs_two_looks_and_a_wrong_one_not_many() -> None:
+    stored = {at: 1000 + at // 1000 for at in range(5000)}  # a thousand in each millisecond
+    for guess, looks in ((2000, 2), (1999, 5), (2001, 5), (2999, 40), (0, 40), (5000, 40)):
+        times = CountingTimes(stored, [guess])
+        assert first_since(times, {QUEUE: Bounds(0, 5000)}, {QUEUE: 1002}) == {QUEUE: 2000}
+        assert times.looks <= looks, guess
+
+
+def test_trap_a_batch_is_one_record_that_begins_before_the_offset() -> None:
+    class Batched(FakeTimes):
+        def _first(self, at: int) -> Stored | None:
+            return Stored(at // 4 * 4, 1000 + at // 4) if at < 40 else None
+
+    found = first_since(Batched({}, [21]), {QUEUE: Bounds(0, 40)}, {QUEUE: 1005})
+    assert found == {QUEUE: 20}

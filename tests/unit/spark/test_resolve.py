@@ -10,6 +10,7 @@ import pytest
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark import resolve
 from rocketpost.spark.link import Link
+from rocketpost.spark.narrowing import Stored
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
 from rocketpost.spark.predicates import Texts
@@ -32,6 +33,9 @@ class FakeLink:
 
     def at_time(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
         return {queue: min(ms[queue] // 10, BOUNDS[queue].end) for queue in queues}
+
+    def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
+        return {queue: Stored(at, at * 10) for queue, at in offsets.items()}
 
     def group_offsets(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
         return {queue: self.group.get(queue) for queue in queues}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ from rocketpost.spark.lake import (
     open_lake,
 )
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
+from rocketpost.spark.options import SourceOptions, exactly, refuse_bounds, replaced
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
 
 logger = logging.getLogger(__name__)
@@ -294,20 +293,14 @@ def _planned(config: ArchiveConfig, before: Snapshot) -> _Plan:
 
 def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> DataFrame:
     """Return the messages of some ranges, in as few tasks as are worth their while."""
-    queues = plan.nested({piece.queue: 0 for piece in pieces})
-    assign = {
-        topic: {broker: sorted(map(int, ids)) for broker, ids in brokers.items()}
-        for topic, brokers in queues.items()
-    }
     total = sum(piece.length for piece in pieces)
     tasks = -(-total // _TASK_RECORDS_MIN)
     exact = replaced(
-        source,
-        topic="",
-        topic_pattern="",
-        assign=json.dumps(assign),
-        starting_offsets=json.dumps(plan.nested({piece.queue: piece.start for piece in pieces})),
-        ending_offsets=json.dumps(plan.nested({piece.queue: piece.end for piece in pieces})),
+        exactly(
+            source,
+            {piece.queue: piece.start for piece in pieces},
+            {piece.queue: piece.end for piece in pieces},
+        ),
         partition_records_max=source.partition_records_max or _TASK_RECORDS_MAX,
         partitions_max=min(tasks, source.partitions_max) if source.partitions_max else tasks,
     )

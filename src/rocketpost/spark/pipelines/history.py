@@ -6,8 +6,8 @@ looked up once, so a run of the archive meanwhile changes nothing.
 
 from __future__ import annotations
 
-import json
 import logging
+from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -16,7 +16,7 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark import columns, plan
 from rocketpost.spark.lake import Snapshot, open_lake
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import SourceOptions, refuse_bounds, replaced
+from rocketpost.spark.options import SourceOptions, exactly, refuse_bounds
 from rocketpost.spark.pipelines.archive import messages
 from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
 
@@ -36,31 +36,30 @@ def history(
 
     Raises:
         ConfigError: Nothing was archived there, or an option cannot be honoured.
-        ClientError: Messages that are not archived were deleted already.
+        ClientError: Messages that are not archived were deleted already, or their broker is away.
     """
     _check(source)
     lake = open_lake(lake_uri)
     held = lake.snapshot()  # before the bounds: what is archived later is live for us
     if not held.files:
         raise ConfigError(f"there is nothing archived in {lake_uri}")
+    mine = {queue: at for queue, at in held.watermark.items() if source.takes(queue)}
     with Link(source) as link:
-        bounds = link.bounds(link.queues())
+        bounds = link.bounds(link.queues(known=mine))
     cold = _chosen(messages(spark, lake, held.files), source, held)
     start = _starts(held, bounds)
     pieces, losses = plan.ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
-    _tell(_within(cold, losses, as_of_ms), source)
-    live = start | {piece.queue: piece.start for piece in pieces}
-    end = live | {piece.queue: piece.end for piece in pieces}
-    exact = replaced(
-        source,
-        starting_offsets=json.dumps(plan.nested(live)),
-        ending_offsets=json.dumps(plan.nested(end)),
-    )
-    reader = spark.read.format("rocketmq")
-    for key, value in exact.given().items():
-        reader = reader.option(key, value)
+    _tell(_within(cold, [*losses, *_away(mine, bounds)], as_of_ms), source)
     names = [column.name for column in columns.full(source.properties_format)]
-    frame = cold.select(*names).unionByName(reader.load().select(*names))
+    frame = cold.select(*names)
+    if pieces:
+        exact = exactly(
+            source,
+            {piece.queue: piece.start for piece in pieces},
+            {piece.queue: piece.end for piece in pieces},
+        )
+        live = spark.read.format("rocketmq").options(**exact.given()).load()
+        frame = frame.unionByName(live.select(*names))
     if as_of_ms is None:
         return frame
     return frame.filter(f.unix_millis("storeTimestamp") < as_of_ms)
@@ -81,6 +80,9 @@ def _starts(held: Snapshot, bounds: dict[QueueKey, Bounds]) -> Offsets:
 
 def _check(source: SourceOptions) -> None:
     refuse_bounds(source, "a history has all of its topics; filter it, or give it a time")
+    source.check_batch()
+    if source.body_format != "bytes" or not source.read_decoded:
+        raise ConfigError("bodyFormat and readDecoded cannot be used here: a lake has plain bodies")
     if source.properties_format == "string":
         raise ConfigError("propertiesFormat=string cannot be used here: a lake has maps")
     if source.expression_type != "TAG":
@@ -102,6 +104,15 @@ def _chosen(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame
     return cold.filter(f.col("tags").isin([tag.strip() for tag in source.expression.split("||")]))
 
 
+def _away(archived: Offsets, there: Collection[QueueKey]) -> list[Loss]:
+    """Return the queues that brokers had and do not show: nobody knows what came since."""
+    return [
+        Loss(queue, f"{queue} is archived up to offset {at} and not there any more to tell of more")
+        for queue, at in sorted(archived.items())
+        if queue not in there
+    ]
+
+
 def _within(cold: DataFrame, losses: list[Loss], as_of_ms: int | None) -> list[Loss]:
     """Return the losses that matter: messages stored later than the asked time do not."""
     if as_of_ms is None or not losses:
@@ -119,7 +130,7 @@ def _tell(losses: list[Loss], source: SourceOptions) -> None:
     if losses and source.fail_on_data_loss:
         more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
         raise ClientError(
-            f"messages were deleted before they were archived: {losses[0].text}{more}. "
+            f"messages are neither archived nor live: {losses[0].text}{more}. "
             "Set failOnDataLoss=false to go on without them"
         )
     for loss in losses:

@@ -20,9 +20,10 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.properties import KEY_SEPARATOR
 from rocketpost.spark.lake import open_lake
 from rocketpost.spark.link import Link
-from rocketpost.spark.options import SourceOptions, replaced
+from rocketpost.spark.narrowing import first_since
+from rocketpost.spark.options import SourceOptions, exactly
 from rocketpost.spark.pipelines.archive import archived
-from rocketpost.spark.plan import Bounds, Offsets, QueueKey, nested
+from rocketpost.spark.plan import Bounds, Offsets, QueueKey
 
 _NARROW: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, keys string, tags string, "
@@ -132,17 +133,13 @@ def fixed(selection: Selection) -> SourceOptions:
         start = {queue: bound.first for queue, bound in bounds.items()}
         end = {queue: bound.end for queue, bound in bounds.items()}
         if selection.start_ms is not None:
-            start = link.at_time(bounds, dict.fromkeys(bounds, selection.start_ms))
+            start = first_since(link, bounds, dict.fromkeys(bounds, selection.start_ms))
         if selection.end_ms is not None:
-            end = link.at_time(bounds, dict.fromkeys(bounds, selection.end_ms))
+            end = first_since(link, bounds, dict.fromkeys(bounds, selection.end_ms))
     if selection.offsets is not None:
         start, end = _narrowed(start, end, bounds, selection.offsets)
     end = {queue: max(at, start[queue]) for queue, at in end.items()}
-    return replaced(
-        source,
-        starting_offsets=json.dumps(nested(start)),
-        ending_offsets=json.dumps(nested(end)),
-    )
+    return exactly(source, start, end)
 
 
 def parse_offsets(text: str) -> dict[QueueKey, Span]:
