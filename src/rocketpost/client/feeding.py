@@ -35,6 +35,10 @@ _FLOW_CONTROL_SECONDS: Final = 0.02
 _HALF_HOUR_MS: Final = 30 * 60 * 1000
 
 
+Snapshot = list[tuple[OwnedQueue, int]]
+"""How far we have come with some queues."""
+
+
 class Feeding:
     """Fetches the queues that are ours. Belongs to the event loop.
 
@@ -49,6 +53,8 @@ class Feeding:
             gets every queue, it is fetched only while its broker locks it for us then.
         manual: Whether offsets are stored by :meth:`persist` alone. Filters travel with each pull
             then, for groups that brokers need not know.
+        sharing: Whether other members get our queues when we are cut off. If not, and they went
+            further all the same, we read on, and store nothing until we have caught up.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class Feeding:
         progress: Progress,
         orderly: bool = False,
         manual: bool = False,
+        sharing: Callable[[], bool] = lambda: True,
     ) -> None:
         self._session = session
         self._group = group
@@ -71,6 +78,7 @@ class Feeding:
         self._progress = progress
         self._orderly = orderly
         self._manual = manual
+        self._sharing = sharing
         self._shared = config.model is MessageModel.CLUSTERING
         self._locked = orderly and self._shared
         self._fetcher = Fetcher(session, group)
@@ -92,7 +100,7 @@ class Feeding:
             queues=self._lockable,
             regained=self._is_still_ours,
         )
-        if self._shared and not self._locked and not manual:
+        if self._shared and not self._locked:
             session.on_lost(self._broker_lost)
 
     @property
@@ -146,11 +154,16 @@ class Feeding:
         owned = self._forget(queue)
         if owned is not None:
             self._start_over(owned, start=offset)
+            self._owned[queue][0].persisted = owned.persisted  # no more than this is stored of us
         return owned is not None
 
-    async def persist(self) -> None:
-        """Store how far we have come."""
-        await self._persist(self.owned)
+    async def persist(self, snapshot: Snapshot | None = None) -> None:
+        """Store how far we have come, now or when a snapshot was taken."""
+        await self._persist(self.snapshot() if snapshot is None else snapshot)
+
+    def snapshot(self) -> Snapshot:
+        """Return how far we have come."""
+        return _snapshot(self.owned)
 
     def pause(self, queues: Collection[MessageQueue] | None) -> None:
         """Fetch nothing, or nothing of these queues, until :meth:`resume`."""
@@ -181,7 +194,7 @@ class Feeding:
         mine = [owned for queue in list(self._owned) if (owned := self._forget(queue))] + leaving
         idle = [owned for owned in mine if await self._consumption.settle(owned, 0.0)]
         if not self._manual:
-            await self._persist(mine)
+            await self._persist(_snapshot(mine))
         # A lock whose handler is still at work is left to run out.
         await self.locks.release(owned.queue for owned in idle if owned.lock)
 
@@ -214,7 +227,7 @@ class Feeding:
             for owned in lost:
                 self._hand_over(owned, stay=False)
         elif not self._manual:
-            await self._persist(lost)
+            await self._persist(_snapshot(lost))
 
     def _hand_over(self, owned: OwnedQueue, *, stay: bool) -> None:
         """Let the handler at work finish, then free the queue; ``stay``: for ourselves."""
@@ -239,7 +252,7 @@ class Feeding:
         if not settled:
             logger.error("handler keeps its queue from others no more: queue=%s", owned.queue)
         if not stay:
-            await self._persist([owned])
+            await self._persist(_snapshot([owned]))
             if settled and owned.lock is not None:
                 await self.locks.release([owned.queue])
 
@@ -258,38 +271,39 @@ class Feeding:
         If they went further than we, it is begun anew where they are.
         """
         try:
-            is_behind = await self._is_behind(owned)
+            is_behind = await self._is_behind(owned, owned.committable or 0)
         except RocketpostError as error:
             logger.warning("queue not used yet: queue=%s reason=%s", owned.queue, error)
             return False
         if owned.dropped or not is_behind:
             owned.doubted = False
             return not owned.dropped
+        if not self._sharing():
+            return True
         logger.info("others went on meanwhile: queue=%s", owned.queue)
         if self._forget(owned.queue) is not None:
             self._start_over(owned, start=None)
         return False
 
-    async def _is_behind(self, owned: OwnedQueue) -> bool:
+    async def _is_behind(self, owned: OwnedQueue, offset: int) -> bool:
+        """Whether others stored more than ``offset``; what we stored before a seek is ours."""
         stored = await self._progress.load(owned.queue)
-        return stored is not None and stored > (owned.committable or 0)
+        return stored is not None and stored > offset and stored != owned.persisted
 
-    async def _may_store(self, owned: OwnedQueue) -> bool:
+    async def _may_store(self, owned: OwnedQueue, offset: int) -> bool:
         """Whether storing our offset takes nothing back that another member did."""
         if owned.lock is not None:
             return owned.lock.held
         try:
-            return not owned.doubted or not await self._is_behind(owned)
+            return not owned.doubted or not await self._is_behind(owned, offset)
         except RocketpostError as error:
             logger.info("offset not stored: queue=%s reason=%s", owned.queue, error)
             return False
 
-    async def _persist(self, queues: Iterable[OwnedQueue]) -> None:
+    async def _persist(self, snapshot: Snapshot) -> None:
         offsets: dict[MessageQueue, tuple[OwnedQueue, int]] = {}
-        for owned in queues:
-            if owned.committable == owned.persisted or not await self._may_store(owned):
-                continue
-            if (offset := owned.committable) is not None:
+        for owned, offset in snapshot:
+            if offset != owned.persisted and await self._may_store(owned, offset):
                 offsets[owned.queue] = owned, offset
         if not offsets:
             return
@@ -435,3 +449,7 @@ class Feeding:
         return await self._offsets.search_offset(
             queue, self._started_ms - _HALF_HOUR_MS if since is None else since
         )
+
+
+def _snapshot(queues: Iterable[OwnedQueue]) -> Snapshot:
+    return [(owned, owned.committable) for owned in queues if owned.committable is not None]

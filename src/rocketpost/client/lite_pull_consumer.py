@@ -47,8 +47,10 @@ class LitePullConsumer(Lifecycle):
 
     Either :meth:`subscribe`, and the members of the group share the queues, or :meth:`assign`, and
     these queues are read whoever else reads them. A commit covers everything that was polled, so
-    be done with it before: an automatic one happens at the start of a poll. A broadcasting member
-    (``config.model``) gets every queue and commits to a file of its own.
+    be done with it before: an automatic one happens at the start of a poll. It goes back after a
+    :meth:`seek` only: a member that was frozen or cut off does not undo what others did meanwhile,
+    it goes on where they are; with assigned queues it commits again once it is past them. A
+    broadcasting member (``config.model``) gets every queue and commits to a file of its own.
 
     Args:
         group: The consumer group.
@@ -172,12 +174,8 @@ class LitePullConsumer(Lifecycle):
     def commit_soon(self) -> None:
         """Store what has been polled until now as consumed, without waiting for that."""
         self._running()
-        offsets = {
-            owned.queue: owned.committable
-            for owned in self._feeding.owned
-            if owned.committable is not None and owned.committable != owned.persisted
-        }
-        self._commits.start(self.commit(offsets), name="commit")
+        snapshot = self._feeding.snapshot()
+        self._commits.start(self._feeding.persist(snapshot), name="commit")
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset; None if there is none."""
@@ -298,6 +296,7 @@ class LitePullConsumer(Lifecycle):
             consumption=self._polling,
             progress=self._progress,
             manual=True,
+            sharing=lambda: not self._assigned,
         )
         self._rebalancer = Rebalancer(
             session,

@@ -261,3 +261,74 @@ async def test_a_broadcasting_member_gets_every_queue_and_keeps_its_own_offsets(
     again.subscribe("T")
     async with again:
         assert await poll_all(again, 1) == [b"new"]
+
+
+async def cut_off(network: FakeNetwork, broker: QueueBroker, *, stored: int) -> int:
+    """Cut the reader off, as a freeze does, and let others go on; returns what was asked so far."""
+    asked = len(network.requests)
+    network.cut(A)
+    await asyncio.sleep(0)  # a loop that wakes up hears of lost connections first
+    await asyncio.sleep(0)
+    broker.offsets[("T", 0)] = stored
+    network.servers[A] = broker.serve
+    return asked
+
+
+def committed(network: FakeNetwork, since: int = 0) -> list[int]:
+    return [
+        int(command.fields["commitOffset"])
+        for _, command in network.requests[since:]
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and command.fields["queueId"] == "0"
+    ]
+
+
+async def test_who_was_frozen_goes_on_where_others_are_and_takes_nothing_back(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(9):
+        broker.put(b"%d" % n)
+    reader = consumer(pull_count_max=1, commit_seconds=0.001)
+    reader.subscribe("T")
+    async with reader:
+        assert await poll_all(reader, 2) == [b"0", b"1"]
+        since = await cut_off(network, broker, stored=7)
+        reader.commit_soon()
+        await reader.commit()
+        assert not committed(network, since)
+        async with asyncio.timeout(2):  # what was fetched before the freeze may come still
+            while [message.body for message in await reader.poll(1.0)] != [b"8"]:
+                await asyncio.sleep(0.002)
+    assert broker.offsets[("T", 0)] == 9
+    assert min(committed(network, since)) >= 7
+
+
+async def test_who_reads_assigned_queues_commits_again_when_past_the_others(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(6):
+        broker.put(b"%d" % n)
+    reader = consumer(pull_count_max=1, cached_count_max=1, commit_seconds=0.001)
+    async with reader:
+        await reader.assign([Q0])
+        assert await poll_all(reader, 1) == [b"0"]
+        since = await cut_off(network, broker, stored=4)
+        assert await poll_all(reader, 5) == [b"%d" % n for n in range(1, 6)]
+    assert broker.offsets[("T", 0)] == 6
+    assert min(committed(network, since)) > 4
+
+
+async def test_a_seek_back_is_committed_though_the_broker_was_lost(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(pull_count_max=1, commit_seconds=60.0)
+    reader.subscribe("T")
+    async with reader:
+        await poll_all(reader, 4)
+        await reader.commit()
+        await reader.seek(Q0, 1)
+        await cut_off(network, broker, stored=4)
+        assert await poll_all(reader, 1) == [b"1"]
+        await reader.commit()
+        assert broker.offsets[("T", 0)] == 2

@@ -91,7 +91,7 @@ class ChangedInvisibleTime(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PeekMessage(msgspec.Struct, rename="camel", kw_only=True):
-    """PEEK_MESSAGE (200052)."""
+    """PEEK_MESSAGE (200052). RocketMQ's names no filter: every message counts."""
 
     consumer_group: str
     topic: str
@@ -100,7 +100,7 @@ class PeekMessage(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Notification(msgspec.Struct, rename="camel", kw_only=True):
-    """NOTIFICATION (200054)."""
+    """NOTIFICATION (200054). RocketMQ's names no filter: every message counts."""
 
     consumer_group: str
     topic: str
