@@ -287,12 +287,22 @@ async def test_a_lock_that_was_lost_stops_the_run(dead: DeadBroker) -> None:
 
 
 @in_virtual_time
-async def test_a_group_without_dead_letters_is_told(dead: DeadBroker) -> None:
+async def test_a_group_that_nobody_knows_is_told(dead: DeadBroker) -> None:
     async with admin() as client:
-        with pytest.raises(RouteNotFound, match="no dead letters"):
+        with pytest.raises(RouteNotFound, match="no broker has seen"):
             await client.dead_letters.resend("H")
         with pytest.raises(ConfigError):
             await client.dead_letters.resend("a/b")
+
+
+@in_virtual_time
+async def test_a_group_that_never_failed_has_no_dead_letters(use_network: Use) -> None:
+    fake = FakeNetwork()
+    fake.servers = {NAMESRV: name_server({"%RETRY%G": route_of({"a": A}, queues=1)})}
+    use_network(fake)
+    async with admin() as client:
+        assert [_ async for _ in client.dead_letters.read("G")] == []
+        assert await client.dead_letters.resend("G") == []
 
 
 @in_virtual_time

@@ -19,7 +19,7 @@ from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.client.session import Session
 from rocketpost.errors import ConfigError, RouteNotFound
 from rocketpost.model.group import Subscription
-from rocketpost.model.names import dlq_topic, group_problem
+from rocketpost.model.names import dlq_topic, group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
 
 _PULL_SECONDS: Final = 10.0
@@ -38,7 +38,7 @@ class DeadLetterAdmin:
 
         Raises:
             ConfigError: The name of the group is illegal.
-            RouteNotFound: The group has no dead letters.
+            RouteNotFound: No broker has ever seen a consumer of the group.
             Fault: A broker refuses.
         """
         for queue in await self._queues(group):
@@ -76,7 +76,7 @@ class DeadLetterAdmin:
 
         Raises:
             ConfigError: The name of the group is illegal.
-            RouteNotFound: The group has no dead letters.
+            RouteNotFound: No broker has ever seen a consumer of the group.
             RequestTimeout: A broker does not answer; repeat the call.
             ConnectionLost: A broker cannot be reached; repeat the call.
             ClientError: Another call did not give the lock up, or the broker has no key index.
@@ -100,14 +100,24 @@ class DeadLetterAdmin:
         topic = dlq_topic(group)
         try:
             route = await self._session.routes.fetch(topic)
-        except RouteNotFound as error:
-            raise RouteNotFound(f"the group {group} has no dead letters: {error}") from error
+        except RouteNotFound:
+            await self._check_known(group)
+            return []
         queues = subscribe_queues(topic, route)
         if not queues:
             raise RouteNotFound(
                 f"the topic {topic} may not be read; `mqadmin updateTopicPerm -p 6` allows it"
             )
         return queues
+
+    async def _check_known(self, group: str) -> None:
+        """Return if a group without a topic of dead letters has consumers, or had."""
+        try:
+            await self._session.routes.fetch(retry_topic(group))
+        except RouteNotFound as error:
+            raise RouteNotFound(
+                f"the group {group} has no dead letters, and no broker has seen a consumer of it"
+            ) from error
 
     async def _letters(
         self, group: str, queue: MessageQueue, selection: Selection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from rocketpost.broker.group import GroupTable
@@ -37,6 +38,8 @@ from rocketpost.model.names import group_problem, is_own_offset
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply, json_reply
 from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 _LONG_MAX = 2**63 - 1
 
@@ -187,6 +190,10 @@ class OffsetHandlers:
             wanted = header.offline or members is None or topic in members.subscriptions
             if known and wanted and not is_own_offset(topic, header.dest_group):
                 self._offsets.clone(header.src_group, header.dest_group, topic)
+                logger.info(
+                    "offsets cloned: topic=%s group=%s from=%s peer=%s",
+                    topic, header.dest_group, header.src_group, connection.peer_text,
+                )  # fmt: skip
         return Reply()
 
     def correction(self, connection: Connection, command: Command) -> Reply:
