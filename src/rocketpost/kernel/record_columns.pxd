@@ -4,6 +4,7 @@ cimport cython
 cdef long long _MAGIC_V1
 cdef long long _MAGIC_V2
 cdef Py_ssize_t _SMALLEST
+cdef Py_ssize_t _ENTRY_BYTES
 cdef int _BORN_V6
 cdef int _STORE_V6
 cdef unsigned char _NAME_END
@@ -15,25 +16,28 @@ cdef const unsigned char* _DIGITS
                magic=cython.longlong)
 cpdef tuple walk(const unsigned char[::1] data, long long[::1] starts, long long bytes_max)
 
-@cython.locals(count=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, is_v2=cython.bint,
-               sys_flag=cython.longlong, store_at=Py_ssize_t, rest_at=Py_ssize_t,
-               body_at=Py_ssize_t, body_end=Py_ssize_t, topic_at=Py_ssize_t,
+@cython.locals(count=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, size=Py_ssize_t, end=Py_ssize_t,
+               is_v2=cython.bint, sys_flag=cython.longlong, store_at=Py_ssize_t,
+               rest_at=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, topic_at=Py_ssize_t,
                topic_end=Py_ssize_t, text_at=Py_ssize_t)
 cpdef Py_ssize_t lay_out(const unsigned char[::1] data, const long long[::1] starts,
-                         long long[::1] places) noexcept
+                         long long ms_min, long long ms_max, long long[::1] places,
+                         long long[::1] longs, int[::1] ints) noexcept
 
-@cython.locals(i=Py_ssize_t)
-cpdef void read_ints(const unsigned char[::1] data, const long long[::1] at, Py_ssize_t shift,
-                     int[::1] numbers) noexcept
+@cython.locals(count=Py_ssize_t, mask=Py_ssize_t, queues=Py_ssize_t, i=Py_ssize_t,
+               begin=Py_ssize_t, size=Py_ssize_t, slot=Py_ssize_t, first=Py_ssize_t,
+               queue=Py_ssize_t)
+cpdef Py_ssize_t number_queues(const unsigned char[::1] data, const long long[::1] topics_at,
+                               const long long[::1] topic_ends, const int[::1] queue_ids,
+                               const long long[::1] offsets, int[::1] slots, int[::1] numbers,
+                               long long[::1] found) noexcept
 
-@cython.locals(i=Py_ssize_t, k=Py_ssize_t, place=Py_ssize_t,
-               number=cython.longlong)
-cpdef void read_longs(const unsigned char[::1] data, const long long[::1] at, Py_ssize_t shift,
-                      long long[::1] numbers) noexcept
-
-@cython.locals(i=Py_ssize_t)
-cpdef void read_times(const unsigned char[::1] data, const long long[::1] at, Py_ssize_t shift,
-                      long long ms_min, long long ms_max, long long[::1] numbers) noexcept
+@cython.locals(queues=Py_ssize_t, room=Py_ssize_t, i=Py_ssize_t, queue=Py_ssize_t,
+               offset=cython.longlong, position=cython.longlong, ordinal=cython.longlong,
+               size=cython.longlong, hit=cython.bint)
+cpdef void find_in_queues(const unsigned char[::1] entries, const int[::1] numbers,
+                          const long long[::1] offsets, const long long[::1] positions,
+                          const long long[::1] limits, unsigned char[::1] visible) noexcept
 
 @cython.locals(i=Py_ssize_t, total=Py_ssize_t)
 cpdef Py_ssize_t measure(const long long[::1] begins, const long long[::1] ends, int[::1] offsets) noexcept
@@ -74,6 +78,10 @@ cdef Py_ssize_t _pair_of(const unsigned char[::1] data, const long long[::1] pai
                                 Py_ssize_t first, Py_ssize_t found, Py_ssize_t name_at,
                                 Py_ssize_t name_end) noexcept
 
+@cython.locals(code=cython.longlong, k=Py_ssize_t)
+cdef long long _hash(const unsigned char[::1] data, Py_ssize_t begin, Py_ssize_t size,
+                     long long seed) noexcept
+
 @cython.locals(k=Py_ssize_t)
 cdef bint _is_same(const unsigned char[::1] data, Py_ssize_t at,
                           const unsigned char[::1] other, Py_ssize_t begin, Py_ssize_t size) noexcept
@@ -86,3 +94,6 @@ cdef Py_ssize_t _short(const unsigned char[::1] data, Py_ssize_t at) noexcept
 
 @cython.locals(number=cython.longlong, k=Py_ssize_t)
 cdef long long _int(const unsigned char[::1] data, Py_ssize_t at) noexcept
+
+@cython.locals(number=cython.longlong, k=Py_ssize_t)
+cdef long long _long(const unsigned char[::1] data, Py_ssize_t at) noexcept

@@ -1,8 +1,9 @@
 """Records to columns: the loops that fill the buffers of an Arrow batch.
 
-:func:`lay_out` notes where the parts of every record lie (the layout is in ``record_scan``); the
-others fill one buffer each, from those places. All buffers are the caller's: bytes, or arrays of
-32- or 64-bit numbers. Nothing is read outside a record that ``lay_out`` has found sound.
+:func:`lay_out` notes where the parts of every record lie (the layout is in ``record_scan``) and
+reads its numbers; the others fill one buffer each, from those places, or compare numbers. All
+buffers are the caller's: bytes, or arrays of 32- or 64-bit numbers. Nothing is read outside a
+record that ``lay_out`` has found sound.
 
 These are made to be compiled. They also run as they are, but there numpy is the faster way.
 """
@@ -18,6 +19,7 @@ Places = Sequence[int] | memoryview
 _MAGIC_V1 = 0xDAA3_20A7 - 2**32
 _MAGIC_V2 = 0xDAA3_20AB - 2**32
 _SMALLEST = 91
+_ENTRY_BYTES = 20
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _NAME_END = 1
@@ -50,15 +52,29 @@ def walk(data: Bytes, starts: Buffer, bytes_max: int) -> tuple[int, int]:
     return count, at
 
 
-def lay_out(data: Bytes, starts: Places, places: Buffer) -> int:
-    """Note where the parts of records lie.
+def lay_out(
+    data: Bytes,
+    starts: Places,
+    ms_min: int,
+    ms_max: int,
+    places: Buffer,
+    longs: Buffer,
+    ints: Buffer,
+) -> int:
+    """Note where the parts of records lie, and read their numbers.
 
     Args:
         data: Where the records are.
         starts: Where each begins; its size is known to be true.
-        places: Takes eight numbers of each, all of the first kind, then all of the second and so
-            on: where the store time lies, the reconsume times, the body and its end, the topic
-            and its end, the properties and their end.
+        ms_min: Earlier times become this one.
+        ms_max: Later times become this one.
+        places: Takes seven numbers of each, all of the first kind, then all of the second and so
+            on: where the store time lies, the body and its end, the topic and its end, the
+            properties and their end.
+        longs: Takes, in the same way, the queue offset, the position, the born and the store time
+            in us, and the position of the prepared message.
+        ints: Takes, in the same way, the size, the CRC of the body, the queue id, the flag, the
+            sysFlag and the reconsume times.
 
     Returns:
         How many records are sound: all, or the ordinal of the first whose lengths lie.
@@ -66,7 +82,8 @@ def lay_out(data: Bytes, starts: Places, places: Buffer) -> int:
     count = len(starts)
     for i in range(count):
         at = starts[i]
-        end = at + _int(data, at)
+        size = _int(data, at)
+        end = at + size
         is_v2 = _int(data, at + 4) == _MAGIC_V2
         sys_flag = _int(data, at + 36)
         store_at = at + 56
@@ -89,39 +106,119 @@ def lay_out(data: Bytes, starts: Places, places: Buffer) -> int:
         if text_at + _short(data, text_at - 2) != end:
             return i
         places[i] = store_at
-        places[count + i] = rest_at
-        places[2 * count + i] = body_at
-        places[3 * count + i] = body_end
-        places[4 * count + i] = topic_at
-        places[5 * count + i] = topic_end
-        places[6 * count + i] = text_at
-        places[7 * count + i] = end
+        places[count + i] = body_at
+        places[2 * count + i] = body_end
+        places[3 * count + i] = topic_at
+        places[4 * count + i] = topic_end
+        places[5 * count + i] = text_at
+        places[6 * count + i] = end
+        longs[i] = _long(data, at + 20)
+        longs[count + i] = _long(data, at + 28)
+        longs[2 * count + i] = 1000 * max(ms_min, min(_long(data, at + 40), ms_max))
+        longs[3 * count + i] = 1000 * max(ms_min, min(_long(data, store_at), ms_max))
+        longs[4 * count + i] = _long(data, rest_at + 4)
+        ints[i] = size
+        ints[count + i] = _int(data, at + 8)
+        ints[2 * count + i] = _int(data, at + 12)
+        ints[3 * count + i] = _int(data, at + 16)
+        ints[4 * count + i] = sys_flag
+        ints[5 * count + i] = _int(data, rest_at)
     return count
 
 
-def read_ints(data: Bytes, at: Places, shift: int, numbers: Buffer) -> None:
-    """Read the 4-byte numbers that lie ``shift`` after some places."""
-    for i in range(len(at)):
-        numbers[i] = _int(data, at[i] + shift)
+def number_queues(
+    data: Bytes,
+    topics_at: Places,
+    topic_ends: Places,
+    queue_ids: Places,
+    offsets: Places,
+    slots: Buffer,
+    numbers: Buffer,
+    found: Buffer,
+) -> int:
+    """Number the queues of records in the order in which they come.
+
+    Args:
+        data: Where the topics are.
+        topics_at: Where each begins.
+        topic_ends: Where each ends.
+        queue_ids: The queue of each record in its topic.
+        offsets: The offset of each record in its queue.
+        slots: Zeros, a power of two of them and more than there are records: a table of hashes.
+        numbers: Takes the number of every record's queue.
+        found: Takes three thirds: a record of each queue, the lowest offset and the highest.
+
+    Returns:
+        How many queues there are.
+    """
+    count = len(numbers)
+    mask = len(slots) - 1
+    queues = 0
+    for i in range(count):
+        begin = topics_at[i]
+        size = topic_ends[i] - begin
+        slot = _hash(data, begin, size, queue_ids[i]) & mask
+        while slots[slot]:
+            first = found[slots[slot] - 1]
+            if (
+                queue_ids[first] == queue_ids[i]
+                and topic_ends[first] - topics_at[first] == size
+                and _is_same(data, topics_at[first], data, begin, size)
+            ):
+                break
+            slot = slot + 1 & mask
+        if not slots[slot]:
+            found[queues] = i
+            found[count + queues] = offsets[i]
+            found[2 * count + queues] = offsets[i]
+            queues += 1
+            slots[slot] = queues
+        queue = slots[slot] - 1
+        numbers[i] = queue
+        if offsets[i] < found[count + queue]:
+            found[count + queue] = offsets[i]
+        if offsets[i] > found[2 * count + queue]:
+            found[2 * count + queue] = offsets[i]
+    return queues
 
 
-def read_longs(data: Bytes, at: Places, shift: int, numbers: Buffer) -> None:
-    """Read the 8-byte numbers that lie ``shift`` after some places."""
-    for i in range(len(at)):
-        place = at[i] + shift
-        number = _int(data, place)
-        for k in range(4, 8):
-            number = number << 8 | data[place + k]
-        numbers[i] = number
-
-
-def read_times(
-    data: Bytes, at: Places, shift: int, ms_min: int, ms_max: int, numbers: Buffer
+def find_in_queues(
+    entries: Bytes,
+    numbers: Places,
+    offsets: Places,
+    positions: Places,
+    limits: Places,
+    visible: Buffer,
 ) -> None:
-    """Read times in ms that lie ``shift`` after some places, as us within bounds."""
-    read_longs(data, at, shift, numbers)
-    for i in range(len(at)):
-        numbers[i] = 1000 * max(ms_min, min(numbers[i], ms_max))
+    """Tell which records their queues point at, or cannot point at yet.
+
+    Args:
+        entries: Entries of queues: position 8, size 4, hash of tags 8. What lies outside of them
+            is an empty one.
+        numbers: The number of every record's queue.
+        offsets: The offset of each record in its queue.
+        positions: The position of each record.
+        limits: Four numbers of each queue, all of the first kind, then all of the second and so
+            on: the ordinal among ``entries`` that offset 0 would have, the first offset that
+            counts if its entry is empty, the first position that does, the first position that
+            counts at all.
+        visible: Takes 1 for records that are pointed at, 0 for others.
+    """
+    queues = len(limits) // 4
+    room = len(entries) // _ENTRY_BYTES
+    for i in range(len(numbers)):
+        queue = numbers[i]
+        offset = offsets[i]
+        position = positions[i]
+        ordinal = limits[queue] + offset
+        size = 0
+        if 0 <= ordinal < room:
+            size = _int(entries, ordinal * _ENTRY_BYTES + 8)
+        if size:
+            hit = size > 0 and _long(entries, ordinal * _ENTRY_BYTES) == position
+        else:
+            hit = offset >= limits[queues + queue] and position >= limits[2 * queues + queue]
+        visible[i] = hit and position >= limits[3 * queues + queue]
 
 
 def measure(begins: Places, ends: Places, offsets: Buffer) -> int:
@@ -171,22 +268,25 @@ def split_properties(
         first = found
         at = begins[i]
         end = ends[i]
-        while at < end:
-            name_at = at
-            name_end = end
-            while at < end and data[at] != _VALUE_END:
-                if data[at] == _NAME_END and name_end == end:
-                    name_end = at
+        name_at = at
+        name_end = end
+        while at <= end:
+            while at < end and data[at] > _VALUE_END:
                 at += 1
-            # Without a name or a value it does not count.
-            if name_at < name_end < at - 1:
-                row = _pair_of(data, pairs, first, found, name_at, name_end)
-                pairs[row] = name_at
-                pairs[room + row] = name_end
-                pairs[2 * room + row] = name_end + 1
-                pairs[3 * room + row] = at
-                if row == found:
-                    found += 1
+            if at == end or data[at] == _VALUE_END:
+                # Without a name or a value it does not count.
+                if name_at < name_end < at - 1:
+                    row = _pair_of(data, pairs, first, found, name_at, name_end)
+                    pairs[row] = name_at
+                    pairs[room + row] = name_end
+                    pairs[2 * room + row] = name_end + 1
+                    pairs[3 * room + row] = at
+                    if row == found:
+                        found += 1
+                name_at = at + 1
+                name_end = end
+            elif data[at] == _NAME_END and name_end == end:
+                name_end = at
             at += 1
         row_ends[i + 1] = found
     return found
@@ -297,6 +397,14 @@ def _pair_of(
     return found
 
 
+def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
+    """Return a hash of some bytes and a number."""
+    code = seed & 0x7FFF_FFFF
+    for k in range(begin, begin + size):
+        code = (code * 31 + data[k]) & 0x7FFF_FFFF
+    return code ^ code >> 15
+
+
 def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
     k = 0
     while k < size and data[at + k] == other[begin + k]:
@@ -318,5 +426,13 @@ def _int(data: Bytes, at: int) -> int:
     """Return a signed number of 4 bytes."""
     number = -(data[at] >> 7)
     for k in range(4):
+        number = number << 8 | data[at + k]
+    return number
+
+
+def _long(data: Bytes, at: int) -> int:
+    """Return a signed number of 8 bytes."""
+    number = _int(data, at)
+    for k in range(4, 8):
         number = number << 8 | data[at + k]
     return number

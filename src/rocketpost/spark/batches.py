@@ -13,8 +13,9 @@ from rocketpost.client.fetch import unwrapped
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
+from rocketpost.spark.chunk import Chunk, walk
 from rocketpost.spark.columns import Column
-from rocketpost.spark.decode import decode, walk
+from rocketpost.spark.decode import decode
 from rocketpost.spark.fields import Ints, numbers
 from rocketpost.spark.plan import Range
 
@@ -71,12 +72,12 @@ def _batches(
         seen = before[-1]
         broker = wanted.queue.broker
         if tags:
-            found = decode(data, starts, _TAGS, broker_name=broker).column(0)
+            found = decode(Chunk(data, starts), _TAGS, broker_name=broker).column(0)
             hit = pc.is_in(found, pa.array(sorted(tags), pa.string()))
             starts = starts[np.asarray(hit)]
         for at in range(0, len(starts), BATCH_ROWS):
-            some = starts[at : at + BATCH_ROWS]
-            yield decode(data, some, columns, broker_name=broker, decompressed=decompressed)
+            some = Chunk(data, starts[at : at + BATCH_ROWS])
+            yield decode(some, columns, broker_name=broker, decompressed=decompressed)
 
 
 def _gathered(pulled: Iterable[bytes]) -> Iterator[bytes]:

@@ -14,84 +14,56 @@ import numpy as np
 import pyarrow as pa
 
 from rocketpost.client.compression import decompress
-from rocketpost.kernel import record_columns, record_scan
 from rocketpost.model import properties as names
 from rocketpost.model.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from rocketpost.spark.chunk import Chunk
 from rocketpost.spark.columns import Column
-from rocketpost.spark.fields import Fields, Host, Ints, Part, Properties
-from rocketpost.spark.kernel_fields import COMPILED, KernelFields
-from rocketpost.spark.numpy_fields import NumpyFields, host_text
+from rocketpost.spark.fields import Host, Ints, Part, Properties, damaged
+from rocketpost.spark.numpy_fields import host_text
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _KEY_COLUMNS: Final = {"uniqkey": names.UNIQUE_KEY, "keys": names.KEYS, "tags": names.TAGS}
 _V6_BITS: Final = {Host.BORN: BORN_HOST_V6, Host.STORE: STORE_HOST_V6}
-_RECORD_BYTES_MIN: Final = 91
-_ALL: Final = 2**62
 
 
 def decode(
-    data: bytes | memoryview,
-    starts: Ints,
+    chunk: Chunk,
     columns: tuple[Column, ...],
     *,
     broker_name: str | None,
     decompressed: bool = True,
-    compiled: bool = COMPILED,
 ) -> pa.RecordBatch:
     """Return records as a batch with the given columns.
 
     Args:
-        data: Where the records lie; under 2 GiB.
-        starts: Where each begins, ascending; every one has the size that it says.
+        chunk: The records.
         columns: What is wanted of them.
         broker_name: The broker that has them, if that is known.
         decompressed: Whether bodies are unpacked if their senders packed them.
-        compiled: Whether the kernel's loops are used, else numpy.
 
     Raises:
         CorruptRecord: The lengths inside a record do not add up.
         RemoteProtocolError: A body is not compressed as its flag says.
     """
-    fields: Fields = KernelFields(data, starts) if compiled else NumpyFields(data, starts)
     if not columns:  # a count: rows without columns
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(starts), pa.struct([])))
-    records = _Records(data, len(starts), fields, broker_name, decompressed)
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
+    if chunk.fields.count < len(chunk):
+        raise damaged(chunk.data, int(chunk.starts[chunk.fields.count]))
+    records = _Records(chunk, broker_name, decompressed)
     arrays = [records.column(column) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
-
-
-def walk(
-    data: bytes | memoryview, *, bytes_max: int = _ALL, compiled: bool = COMPILED
-) -> tuple[Ints, int]:
-    """Return where records begin, by their sizes alone, and the place after the last.
-
-    No record that begins from ``bytes_max`` on is taken.
-    """
-    if not compiled:
-        found, end = record_scan.record_starts(data, 0, count_max=_ALL, bytes_max=bytes_max)
-        return np.array(found, np.int64), end
-    starts = np.empty(len(data) // _RECORD_BYTES_MIN, np.int64)
-    count, end = record_columns.walk(memoryview(data), starts.data, bytes_max)
-    return starts[:count], end
 
 
 class _Records:
     """The records of one batch, looked at column by column."""
 
-    def __init__(
-        self,
-        data: bytes | memoryview,
-        count: int,
-        fields: Fields,
-        broker_name: str | None,
-        decompressed: bool,
-    ) -> None:
-        self._data = data
-        self._count = count
-        self.fields = fields
+    def __init__(self, chunk: Chunk, broker_name: str | None, decompressed: bool) -> None:
+        self._data = chunk.data
+        self._count = len(chunk)
+        self.fields = chunk.fields
         self._broker_name = broker_name
         self._decompressed = decompressed
-        self._sys_flag = fields.number("sysFlag")
+        self._flags = chunk.fields.flags()
         self._properties_made: Properties | None = None
 
     def column(self, column: Column) -> pa.Array:
@@ -115,28 +87,24 @@ class _Records:
     def long(self, field: str) -> pa.Array:
         return pa.array(self.fields.long(field))
 
-    def sys_flag(self) -> pa.Array:
-        return pa.array(self._sys_flag)
-
     def host(self, host: Host) -> pa.Array:
-        if not (self._sys_flag & _V6_BITS[host]).any():
+        if not self._flags & _V6_BITS[host]:
             return self.fields.hosts(host)
         hosts = self._host_bytes(host)
         texts = {each: host_text(each) for each in set(hosts)}
         return pa.array([texts[each] for each in hosts], pa.string())
 
     def message_id(self) -> pa.Array:
-        if not (self._sys_flag & STORE_HOST_V6).any():
+        if not self._flags & STORE_HOST_V6:
             return self.fields.message_ids()
         pairs = zip(self._host_bytes(Host.STORE), self.fields.long("position"), strict=True)
         return pa.array([f"{host.hex().upper()}{at:016X}" for host, at in pairs], pa.string())
 
     def body(self) -> pa.Array:
         bodies = self.fields.bodies()
-        packed = self._sys_flag & COMPRESSED
-        if not self._decompressed or not packed.any():
+        if not self._decompressed or not self._flags & COMPRESSED:
             return bodies
-        flags = self._sys_flag.tolist()
+        flags = self.fields.number("sysFlag").tolist()
         plain = [
             decompress(body, flag) for body, flag in zip(bodies.to_pylist(), flags, strict=True)
         ]
@@ -149,7 +117,7 @@ class _Records:
 
     def _host_bytes(self, host: Host) -> list[bytes]:
         at = self.fields.host_places(host).tolist()
-        sizes = np.where(self._sys_flag & _V6_BITS[host], 20, 8).tolist()
+        sizes = np.where(self.fields.number("sysFlag") & _V6_BITS[host], 20, 8).tolist()
         return [bytes(self._data[a : a + n]) for a, n in zip(at, sizes, strict=True)]
 
 
@@ -161,7 +129,7 @@ _MAKERS: Final[dict[str, Callable[[_Records], pa.Array]]] = {
     "commitlogoffset": lambda records: records.long("position"),
     "msgid": _Records.message_id,
     "flag": lambda records: records.number("flag"),
-    "sysflag": _Records.sys_flag,
+    "sysflag": lambda records: records.number("sysFlag"),
     "bodycrc": lambda records: records.number("bodyCrc"),
     "borntimestamp": lambda records: _timestamps(records.fields.born_times()),
     "bornhost": lambda records: records.host(Host.BORN),

@@ -7,7 +7,7 @@ compiled, and ``numpy_fields``, used elsewhere. Both look only at what they are 
 from __future__ import annotations
 
 import enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from rocketpost.errors import CorruptRecord
 
 Ints = npt.NDArray[np.int64]
 """Numbers, or places."""
+Mask = npt.NDArray[np.bool_]
+Bytes = bytes | memoryview
 
 TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
@@ -59,6 +61,32 @@ class Host(enum.IntEnum):
     STORE = 1
 
 
+class Queues(NamedTuple):
+    """The queues of a batch of records."""
+
+    names: list[tuple[str, int]]
+    """Topic and queue id; bytes that are no text become U+FFFD."""
+    lows: list[int]
+    """The lowest offset in each that a record has."""
+    highs: list[int]
+    """The highest."""
+    numbers: npt.NDArray[np.int32]
+    """Which of them each record is in."""
+
+
+class Limits(NamedTuple):
+    """What decides, queue by queue, whether a consumer sees a record."""
+
+    base: int
+    """The ordinal among some entries that the queue's offset 0 would have."""
+    offset: int
+    """From this offset on, and"""
+    behind: int
+    """from this position on, a record counts though its entry is empty."""
+    alive: int
+    """From this position on a record counts at all."""
+
+
 class Properties(Protocol):
     """The properties of a batch of records."""
 
@@ -70,16 +98,33 @@ class Properties(Protocol):
 
 
 class Fields(Protocol):
-    """The fields of a batch of records.
+    """The fields of a batch of records, up to the first whose lengths do not add up.
 
-    Whatever lies behind a length raises CorruptRecord if the lengths of a record do not add up.
+    Attributes:
+        count: How many records that is.
     """
+
+    count: int
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
         """Return a field of the head that has 4 bytes."""
 
     def long(self, name: str) -> Ints:
         """Return a field of the head that has 8 bytes."""
+
+    def flags(self) -> int:
+        """Return the bits that the sysFlag of any of them has."""
+
+    def queues(self) -> Queues:
+        """Return the queues of the records, in the order in which they come."""
+
+    def in_queues(self, entries: Bytes, limits: list[Limits]) -> Mask:
+        """Return which records their queues point at, or cannot point at yet.
+
+        Args:
+            entries: Entries of all queues, one behind the other; others are empty.
+            limits: What else decides, for each of :meth:`queues`.
+        """
 
     def born_times(self) -> Ints:
         """Return the born times in us, within the years that Spark knows."""
@@ -112,7 +157,7 @@ class Fields(Protocol):
         """Return the properties."""
 
 
-def heads(data: bytes | memoryview, starts: Ints) -> npt.NDArray[np.void]:
+def heads(data: Bytes, starts: Ints) -> npt.NDArray[np.void]:
     """Return the first fields of records, gathered at once."""
     if len(data) < _HEAD.itemsize:
         return np.empty(0, _HEAD)
@@ -125,7 +170,7 @@ def place_of(name: str) -> int:
     return _HEAD_FIELDS[name][1]
 
 
-def numbers(data: bytes | memoryview, at: Ints, size: int) -> Ints:
+def numbers(data: Bytes, at: Ints, size: int) -> Ints:
     """Return the signed numbers of 4 or 8 bytes that lie at some places."""
     if len(data) < size:
         return np.empty(0, np.int64)
@@ -133,7 +178,7 @@ def numbers(data: bytes | memoryview, at: Ints, size: int) -> Ints:
     return every[at].astype(np.int64)
 
 
-def damaged(data: bytes | memoryview, start: int) -> CorruptRecord:
+def damaged(data: Bytes, start: int) -> CorruptRecord:
     """Return what to raise for a record whose lengths do not add up."""
     (position,) = numbers(data, np.array([start]) + place_of("position"), 8)
     return CorruptRecord(f"the record at position {position} is damaged: its lengths do not add up")

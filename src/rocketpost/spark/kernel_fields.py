@@ -12,20 +12,25 @@ from rocketpost.kernel import record_columns as kernel
 from rocketpost.spark.fields import (
     TIME_MAX_MS,
     TIME_MIN_MS,
+    Bytes,
     Host,
     Ints,
+    Limits,
+    Mask,
     Part,
     Properties,
-    damaged,
-    place_of,
+    Queues,
 )
 from rocketpost.spark.numpy_fields import NumpyProperties, text_of, utf8
 
 COMPILED: Final = not str(kernel.__file__).endswith((".py", ".pyc"))
 """Whether the loops are compiled; if not, numpy is the faster way."""
 
-_PLACES: Final = 8
-_STORE_AT, _REST_AT, _PARTS_AT = 0, 1, 2
+_LONGS: Final = {"queueOffset": 0, "position": 1}
+_BORN_TIME, _STORE_TIME, _PREPARED = 2, 3, 4
+_INTS: Final = {"size": 0, "bodyCrc": 1, "queueId": 2, "flag": 3, "sysFlag": 4}
+_RECONSUMED: Final = 5
+_STORE_AT, _PARTS_AT = 0, 1
 _HOST_TEXT_BYTES: Final = 27
 _ID_BYTES: Final = 32
 _PAIR_BYTES_MIN: Final = 3
@@ -34,55 +39,117 @@ _PAIR_BYTES_MIN: Final = 3
 class KernelFields:
     """The fields of a batch of records."""
 
-    def __init__(self, data: bytes | memoryview, starts: Ints) -> None:
+    def __init__(self, data: Bytes, starts: Ints) -> None:
         self._data = memoryview(data)
-        self._starts = np.ascontiguousarray(starts)
-        self._count = len(starts)
-        self._places_made: npt.NDArray[np.int64] | None = None
+        size = len(starts)
+        starts = np.ascontiguousarray(starts)
+        places = np.empty((7, size), np.int64)
+        longs = np.empty((5, size), np.int64)
+        ints = np.empty((6, size), np.int32)
+        self.count = kernel.lay_out(
+            self._data,
+            starts.data,
+            TIME_MIN_MS,
+            TIME_MAX_MS,
+            places.reshape(-1).data,
+            longs.reshape(-1).data,
+            ints.reshape(-1).data,
+        )
+        self._starts = starts[: self.count]
+        self._places: list[Ints] = list(places[:, : self.count])
+        self._longs: list[Ints] = list(longs[:, : self.count])
+        self._ints: list[npt.NDArray[np.int32]] = list(ints[:, : self.count])
+        self._queues_made: Queues | None = None
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
         """Return a field of the head that has 4 bytes."""
-        return self._ints(self._starts, place_of(name))
+        return self._ints[_INTS[name]]
 
     def long(self, name: str) -> Ints:
         """Return a field of the head that has 8 bytes."""
-        return self._longs(self._starts, place_of(name))
+        return self._longs[_LONGS[name]]
+
+    def flags(self) -> int:
+        """Return the bits that the sysFlag of any of them has."""
+        return int(np.bitwise_or.reduce(self.number("sysFlag")))
+
+    def queues(self) -> Queues:
+        """Return the queues of the records, in the order in which they come."""
+        if self._queues_made is None:
+            self._queues_made = self._numbered()
+        return self._queues_made
+
+    def _numbered(self) -> Queues:
+        topics_at, topic_ends = self._part(Part.TOPIC)
+        ids = self.number("queueId")
+        slots = np.zeros(2 << self.count.bit_length(), np.int32)
+        numbers = np.empty(self.count, np.int32)
+        found = np.empty((3, self.count), np.int64)
+        count = kernel.number_queues(
+            self._data,
+            topics_at.data,
+            topic_ends.data,
+            ids.data,
+            self.long("queueOffset").data,
+            slots.data,
+            numbers.data,
+            found.reshape(-1).data,
+        )
+        rows, lows, highs = found[:, :count].tolist()
+        names = [
+            (str(self._data[topics_at[row] : topic_ends[row]], "utf-8", "replace"), int(ids[row]))
+            for row in rows
+        ]
+        return Queues(names, lows, highs, numbers)
+
+    def in_queues(self, entries: Bytes, limits: list[Limits]) -> Mask:
+        """Return which records their queues point at, or cannot point at yet."""
+        visible = np.empty(self.count, np.bool_)
+        kernel.find_in_queues(
+            memoryview(entries),
+            self.queues().numbers.data,
+            self.long("queueOffset").data,
+            self.long("position").data,
+            np.array(limits, np.int64).T.ravel().data,
+            visible.view(np.uint8).data,
+        )
+        return visible
 
     def born_times(self) -> Ints:
         """Return the born times in us."""
-        return self._times(self._starts, place_of("bornTime"))
+        return self._longs[_BORN_TIME]
 
     def store_times(self) -> Ints:
         """Return the store times in us."""
-        return self._times(self._places()[_STORE_AT], 0)
+        return self._longs[_STORE_TIME]
 
     def reconsume_times(self) -> npt.NDArray[np.int32]:
         """Return how often each was consumed in vain."""
-        return self._ints(self._places()[_REST_AT], 0)
+        return self._ints[_RECONSUMED]
 
     def prepared_position(self) -> Ints:
         """Return where the prepared messages of transactions lie."""
-        return self._longs(self._places()[_REST_AT], 4)
+        return self._longs[_PREPARED]
 
     def host_places(self, host: Host) -> Ints:
         """Return where addresses lie."""
-        return self._starts + 48 if host is Host.BORN else self._places()[_STORE_AT] + 8
+        return self._starts + 48 if host is Host.BORN else self._places[_STORE_AT] + 8
 
     def hosts(self, host: Host) -> pa.Array:
         """Return addresses as text; all of them are IPv4."""
-        at, shift = (self._starts, 48) if host is Host.BORN else (self._places()[_STORE_AT], 8)
-        offsets = np.empty(self._count + 1, np.int32)
-        text = np.empty(self._count * _HOST_TEXT_BYTES, np.uint8)
+        at, shift = (self._starts, 48) if host is Host.BORN else (self._places[_STORE_AT], 8)
+        offsets = np.empty(self.count + 1, np.int32)
+        text = np.empty(self.count * _HOST_TEXT_BYTES, np.uint8)
         kernel.write_hosts(self._data, at.data, shift, offsets.data, text.data)
-        return pa.StringArray.from_buffers(self._count, pa.py_buffer(offsets), pa.py_buffer(text))
+        return pa.StringArray.from_buffers(self.count, pa.py_buffer(offsets), pa.py_buffer(text))
 
     def message_ids(self) -> pa.Array:
         """Return message ids; all store hosts are IPv4."""
-        text = np.empty(self._count * _ID_BYTES, np.uint8)
-        hosts_at, starts = self._places()[_STORE_AT].data, self._starts.data
+        text = np.empty(self.count * _ID_BYTES, np.uint8)
+        hosts_at, starts = self._places[_STORE_AT].data, self._starts.data
         kernel.write_ids(self._data, hosts_at, 8, starts, text.data)
-        offsets = np.arange(self._count + 1, dtype=np.int32) * _ID_BYTES
-        return pa.StringArray.from_buffers(self._count, pa.py_buffer(offsets), pa.py_buffer(text))
+        offsets = np.arange(self.count + 1, dtype=np.int32) * _ID_BYTES
+        return pa.StringArray.from_buffers(self.count, pa.py_buffer(offsets), pa.py_buffer(text))
 
     def bodies(self) -> pa.BinaryArray:
         """Return the bodies."""
@@ -105,33 +172,8 @@ class KernelFields:
 
     def _part(self, part: Part) -> tuple[Ints, Ints]:
         """Return where the parts of one kind begin and end."""
-        places, row = self._places(), _PARTS_AT + 2 * part
-        return places[row], places[row + 1]
-
-    def _ints(self, at: Ints, shift: int) -> npt.NDArray[np.int32]:
-        found = np.empty(self._count, np.int32)
-        kernel.read_ints(self._data, at.data, shift, found.data)
-        return found
-
-    def _longs(self, at: Ints, shift: int) -> Ints:
-        found = np.empty(self._count, np.int64)
-        kernel.read_longs(self._data, at.data, shift, found.data)
-        return found
-
-    def _times(self, at: Ints, shift: int) -> Ints:
-        found = np.empty(self._count, np.int64)
-        kernel.read_times(self._data, at.data, shift, TIME_MIN_MS, TIME_MAX_MS, found.data)
-        return found
-
-    def _places(self) -> npt.NDArray[np.int64]:
-        """Return where the parts of the records lie, as ``lay_out`` says."""
-        if self._places_made is None:
-            places = np.empty(_PLACES * self._count, np.int64)
-            sound = kernel.lay_out(self._data, self._starts.data, places.data)
-            if sound < self._count:
-                raise damaged(self._data, int(self._starts[sound]))
-            self._places_made = places.reshape(_PLACES, self._count)
-        return self._places_made
+        row = _PARTS_AT + 2 * part
+        return self._places[row], self._places[row + 1]
 
 
 class KernelProperties:

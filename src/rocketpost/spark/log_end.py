@@ -219,8 +219,8 @@ def _nearly(file: Opened, segment: Segment) -> int:
     at, wanted, before = 0, CHUNK_BYTES, 0
     while at < segment.limit:
         data = file.read(at, wanted)
-        starts, end = records_in(data, segment.start + at)
-        if len(starts):
+        chunk, end = records_in(data, segment.start + at)
+        if len(chunk):
             before, at, wanted = at, at + end, CHUNK_BYTES
         elif len(data) == wanted and (size := longer(data, segment.limit - at)):
             wanted = size

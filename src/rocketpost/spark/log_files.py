@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from rocketpost.spark.decode import walk
-from rocketpost.spark.fields import Ints, numbers
+from rocketpost.spark.chunk import Chunk, walk
+from rocketpost.spark.fields import Ints, Mask, heads
+from rocketpost.spark.numpy_fields import cuts_of
 from rocketpost.store.layout import parse_file_name
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
@@ -37,8 +37,6 @@ _V6_MORE: Final = 12
 _OVERHEAD_MAX: Final = 92 + 2 * _V6_MORE + 2 * 32_767
 _PROBE_BYTES: Final = 64 * 1024
 _ALL: Final = 2**62
-
-Mask = npt.NDArray[np.bool_]
 
 
 class OnCorrupt(enum.Enum):
@@ -69,13 +67,6 @@ class Split(NamedTuple):
     segment: Segment
     begin: int
     end: int
-
-
-class Chunk(NamedTuple):
-    """Some records of a segment, as bytes and where each begins in them."""
-
-    data: bytes
-    starts: Ints
 
 
 def splits(
@@ -111,9 +102,9 @@ def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
             data = file.read(at, wanted if at < split.end else SMALLEST)
             if at >= split.end and _begins_record(data, segment.start + at):
                 return
-            starts, end = records_in(data, segment.start + at, bytes_max=split.end - at)
-            if len(starts):
-                yield Chunk(data, starts)
+            chunk, end = records_in(data, segment.start + at, bytes_max=split.end - at)
+            if len(chunk):
+                yield chunk
                 at += end
                 wanted = _step(split.end - at)
             elif data[4:8] == BLANK:
@@ -156,16 +147,21 @@ def damaged(what: str, on_corrupt: OnCorrupt) -> None:
         raise CorruptRecord(f"{what}; onCorrupt=skip goes on behind it, onCorrupt=stop ends there")
 
 
-def records_in(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Ints, int]:
-    """Return where records begin in ``data``, and the place after the last of them.
+def records_in(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:
+    """Return the records in ``data`` that are sound, and the place after the last of them.
 
-    The first of them begins with ``data``, at ``position`` of the log.
+    The first of them begins with ``data``, at ``position`` of the log. They state their true
+    positions, and lengths that add up to their sizes.
     """
     starts, end = walk(data, bytes_max=bytes_max)
-    wrong = np.flatnonzero(~are_sound(data, starts, starts + position))
-    if len(wrong):
-        end, starts = int(starts[wrong[0]]), starts[: wrong[0]]
-    return starts, end
+    chunk = Chunk(data, starts)
+    count = chunk.fields.count
+    is_true = chunk.fields.long("position") == starts[:count] + position
+    if not is_true.all():
+        count = int(np.argmin(is_true))
+    if count == len(starts):
+        return chunk, end
+    return Chunk(data, starts[:count]), int(starts[count])
 
 
 def are_sound(data: bytes, starts: Ints, positions: Ints) -> Mask:
@@ -173,31 +169,8 @@ def are_sound(data: bytes, starts: Ints, positions: Ints) -> Mask:
 
     Those are safe to take apart. Each has a magic code, and a size that lies within ``data``.
     """
-    if not len(starts):
-        return np.zeros(0, np.bool_)
-    ends = starts + numbers(data, starts, 4)
-    flags = numbers(data, starts + 36, 4)
-    more = np.where(flags & BORN_HOST_V6, _V6_MORE, 0) + np.where(flags & STORE_HOST_V6, 12, 0)
-    body_at = starts + _BODY_LENGTH_AT + more + 4
-    is_v2 = _bytes_at(data, starts + 7) == MAGICS[1][3]
-    last = len(data) - 4
-    topic_at = body_at + numbers(data, np.minimum(body_at - 4, last), 4) + 1 + is_v2
-    # A length that leads out of its record is held at the record's end, and found out there.
-    topic_at = np.where((topic_at < body_at) | (topic_at > ends), ends, topic_at)
-    topic_bytes = _bytes_at(data, topic_at - 1) + np.where(
-        is_v2, _bytes_at(data, topic_at - 2) << 8, 0
-    )
-    text_at = np.minimum(topic_at + topic_bytes + 2, ends)
-    text_bytes = (_bytes_at(data, text_at - 2) << 8) + _bytes_at(data, text_at - 1)
-    is_true = numbers(data, starts + _POSITION_AT, 8) == positions
-    return np.asarray(
-        is_true & (topic_at + topic_bytes + 2 + text_bytes == ends) & (text_bytes < 1 << 15),
-        np.bool_,
-    )
-
-
-def _bytes_at(data: bytes, at: Ints) -> Ints:
-    return np.frombuffer(data, np.uint8)[at].astype(np.int64)
+    _, add_up = cuts_of(data, starts)
+    return np.asarray(add_up & (heads(data, starts)["position"] == positions), np.bool_)
 
 
 def longer(data: bytes, left: int) -> int | None:

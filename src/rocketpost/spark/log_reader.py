@@ -7,6 +7,7 @@ from typing import Final
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -15,17 +16,16 @@ from rocketpost.client.compression import decompress
 from rocketpost.client.fetch import unwrapped
 from rocketpost.codec.record import CRC_MASK, decode_record, encode_record
 from rocketpost.errors import RocketpostError
-from rocketpost.model.sysflag import BORN_HOST_V6, INNER_BATCH, NEED_UNWRAP
+from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark import columns as all_columns
 from rocketpost.spark import log_plan
 from rocketpost.spark.batches import BATCH_BYTES, BATCH_ROWS
+from rocketpost.spark.chunk import Chunk
 from rocketpost.spark.columns import Column
 from rocketpost.spark.decode import decode
-from rocketpost.spark.fields import Ints, heads, numbers
+from rocketpost.spark.fields import Host, Ints, Mask, numbers
 from rocketpost.spark.key_lookup import sized
 from rocketpost.spark.log_files import (
-    Chunk,
-    Mask,
     OnCorrupt,
     Stopped,
     chunks,
@@ -126,36 +126,30 @@ class LogReader(DataSourceReader):
     ) -> Iterator[Chunk]:
         """Yield the messages of a chunk that a consumer sees, each as a record of its own."""
         chunk = self._in_bounds(chunk)
-        if visibility is not None and len(chunk.starts):
-            chunk, topics = _with_topics(chunk, on_corrupt)
+        if visibility is not None and len(chunk):
+            chunk = _with_topics(chunk, on_corrupt)
             if not self.asked.topics.is_any:
-                chosen = _admitted(topics, self.asked.topics)
-                chunk = Chunk(chunk.data, chunk.starts[chosen])
-                topics = topics.filter(pa.array(chosen))
-            chunk = _visible(chunk, topics, visibility)
-            wrapped = numbers(chunk.data, chunk.starts + 36, 4) & _WRAPPED == _WRAPPED
-            if wrapped.any():
+                queues = chunk.fields.queues()
+                topics = pa.array([topic for topic, _ in queues.names], pa.string())
+                chunk = chunk.only(_admitted(topics, self.asked.topics)[queues.numbers])
+            chunk = chunk.only(visibility.of(chunk.fields))
+            if _has_wrapped(chunk):
                 if self.options.check_crc:  # what is encoded anew has a CRC that is right
-                    intact = _intact(chunk.data, chunk.starts, on_corrupt)
-                    chunk = Chunk(chunk.data, intact)
+                    chunk = _intact(chunk, on_corrupt)
                 chunk = _unwrapped(chunk, on_corrupt)
-        if len(chunk.starts):
+        if len(chunk):
             yield chunk
 
     def _in_bounds(self, chunk: Chunk) -> Chunk:
         """Leave out what lies outside of bounds that the head of a record tells of."""
-        data, starts, asked = chunk.data, chunk.starts, self.asked
+        asked = self.asked
         if not asked.store_ms.is_any:
-            flags = numbers(data, starts + 36, 4)
-            at = starts + 56 + np.where(flags & BORN_HOST_V6, 12, 0)
-            starts = starts[_within(numbers(data, at, 8), asked.store_ms)]
-        for numbers_, at_byte, size in (
-            (asked.positions, 28, 8),
-            (asked.queue_ids, 12, 4),
-        ):
-            if not numbers_.is_any:
-                starts = starts[_within(numbers(data, starts + at_byte, size), numbers_)]
-        return Chunk(data, starts)
+            chunk = chunk.only(_within(_store_ms(chunk), asked.store_ms))
+        if not asked.positions.is_any:
+            chunk = chunk.only(_within(chunk.fields.long("position"), asked.positions))
+        if not asked.queue_ids.is_any:
+            chunk = chunk.only(_within(chunk.fields.number("queueId"), asked.queue_ids))
+        return chunk
 
     # -- record batches
 
@@ -166,43 +160,41 @@ class LogReader(DataSourceReader):
             readable = [self._is_readable(chunk, at, on_corrupt) for at in chunk.starts.tolist()]
             if all(readable):
                 raise
-            starts = chunk.starts[np.array(readable, np.bool_)]
-            yield from self._decoded(Chunk(chunk.data, starts), on_corrupt)
+            yield from self._decoded(chunk.only(np.array(readable, np.bool_)), on_corrupt)
 
     def _decoded(self, chunk: Chunk, on_corrupt: OnCorrupt) -> list[pa.RecordBatch]:
-        starts = self._chosen(self._in_bounds(chunk))
+        chunk = self._chosen(self._in_bounds(chunk))
         if self.options.check_crc:
-            starts = _intact(chunk.data, starts, on_corrupt)
+            chunk = _intact(chunk, on_corrupt)
         return [
             decode(
-                chunk.data,
                 some,
                 self.columns,
                 broker_name=self.options.broker_name or None,
                 decompressed=self.options.read_decoded,
             )
-            for some in _pieces(starts)
+            for some in _pieces(chunk)
         ]
 
-    def _chosen(self, chunk: Chunk) -> Ints:
+    def _chosen(self, chunk: Chunk) -> Chunk:
         """Return the messages of a chunk that are asked for."""
-        asked, (data, starts) = self.asked, chunk
+        asked = self.asked
         if not asked.offsets.is_any:
-            starts = starts[_within(numbers(data, starts + 20, 8), asked.offsets)]
+            chunk = chunk.only(_within(chunk.fields.long("queueOffset"), asked.offsets))
         for name, texts in (
             ("topic", asked.topics),
             ("tags", asked.tags),
             ("keys", asked.keys),
             ("uniqKey", asked.unique_keys),
         ):
-            if not texts.is_any and len(starts):
-                starts = starts[_admitted(_column(Chunk(data, starts), name), texts)]
+            if not texts.is_any and len(chunk):
+                chunk = chunk.only(_admitted(_column(chunk, name), texts))
         words = self.options.words
-        if words and len(starts):
-            keys = _column(Chunk(data, starts), "keys").to_pylist()
+        if words and len(chunk):
+            keys = _column(chunk, "keys").to_pylist()
             hits = [text is not None and not words.isdisjoint(words_of(text)) for text in keys]
-            starts = starts[np.array(hits, np.bool_)]
-        return starts
+            chunk = chunk.only(np.array(hits, np.bool_))
+        return chunk
 
     def _is_readable(self, chunk: Chunk, start: int, on_corrupt: OnCorrupt) -> bool:
         try:
@@ -227,19 +219,18 @@ class FilteringLogReader(LogReader):
 
 def _of_queue(chunk: Chunk, range_: QueueRange, on_corrupt: OnCorrupt) -> Chunk:
     """Leave out what an entry of a queue points at by mistake."""
-    chunk, topics = _with_topics(chunk, on_corrupt)
-    same = numbers(chunk.data, chunk.starts + 12, 4) == range_.queue_id
-    same &= np.asarray(pc.equal(topics, range_.topic))
-    return chunk if same.all() else Chunk(chunk.data, chunk.starts[same])
+    chunk = _with_topics(chunk, on_corrupt)
+    queues = chunk.fields.queues()
+    is_it = np.array([name == (range_.topic, range_.queue_id) for name in queues.names], np.bool_)
+    return chunk.only(is_it[queues.numbers])
 
 
 def _lacking(chunk: Chunk, pending: dict[tuple[str, int], Pending], on_corrupt: OnCorrupt) -> Chunk:
     """Return what of a chunk queues lacked."""
-    chunk, topics = _with_topics(chunk, on_corrupt)
-    ids = numbers(chunk.data, chunk.starts + 12, 4).tolist()
-    queues = zip(topics.to_pylist(), ids, strict=True)
-    known = np.array([pending.get(queue, _NEW).next_offset for queue in queues], np.int64)
-    return Chunk(chunk.data, chunk.starts[numbers(chunk.data, chunk.starts + 20, 8) >= known])
+    chunk = _with_topics(chunk, on_corrupt)
+    queues = chunk.fields.queues()
+    known = np.array([pending.get(name, _NEW).next_offset for name in queues.names], np.int64)
+    return chunk.only(chunk.fields.long("queueOffset") >= known[queues.numbers])
 
 
 def _further_back(task: LogTask, split_bytes: int, on_corrupt: OnCorrupt) -> LogTask:
@@ -252,9 +243,8 @@ def _further_back(task: LogTask, split_bytes: int, on_corrupt: OnCorrupt) -> Log
     next_: dict[tuple[str, int], int] = {}
     for split in task.splits:
         for chunk in chunks(split, on_corrupt):
-            chunk = _lacking(chunk, task.pending, on_corrupt)
-            offsets = numbers(chunk.data, chunk.starts + 20, 8).tolist()
-            for queue, offset in zip(_queues(chunk), offsets, strict=True):
+            queues = _lacking(chunk, task.pending, on_corrupt).fields.queues()
+            for queue, offset in zip(queues.names, queues.lows, strict=True):
                 if queue in task.pending:
                     next_[queue] = min(next_.get(queue, offset), offset)
     back = [
@@ -274,34 +264,27 @@ def _further_back(task: LogTask, split_bytes: int, on_corrupt: OnCorrupt) -> Log
     return LogTask(task.root, task.state, (*more, *task.splits), pending=task.pending)
 
 
-def _queues(chunk: Chunk) -> list[tuple[str, int]]:
-    ids = numbers(chunk.data, chunk.starts + 12, 4).tolist()
-    return list(zip(_column(chunk, "topic").to_pylist(), ids, strict=True))
-
-
-def _with_topics(chunk: Chunk, on_corrupt: OnCorrupt) -> tuple[Chunk, pa.Array]:
-    """Return records and their topics, without those whose topic is no text."""
-    topics = _column(chunk, "topic")
-    wrong = np.asarray(pc.match_substring(topics, _NO_TEXT), np.bool_)
-    if not wrong.any():
-        return chunk, topics
-    for position in numbers(chunk.data, chunk.starts[wrong] + 28, 8).tolist():
-        damaged(f"the topic of the record at position {position} is no text", on_corrupt)
-    return Chunk(chunk.data, chunk.starts[~wrong]), topics.filter(pa.array(~wrong))
-
-
-def _visible(chunk: Chunk, topics: pa.Array, visibility: Visibility) -> Chunk:
-    if not len(chunk.starts):
+def _with_topics(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
+    """Leave out records whose topic is no text."""
+    queues = chunk.fields.queues()
+    wrong = [_NO_TEXT in topic for topic, _ in queues.names]
+    if not any(wrong):
         return chunk
-    fields = heads(chunk.data, chunk.starts)
-    visible = visibility.of(
-        topics,
-        fields["queueId"].astype(np.int64),
-        fields["queueOffset"].astype(np.int64),
-        fields["position"].astype(np.int64),
-        fields["sysFlag"].astype(np.int64),
-    )
-    return chunk if visible.all() else Chunk(chunk.data, chunk.starts[visible])
+    is_wrong = np.array(wrong, np.bool_)[queues.numbers]
+    for position in chunk.fields.long("position")[is_wrong].tolist():
+        damaged(f"the topic of the record at position {position} is no text", on_corrupt)
+    return chunk.only(~is_wrong)
+
+
+def _store_ms(chunk: Chunk) -> Ints:
+    return numbers(chunk.data, chunk.fields.host_places(Host.STORE) - 8, 8)
+
+
+def _has_wrapped(chunk: Chunk) -> bool:
+    """Whether any record is a batch of messages."""
+    if chunk.fields.flags() & _WRAPPED != _WRAPPED:
+        return False
+    return bool((chunk.fields.number("sysFlag") & _WRAPPED == _WRAPPED).any())
 
 
 def _unwrapped(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
@@ -325,7 +308,7 @@ def _unwrapped(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
 
 
 def _column(chunk: Chunk, name: str) -> pa.Array:
-    return decode(chunk.data, chunk.starts, _TEXTS[name], broker_name=None).column(0)
+    return decode(chunk, _TEXTS[name], broker_name=None).column(0)
 
 
 def _admitted(array: pa.Array, texts: Texts) -> Mask:
@@ -337,7 +320,7 @@ def _admitted(array: pa.Array, texts: Texts) -> Mask:
     return np.asarray(pc.fill_null(hits, False), np.bool_)
 
 
-def _within(values: Ints, bounds: Numbers) -> Mask:
+def _within(values: Ints | npt.NDArray[np.int32], bounds: Numbers) -> Mask:
     hits = np.ones(len(values), np.bool_)
     if bounds.low is not None:
         hits &= values >= bounds.low
@@ -348,24 +331,23 @@ def _within(values: Ints, bounds: Numbers) -> Mask:
     return hits
 
 
-def _pieces(starts: Ints) -> Iterator[Ints]:
+def _pieces(chunk: Chunk) -> Iterator[Chunk]:
     """Cut records into batches, bounded by rows and by bytes."""
-    at = 0
+    starts, at = chunk.starts, 0
     while at < len(starts):
         limit = np.searchsorted(starts, starts[at] + BATCH_BYTES)
         end = max(at + 1, min(int(limit), at + BATCH_ROWS))
-        yield starts[at:end]
+        yield Chunk(chunk.data, starts[at:end]) if end - at < len(starts) else chunk
         at = end
 
 
-def _intact(data: bytes, starts: Ints, on_corrupt: OnCorrupt) -> Ints:
+def _intact(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
     """Leave out records whose body fails its CRC."""
-    kept = []
-    for start in starts.tolist():
-        record = decode_record(data, start, verify_crc=False)
+    intact = np.ones(len(chunk), np.bool_)
+    for row, start in enumerate(chunk.starts.tolist()):
+        record = decode_record(chunk.data, start, verify_crc=False)
         if record.body and crc32(record.body) & CRC_MASK != record.body_crc:
             what = f"the body of the record at position {record.position} fails its CRC"
             damaged(what, on_corrupt)
-        else:
-            kept.append(start)
-    return np.array(kept, np.int64)
+            intact[row] = False
+    return chunk.only(intact)

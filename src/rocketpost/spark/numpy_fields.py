@@ -23,13 +23,17 @@ from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from rocketpost.spark.fields import (
     TIME_MAX_MS,
     TIME_MIN_MS,
+    Bytes,
     Host,
     Ints,
+    Limits,
+    Mask,
     Part,
-    damaged,
+    Queues,
     heads,
     numbers,
 )
+from rocketpost.spark.queue_files import ENTRY, are_visible
 
 _PARTS: Final = 7
 _PLACES: Final = {Part.BODY: 1, Part.TOPIC: 3, Part.PROPERTIES: 5}
@@ -41,15 +45,16 @@ _COUNTED_MAX: Final = 1 << 20
 class NumpyFields:
     """The fields of a batch of records."""
 
-    def __init__(self, data: bytes | memoryview, starts: Ints) -> None:
+    def __init__(self, data: Bytes, starts: Ints) -> None:
         self._data = data
-        self._starts = starts
-        self._count = len(starts)
-        self._head = heads(data, starts)
-        sys_flag = self._head["sysFlag"]
-        self._after_born = starts + 56 + np.where(sys_flag & BORN_HOST_V6, _V6_MORE, 0)
-        self._after_store = self._after_born + 16 + np.where(sys_flag & STORE_HOST_V6, _V6_MORE, 0)
-        self._cuts_made: npt.NDArray[np.int64] | None = None
+        cuts, are_sound = cuts_of(data, starts)
+        self.count = len(starts) if are_sound.all() else int(np.argmin(are_sound))
+        self._starts = starts[: self.count]
+        self._cuts = cuts[: self.count]
+        self._head = heads(data, self._starts)
+        self._after_born = _after_born(self._starts, self._head["sysFlag"])
+        self._after_store = self._cuts[:, 1] - 16
+        self._queues_made: Queues | None = None
         self._parts_made: pa.BinaryArray | None = None
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
@@ -60,31 +65,57 @@ class NumpyFields:
         """Return a field of the head that has 8 bytes."""
         return self._head[name].astype(np.int64)
 
+    def flags(self) -> int:
+        """Return the bits that the sysFlag of any of them has."""
+        return int(np.bitwise_or.reduce(self.number("sysFlag")))
+
+    def queues(self) -> Queues:
+        """Return the queues of the records, in the order in which they come."""
+        if self._queues_made is None:
+            topics: Any = self._part(Part.TOPIC).dictionary_encode()
+            both = (topics.indices.to_numpy().astype(np.int64) << 32) + self._head["queueId"]
+            coded: Any = pa.array(both).dictionary_encode()
+            numbers = coded.indices.to_numpy()
+            _, rows = np.unique(numbers, return_index=True)
+            lows, highs = np.empty((2, len(rows)), np.int64)
+            offsets = self.long("queueOffset")
+            lows[:] = highs[:] = offsets[rows]
+            np.minimum.at(lows, numbers, offsets)
+            np.maximum.at(highs, numbers, offsets)
+            texts = self.texts(Part.TOPIC).take(pa.array(rows)).to_pylist()
+            names = list(zip(texts, self._head["queueId"][rows].tolist(), strict=True))
+            self._queues_made = Queues(names, lows.tolist(), highs.tolist(), numbers)
+        return self._queues_made
+
+    def in_queues(self, entries: Bytes, limits: list[Limits]) -> Mask:
+        """Return which records their queues point at, or cannot point at yet."""
+        every = np.frombuffer(entries, ENTRY)
+        base, *others = np.array(limits, np.int64).reshape(-1, 4).T[:, self.queues().numbers]
+        at = base + self.long("queueOffset")
+        is_inside = (at >= 0) & (at < len(every))
+        found = np.zeros(self.count, ENTRY)
+        found[is_inside] = every[at[is_inside]]
+        return are_visible(found, self.long("queueOffset"), self.long("position"), *others)
+
     def born_times(self) -> Ints:
         """Return the born times in us."""
         return _times(self._head["bornTime"].astype(np.int64))
 
     def store_times(self) -> Ints:
         """Return the store times in us."""
-        self._cuts()  # flags that lie lead out of a record
         return _times(numbers(self._data, self._after_born, 8))
 
     def reconsume_times(self) -> npt.NDArray[np.int32]:
         """Return how often each was consumed in vain."""
-        self._cuts()
         return numbers(self._data, self._after_store, 4).astype(np.int32)
 
     def prepared_position(self) -> Ints:
         """Return where the prepared messages of transactions lie."""
-        self._cuts()
         return numbers(self._data, self._after_store + 4, 8)
 
     def host_places(self, host: Host) -> Ints:
         """Return where addresses lie."""
-        if host is Host.BORN:
-            return self._starts + 48
-        self._cuts()
-        return self._after_born + 8
+        return self._starts + 48 if host is Host.BORN else self._after_born + 8
 
     def hosts(self, host: Host) -> pa.Array:
         """Return addresses as text; all of them are IPv4."""
@@ -95,12 +126,12 @@ class NumpyFields:
 
     def message_ids(self) -> pa.Array:
         """Return message ids; all store hosts are IPv4."""
-        raw = np.empty((self._count, 2), ">i8")
+        raw = np.empty((self.count, 2), ">i8")
         raw[:, 0] = numbers(self._data, self.host_places(Host.STORE), 8)
         raw[:, 1] = self._head["position"]
         text = _HEX[raw.view(np.uint8)]
-        offsets = np.arange(self._count + 1, dtype=np.int32) * 32
-        return pa.StringArray.from_buffers(self._count, pa.py_buffer(offsets), pa.py_buffer(text))
+        offsets = np.arange(self.count + 1, dtype=np.int32) * 32
+        return pa.StringArray.from_buffers(self.count, pa.py_buffer(offsets), pa.py_buffer(text))
 
     def bodies(self) -> pa.BinaryArray:
         """Return the bodies."""
@@ -122,45 +153,49 @@ class NumpyFields:
     def _parts(self) -> pa.BinaryArray:
         """Return the bytes cut at the boundaries of every part of every record."""
         if self._parts_made is None:
-            cuts = self._cuts()
-            ends = np.append(cuts.ravel(), cuts[-1, 6] if self._count else 0)
+            cuts = self._cuts
+            ends = np.append(cuts.ravel(), cuts[-1, 6] if self.count else 0)
             self._parts_made = pa.BinaryArray.from_buffers(
                 pa.binary(),
-                self._count * _PARTS,
+                self.count * _PARTS,
                 [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(self._data)],
             )
         return self._parts_made
 
-    def _cuts(self) -> npt.NDArray[np.int64]:
-        """Return where the parts of every record begin, and what comes after the last."""
-        if self._cuts_made is not None:
-            return self._cuts_made
-        is_v2 = self._head["magic"] == MAGIC_V2
-        cuts = np.empty((self._count, _PARTS), np.int64)
-        cuts[:, 0] = self._starts
-        cuts[:, 6] = cuts[:, 0] + self._head["size"]
-        cuts[:, 1] = self._after_store + 16
-        cuts[:, 2] = cuts[:, 1] + self._length(cuts[:, 1], 4, cuts[:, 6])
-        cuts[:, 3] = cuts[:, 2] + 1 + is_v2
-        short, long = (self._length(cuts[:, 3], size, cuts[:, 6]) for size in (1, 2))
-        cuts[:, 4] = cuts[:, 3] + np.where(is_v2, long, short)
-        cuts[:, 5] = cuts[:, 4] + 2
-        ends = cuts[:, 5] + self._length(cuts[:, 5], 2, cuts[:, 6])
-        wrong = (ends != cuts[:, 6]) | (np.diff(cuts) < 0).any(1)
-        if wrong.any():
-            raise damaged(self._data, int(self._starts[np.argmax(wrong)]))
-        self._cuts_made = cuts
-        return cuts
 
-    def _length(self, before: Ints, size: int, end: Ints) -> Ints:
-        """Return the numbers of some bytes that end at places; -1 if they end behind ``end``."""
-        if not len(before):
-            return before
-        kind = {1: "u1", 2: ">i2", 4: ">i4"}[size]
-        every = np.ndarray((len(self._data) - size + 1,), kind, self._data, strides=(1,))
-        is_inside = (before <= end) & (before >= size)
-        found = every[np.where(is_inside, before - size, 0)].astype(np.int64)
-        return np.where(is_inside, found, -1)
+def cuts_of(data: Bytes, starts: Ints) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Return where the parts of records begin and the last ends, and whose lengths add up."""
+    head = heads(data, starts)
+    is_v2 = head["magic"] == MAGIC_V2
+    cuts = np.empty((len(starts), _PARTS), np.int64)
+    ends = starts + head["size"]
+    cuts[:, 0] = starts
+    cuts[:, 6] = ends
+    cuts[:, 1] = _after_born(starts, head["sysFlag"]) + 32
+    cuts[:, 1] += np.where(head["sysFlag"] & STORE_HOST_V6, _V6_MORE, 0)
+    cuts[:, 2] = cuts[:, 1] + _length(data, cuts[:, 1], 4, ends)
+    cuts[:, 3] = cuts[:, 2] + 1 + is_v2
+    short, long = (_length(data, cuts[:, 3], size, ends) for size in (1, 2))
+    cuts[:, 4] = cuts[:, 3] + np.where(is_v2, long, short)
+    cuts[:, 5] = cuts[:, 4] + 2
+    stated = cuts[:, 5] + _length(data, cuts[:, 5], 2, ends)
+    return cuts, np.asarray((stated == ends) & (np.diff(cuts) >= 0).all(1), np.bool_)
+
+
+def _after_born(starts: Ints, sys_flags: npt.NDArray[np.int32]) -> Ints:
+    """Return where store times lie."""
+    return starts + 56 + np.where(sys_flags & BORN_HOST_V6, _V6_MORE, 0)
+
+
+def _length(data: Bytes, before: Ints, size: int, end: Ints) -> Ints:
+    """Return the numbers of some bytes that end at places; -1 if they end behind ``end``."""
+    if not len(before):
+        return before
+    kind = {1: "u1", 2: ">i2", 4: ">i4"}[size]
+    every = np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))
+    is_inside = (before <= end) & (before >= size)
+    found = every[np.where(is_inside, before - size, 0)].astype(np.int64)
+    return np.where(is_inside, found, -1)
 
 
 class NumpyProperties:

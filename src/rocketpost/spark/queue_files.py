@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketpost.spark.fields import Ints
+from rocketpost.spark.fields import Ints, Mask
 from rocketpost.store.layout import Layout, file_name, parse_file_name, parse_queue_id
 
-_ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BATCH: Final = np.dtype(
     {"names": ["position", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": 46}
 )
@@ -43,30 +43,30 @@ class QueueFiles:
     @property
     def first(self) -> int:
         """The first offset that the files cover."""
-        return self._starts[0] // _ENTRY.itemsize if self._starts else 0
+        return self._starts[0] // ENTRY.itemsize if self._starts else 0
 
     @property
     def files(self) -> list[tuple[int, int]]:
         """The offsets that each file has room for: the first, and the one after the last."""
-        room = self._file_bytes // _ENTRY.itemsize
-        return [(s // _ENTRY.itemsize, s // _ENTRY.itemsize + room) for s in self._starts]
+        room = self._file_bytes // ENTRY.itemsize
+        return [(s // ENTRY.itemsize, s // ENTRY.itemsize + room) for s in self._starts]
 
     def entries(self, first: int, end: int) -> Entries:
         """Return entries by offset; those that are not there are zeros, as fillers are."""
-        found = np.zeros(end - first, _ENTRY)
+        found = np.zeros(end - first, ENTRY)
         for start, (file_first, file_end) in zip(self._starts, self.files, strict=True):
             low, high = max(first, file_first), min(end, file_end)
             if low >= high:
                 continue
-            data = self._read(start, low * _ENTRY.itemsize - start, (high - low) * _ENTRY.itemsize)
-            some = np.frombuffer(data[: len(data) // _ENTRY.itemsize * _ENTRY.itemsize], _ENTRY)
+            data = self._read(start, low * ENTRY.itemsize - start, (high - low) * ENTRY.itemsize)
+            some = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
             found[low - first : low - first + len(some)] = some
         found[found["size"] == _FILLER_SIZE] = 0
         return found
 
     def found(self, offsets: Ints) -> Entries:
         """Return the entry of each of some offsets, which may be any numbers."""
-        every = np.zeros(len(offsets), _ENTRY)
+        every = np.zeros(len(offsets), ENTRY)
         if not self._starts:
             return every
         blocks = offsets >> _BLOCK_BITS
@@ -91,7 +91,7 @@ class QueueFiles:
 
     def _newest(self) -> int:
         for start in reversed(self._starts):
-            low, high = 0, self._file_bytes // _ENTRY.itemsize
+            low, high = 0, self._file_bytes // ENTRY.itemsize
             while low < high:  # entries are filled from the front
                 middle = (low + high) // 2
                 if self._entry(start, middle) is None:
@@ -104,13 +104,27 @@ class QueueFiles:
 
     def _entry(self, start: int, at: int) -> int | None:
         """Return the position that an entry of a file says; None if it is empty."""
-        data = self._read(start, at * _ENTRY.itemsize, _ENTRY.itemsize)
-        if len(data) < _ENTRY.itemsize or not any(data[8:12]):
+        data = self._read(start, at * ENTRY.itemsize, ENTRY.itemsize)
+        if len(data) < ENTRY.itemsize or not any(data[8:12]):
             return None
         return int.from_bytes(data[:8], "big", signed=True)
 
     def _read(self, start: int, at: int, count: int) -> bytes:
         return _read(f"{self._directory}/{file_name(start)}", at, count)
+
+
+def are_visible(
+    found: Entries,
+    offsets: Ints,
+    positions: Ints,
+    first: Ints | int,
+    behind: Ints | int,
+    alive: Ints | int,
+) -> Mask:
+    """Return which records count, given the entries of their offsets and ``fields.Limits``."""
+    is_there = (found["position"] == positions) & (found["size"] > 0)
+    is_pending = (found["size"] == 0) & (offsets >= first) & (positions >= behind)
+    return np.asarray((is_there | is_pending) & (positions >= alive), np.bool_)
 
 
 def queues_of(layout: Layout, topic: str) -> Iterator[tuple[int, QueueFiles]]:

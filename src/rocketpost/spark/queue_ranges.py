@@ -18,12 +18,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rocketpost.kernel.hashing import string_hash
-from rocketpost.spark.fields import Ints, heads
+from rocketpost.spark.chunk import Chunk
+from rocketpost.spark.fields import Ints, Mask, heads
 from rocketpost.spark.log_files import (
     MAGICS,
     SMALLEST,
-    Chunk,
-    Mask,
     OnCorrupt,
     Opened,
     Segment,

@@ -41,19 +41,52 @@ def test_a_walk_stops_at_what_is_no_record(kernel: ModuleType, cut: int, is_v2: 
     assert kernel.walk(data[:90], starts, 10**9) == (0, 0)
 
 
+def laid_out(kernel: ModuleType, data: memoryview, *starts: int) -> tuple[int, list[list[int]]]:
+    """Return how many records are sound, and what is noted of each."""
+    count = len(starts)
+    places, longs_, ints = room("q", 7 * count), room("q", 5 * count), room("i", 6 * count)
+    sound = kernel.lay_out(data, longs(*starts), -7, 5000, places, longs_, ints)
+    every = [*places.tolist(), *longs_.tolist(), *ints.tolist()]
+    return sound, [every[at::count] for at in range(count)]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
 def test_the_parts_of_a_record_are_found(kernel: ModuleType, version: int, sys_flag: int) -> None:
     made = record(0, topic="Orders", body=b"the body", properties=b"a\x01b", version=version,
                   sys_flag=sys_flag, store_ms=-5)  # fmt: skip
-    data, places = memoryview(b"??" + made), room("q", 8)
-    assert kernel.lay_out(data, longs(2), places) == 1
-    store, rest, *parts = places.tolist()
+    data = memoryview(b"??" + made)
+    count, (found,) = laid_out(kernel, data, 2)
+    store, *parts = found[:7]
+    assert count == 1
     assert bytes(data[store : store + 8]) == pack(">q", -5)
-    assert rest == parts[0] - 16
     texts = [bytes(data[at:end]) for at, end in zip(parts[::2], parts[1::2], strict=True)]
     assert texts == [b"the body", b"Orders", b"a\x01b"]
-    assert places[7] == len(data)
+    assert parts[-1] == len(data)
+
+
+@given(
+    st.lists(st.integers(-(2**31), 2**31 - 1), min_size=4, max_size=4),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=5, max_size=5),
+    st.sampled_from([0, 0x10, 0x20, 0x30]),
+)
+def test_numbers_are_read(
+    kernel: ModuleType, ints: list[int], longs_: list[int], sys_flag: int
+) -> None:
+    made = bytearray(record(0, sys_flag=sys_flag))
+    store_at = 68 if sys_flag & 0x10 else 56
+    rest_at = store_at + (28 if sys_flag & 0x20 else 16)
+    for at, value in zip((8, 12, 16, rest_at), ints, strict=True):
+        pack_into(">i", made, at, value)
+    for at, value in zip((20, 28, 40, store_at, rest_at + 4), longs_, strict=True):
+        pack_into(">q", made, at, value)
+    count, (found, other) = laid_out(kernel, memoryview(made + record(1)), 0, len(made))
+    offset, position, born, store, prepared = longs_
+    times = [1000 * max(-7, min(ms, 5000)) for ms in (born, store)]
+    assert count == 2
+    assert found[7:12] == [offset, position, *times, prepared]
+    assert found[12:] == [len(made), *ints[:3], sys_flag, ints[3]]
+    assert other[12] == len(record(1))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -68,28 +101,55 @@ def test_lengths_that_lie_are_found_out(kernel: ModuleType, version: int) -> Non
     for at, kind, value in lies:
         data = bytearray(made)
         pack_into(kind, data, at, value)
-        assert kernel.lay_out(memoryview(data), longs(0), room("q", 8)) == 0
+        assert laid_out(kernel, memoryview(data), 0)[0] == 0
 
 
-@given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), st.integers(0, 5))
-def test_numbers_are_read(kernel: ModuleType, values: list[int], shift: int) -> None:
-    count = len(values)
-    data = memoryview(bytes(shift) + b"".join(pack(">i", each) for each in values))
-    found = room("i", count)
-    kernel.read_ints(data, longs(*range(0, 4 * count, 4)), shift, found)
-    assert found.tolist() == values
-    wide = [each << 31 for each in values]
-    data = memoryview(bytes(shift) + b"".join(pack(">q", each) for each in wide))
-    found = room("q", count)
-    kernel.read_longs(data, longs(*range(0, 8 * count, 8)), shift, found)
-    assert found.tolist() == wide
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(-2, 2), st.integers(-9, 9))))
+def test_queues_are_numbered(kernel: ModuleType, some: list[tuple[bytes, int, int]]) -> None:
+    ends = [sum(len(topic) for topic, _, _ in some[: at + 1]) for at in range(len(some))]
+    begins = [end - len(topic) for end, (topic, _, _) in zip(ends, some, strict=True)]
+    numbers, found = room("i", len(some)), room("q", 3 * len(some))
+    count = kernel.number_queues(
+        memoryview(b"".join(topic for topic, _, _ in some)),
+        longs(*begins),
+        longs(*ends),
+        memoryview(array("i", [queue_id for _, queue_id, _ in some])),
+        longs(*[offset for _, _, offset in some]),
+        room("i", 2 << len(some).bit_length()),
+        numbers,
+        found,
+    )
+    names = [each[:2] for each in some]
+    queues = list(dict.fromkeys(names))
+    assert [queues[number] for number in numbers] == names
+    members = [[each[2] for each in some if each[:2] == name] for name in queues]
+    expected = [names.index(name) for name in queues], [*map(min, members)], [*map(max, members)]
+    assert tuple(found.tolist()[k * len(some) :][:count] for k in range(3)) == expected
 
 
-def test_times_are_kept_within_bounds(kernel: ModuleType) -> None:
-    data = memoryview(pack(">qqq", -(2**62), 1234, 2**62))
-    found = room("q", 3)
-    kernel.read_times(data, longs(0, 8, 16), 0, -7, 5000, found)
-    assert found.tolist() == [-7_000, 1_234_000, 5_000_000]
+def test_records_are_found_in_queues(kernel: ModuleType) -> None:
+    """Offset 4 of queue 0 is the first entry; queue 1 has none."""
+    entries = memoryview(
+        b"".join(pack(">qiq", *each) for each in [(70, 5, 0), (80, 5, 0), (0, 0, 0), (90, -5, 0)])
+    )
+    limits = longs(-4, 4, 3, 0, 75, 95, 0, 97)
+    cases = [  # queue, offset, position, visible
+        (0, 4, 70, 1), (0, 4, 71, 0), (0, 5, 80, 1),
+        (0, 6, 74, 0), (0, 6, 75, 1),  # empty: what lies behind the others is not there yet
+        (0, 7, 90, 0), (0, 3, 99, 1), (0, 2, 99, 0), (0, -(2**63), 99, 0), (0, 2**63 - 1, 99, 1),
+        (1, 4, 96, 0), (1, 4, 97, 1),
+    ]  # fmt: skip
+    visible = room("B", len(cases))
+    queues, offsets, positions, expected = zip(*cases, strict=True)
+    kernel.find_in_queues(
+        entries,
+        memoryview(array("i", queues)),
+        longs(*offsets),
+        longs(*positions),
+        limits,
+        visible,
+    )
+    assert tuple(visible) == expected
 
 
 def test_slices_are_joined(kernel: ModuleType) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from rocketpost.codec.record import Record, encode_record, pack_host
+from rocketpost.spark.fields import Ints
 
 V4 = pack_host("10.1.2.3", 10911)
 V6 = pack_host("2001:db8::7", 10911)
@@ -81,6 +83,13 @@ def record(**more: Any) -> Record:
 
 def packed(record: Record) -> bytes:
     return b"".join(encode_record(record))
+
+
+def laid_out(some: list[Record]) -> tuple[bytes, Ints]:
+    """Return records one behind the other, and where each begins."""
+    parts = [packed(each) for each in some]
+    ends = np.cumsum([0, *map(len, parts)])
+    return b"".join(parts), ends[:-1].astype(np.int64)
 
 
 def row(record: Record, broker: str | None) -> dict[str, Any]:

@@ -14,22 +14,17 @@ from rocketpost.codec.record import Record, decode_records
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.model.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from rocketpost.spark import columns
-from rocketpost.spark.decode import decode, walk
+from rocketpost.spark.chunk import Chunk
+from rocketpost.spark.decode import decode
 
-from .records import odd_properties, packed, properties, record, records, row
-
-
-def laid_out(some: list[Record]) -> tuple[bytes, Any]:
-    parts = [packed(each) for each in some]
-    ends = np.cumsum([0, *map(len, parts)])
-    return b"".join(parts), ends[:-1].astype(np.int64)
+from .records import laid_out, odd_properties, properties, record, records, row
 
 
 def rows(data: bytes, starts: Any, **more: Any) -> list[dict[str, Any]]:
     """Return what both ways of decoding say."""
-    batch = decode(data, starts, columns.ALL, broker_name="b", compiled=True, **more)
+    batch = decode(Chunk(data, starts, compiled=True), columns.ALL, broker_name="b", **more)
     batch.validate(full=True)
-    other = decode(data, starts, columns.ALL, broker_name="b", compiled=False, **more)
+    other = decode(Chunk(data, starts, compiled=False), columns.ALL, broker_name="b", **more)
     other.validate(full=True)
     assert batch.equals(other)
     return [{**each, "properties": dict(each["properties"])} for each in batch.to_pylist()]
@@ -70,7 +65,7 @@ def test_a_projection_has_its_columns_and_no_others(
 ) -> None:
     wanted = tuple(each for each in columns.ALL if each.name in names)
     data, starts = laid_out([one, one])
-    batch = decode(data, starts, wanted, broker_name=None, compiled=compiled)
+    batch = decode(Chunk(data, starts, compiled=compiled), wanted, broker_name=None)
     assert batch.schema.names == [each.name for each in wanted]
     assert [field.type for field in batch.schema] == [each.arrow for each in wanted]
     assert batch.num_rows == 2
@@ -80,7 +75,8 @@ def test_a_projection_has_its_columns_and_no_others(
 def test_properties_as_text_are_as_stored(compiled: bool) -> None:
     some = [record(properties_bytes=text) for text in (b"a\x01b\x02", b"", b"\xff\x01b")]
     data, starts = laid_out(some)
-    batch = decode(data, starts, columns.full("string"), broker_name=None, compiled=compiled)
+    chunk = Chunk(data, starts, compiled=compiled)
+    batch = decode(chunk, columns.full("string"), broker_name=None)
     assert batch.column("properties").to_pylist() == ["a\x01b\x02", "", "\ufffd\x01b"]
     assert "properties" not in columns.ddl(columns.full("none"))
 
@@ -108,7 +104,8 @@ def test_a_mad_clock_is_cut_to_the_years_that_spark_knows(ms: int) -> None:
 @WAYS
 def test_no_records_make_an_empty_batch(compiled: bool) -> None:
     data, starts = laid_out([record()])
-    batch = decode(data, starts[:0], columns.ALL, broker_name=None, compiled=compiled)
+    chunk = Chunk(data, starts[:0], compiled=compiled)
+    batch = decode(chunk, columns.ALL, broker_name=None)
     assert (batch.num_rows, batch.schema.names) == (0, [each.name for each in columns.ALL])
 
 
@@ -127,10 +124,8 @@ def test_records_that_lie_about_lengths_are_refused_both_ways(
     said = []
     for compiled in (True, False):
         try:
-            batch = decode(
-                bytes(changed), starts, columns.ALL, broker_name="b", decompressed=False,
-                compiled=compiled,
-            )  # fmt: skip
+            chunk = Chunk(bytes(changed), starts, compiled=compiled)
+            batch = decode(chunk, columns.ALL, broker_name="b", decompressed=False)
             batch.validate(full=True)
             said.append(batch.to_pylist())
         except CorruptRecord as error:
@@ -145,7 +140,7 @@ def test_a_record_that_lies_about_its_body_is_named(compiled: bool, length: int)
     cut = int(starts[1]) + 84
     data = data[:cut] + length.to_bytes(4, "big", signed=True) + data[cut + 4 :]
     with pytest.raises(CorruptRecord, match="position 4711 is damaged"):
-        decode(data, starts, columns.ALL, broker_name=None, compiled=compiled)
+        decode(Chunk(data, starts, compiled=compiled), columns.ALL, broker_name=None)
 
 
 @pytest.mark.parametrize(
@@ -159,16 +154,4 @@ def test_a_record_that_lies_about_its_hosts_is_named(compiled: bool, name: str) 
     data = data[:flags] + bytes([BORN_HOST_V6 | STORE_HOST_V6]) + data[flags + 1 :]
     wanted = tuple(each for each in columns.ALL if each.name == name)
     with pytest.raises(CorruptRecord, match="position 4711 is damaged"):
-        decode(data, starts, wanted, broker_name=None, compiled=compiled)
-
-
-@WAYS
-@given(st.lists(records(), max_size=6), st.integers(0, 2000), st.binary(max_size=200))
-def test_a_walk_finds_whole_records(
-    compiled: bool, some: list[Record], bytes_max: int, rest: bytes
-) -> None:
-    data, starts = laid_out(some)
-    found, end = walk(data + b"\0" + rest, compiled=compiled)
-    assert (found.tolist(), end) == (starts.tolist(), len(data))
-    found, end = walk(data, bytes_max=bytes_max, compiled=compiled)
-    assert found.tolist() == [at for at in starts.tolist() if at < bytes_max]
+        decode(Chunk(data, starts, compiled=compiled), wanted, broker_name=None)

@@ -25,6 +25,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.spark import columns
 from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.shape import Shape
+from rocketpost.spark.chunk import Chunk
 from rocketpost.spark.decode import decode
 from rocketpost.spark.row_options import RowOptions
 from rocketpost.spark.source import RocketMQLogSource, RocketMQSource
@@ -74,14 +75,14 @@ def test_trap_batches_have_exactly_the_schema_that_spark_compares(
 ) -> None:
     schema = schema_of(some)
     shape = Shape(schema, RowOptions())
-    batch = shape.shown(decode(DATA, STARTS, shape.decoded, broker_name="a"))
+    batch = shape.shown(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
 
 
 def test_trap_bodies_too() -> None:
     schema = StructType([field_of("body", StructType([field_of("n", LongType())]))])
     shape = Shape(schema, RowOptions(body_format="json", body_errors="null"))
-    batch = shape.shown(decode(DATA, STARTS, shape.decoded, broker_name="a"))
+    batch = shape.shown(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
 
 

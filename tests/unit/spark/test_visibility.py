@@ -5,29 +5,27 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from rocketpost.codec.record import Record
 from rocketpost.model.sysflag import TRANSACTION_PREPARED
+from rocketpost.spark.chunk import Chunk
 from rocketpost.spark.store_state import state_of
 from rocketpost.spark.visibility import Visibility
 from rocketpost.store.layout import Layout
 
-from .records import record
+from .records import laid_out, record
 from .stores import write_log, write_queues
 
 
 def visible(root: Path, some: list[Record]) -> list[int]:
     layout = Layout(str(root))
-    mask = Visibility(layout, state_of(layout)).of(
-        pa.array([each.topic for each in some]),
-        np.array([each.queue_id for each in some]),
-        np.array([each.queue_offset for each in some]),
-        np.array([each.position for each in some]),
-        np.array([each.sys_flag for each in some]),
-    )
-    return np.flatnonzero(mask).tolist()
+    data, starts = laid_out(some)
+    state = state_of(layout)
+    ways = [
+        Visibility(layout, state).of(Chunk(data, starts, compiled=compiled).fields).tolist()
+        for compiled in (True, False)
+    ]
+    assert ways[0] == ways[1]
+    return [at for at, is_visible in enumerate(ways[0]) if is_visible]
 
 
 def stored(root: Path, *some: Record) -> list[Record]:
