@@ -6,6 +6,7 @@ keeps it for all later runs on this machine.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -30,16 +31,23 @@ def java_options(*, make: bool = True) -> str:
     """
     path = _path()
     if not path.exists() and make:
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", __name__, str(fresh)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        fresh.replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # processes that want it at once wait for the first
+            if not path.exists():
+                _make(path)
     return f"-XX:SharedArchiveFile={path} {_QUIET}" if path.exists() else ""
+
+
+def _make(path: Path) -> None:
+    fresh = path.with_suffix(f".{os.getpid()}")
+    subprocess.run(
+        [sys.executable, "-m", __name__, str(fresh)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    fresh.replace(path)
 
 
 def _path() -> Path:
