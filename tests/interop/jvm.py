@@ -5,10 +5,13 @@ Everything made here lives below ``java/target``, which git ignores.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +40,9 @@ def classpath(profile: str) -> str:
         if shutil.which(tool) is None:
             raise JavaMissingError(f"no {tool} on the PATH")
     pom, cached = JAVA_HOME_DIR / "pom.xml", TARGET / f"{profile}.classpath"
-    if not _fresh(cached, pom):
-        _resolve(profile, cached)
+    with _alone():
+        if not _fresh(cached, pom):
+            _resolve(profile, cached)
     return cached.read_text().strip()
 
 
@@ -49,10 +53,11 @@ def client_classpath(version: str) -> str:
     classes = TARGET / f"classes-{version}"
     sources = sorted(SOURCES.glob("*.java"))
     compiled = classes / "rocketpost" / "interop" / "Peer.class"
-    if not _fresh(compiled, *sources, TARGET / f"client-{version}.classpath"):
-        shutil.rmtree(classes, ignore_errors=True)
-        command = ["javac", "-proc:none", "-nowarn", "-d", str(classes), "-cp", libraries]
-        subprocess.run([*command, *map(str, sources)], check=True, capture_output=True)
+    with _alone():
+        if not _fresh(compiled, *sources, TARGET / f"client-{version}.classpath"):
+            shutil.rmtree(classes, ignore_errors=True)
+            command = ["javac", "-proc:none", "-nowarn", "-d", str(classes), "-cp", libraries]
+            subprocess.run([*command, *map(str, sources)], check=True, capture_output=True)
     return os.pathsep.join([str(RESOURCES), str(classes), libraries])
 
 
@@ -75,8 +80,16 @@ def java_command(
     ]
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes of this run from making the same things meanwhile."""
+    TARGET.mkdir(parents=True, exist_ok=True)
+    with (TARGET / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _resolve(profile: str, cached: Path) -> None:
-    cached.parent.mkdir(parents=True, exist_ok=True)
     fresh = cached.with_suffix(".new")
     command = ["mvn", "-B", "-q", "-f", str(JAVA_HOME_DIR / "pom.xml"), "-P", profile]
     options = ["-DincludeScope=runtime", f"-Dmdep.outputFile={fresh}"]

@@ -301,7 +301,7 @@ def test_a_message_arriving_wakes_a_waiting_consumer(
     sent_at = time.monotonic()
     consuming.join()
     assert received
-    assert received[0] - sent_at < 2
+    assert received[0] - sent_at < 10  # a pull that nothing wakes is held for 15 s
 
 
 def test_two_consumers_of_a_group_share_the_queues(

@@ -6,7 +6,6 @@ import base64
 import importlib.util
 import os
 import random
-import shutil
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from interop.jvm import JAVA_HOME_DIR, TARGET, classpath, java_command
+from interop.jvm import JAVA_HOME_DIR, classpath, java_command
 from interop.servers import SERVER_PROFILE
 from rocketpost.codec.bloom import bloom_positions, bloom_shape
 from rocketpost.codec.properties import encode_properties
@@ -64,8 +63,7 @@ def reference() -> ModuleType:
 @pytest.fixture(scope="module")
 def judge(java: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of the Java judge."""
-    classes, libraries = TARGET / "classes-judging", classpath(SERVER_PROFILE)
-    shutil.rmtree(classes, ignore_errors=True)
+    classes, libraries = tmp_path_factory.mktemp("judging"), classpath(SERVER_PROFILE)
     command = ["javac", "-proc:none", "-nowarn", "-d", str(classes), "-cp", libraries]
     subprocess.run([*command, str(SOURCE)], check=True, capture_output=True)
     return os.pathsep.join([str(classes), libraries])

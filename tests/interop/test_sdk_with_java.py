@@ -176,7 +176,7 @@ async def test_either_kind_goes_on_from_the_file_of_the_other(
 
     def java(count: int) -> set[str]:
         command = {"namesrv": cluster.namesrv, "topic": topic, "group": group}
-        found = home.run("push", **command, count=count, broadcasting=1, timeout=20)
+        found = home.run("push", **command, count=count, broadcasting=1, timeout=60)
         return {each["body"] for each in named(found, "message")}
 
     async with Producer("sdk-and-java", name_servers=cluster.namesrv) as producer:

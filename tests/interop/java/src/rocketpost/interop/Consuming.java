@@ -40,6 +40,9 @@ final class Consuming {
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
+        // The route of a retry topic is there only after the first heartbeat: it is asked for again soon.
+        consumer.setPollNameServerInterval(1000);
+        consumer.setPersistConsumerOffsetInterval(500);
         if (args.has("broadcasting")) {
             // The enum lives in another package in each release, so it is not named here.
             consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));
