@@ -11,27 +11,31 @@
     136  int64 x 2   number of queues, and sum of their end offsets, before the position at 112
     152  uint32      CRC-32 of the bytes 64 to 152
 
-RocketMQ leaves what follows its five fields alone, so our part outlives a visit of a Java broker;
-it counts only while the five fields are those that it was written with. All lies in one sector.
+Why our part lies there and when it counts is said in ``store.annex``.
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
-from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.annex import FILE_BYTES, Annex
+from rocketpost.store.files import FileSystem, read_whole_blocking, write_whole_blocking
 
-FILE_BYTES: Final = 4096
+__all__ = [
+    "FILE_BYTES",
+    "SAFETY_MS",
+    "Checkpoint",
+    "Progress",
+    "Times",
+    "decode_checkpoint",
+    "encode_checkpoint",
+    "load_checkpoint_blocking",
+    "save_checkpoint_blocking",
+]
+
 SAFETY_MS: Final = 3000
 """How much earlier than the checkpoint says RocketMQ starts reading again."""
-
-_JAVA: Final = Struct(">qqqqq")
-_PRECISE_AT: Final = 64
-_MAGIC: Final = b"RPCHKPT1"
-_PRECISE: Final = Struct(">8s5qqqqqq")
-_CRC: Final = Struct(">I")
+_ANNEX: Final = Annex(b"RPCHKPT1", theirs=5, ours=5)
 
 
 class Times(NamedTuple):
@@ -68,42 +72,22 @@ class Checkpoint(NamedTuple):
 
 def encode_checkpoint(times: Times, progress: Progress) -> bytes:
     """Return the file's contents."""
-    precise = _PRECISE.pack(_MAGIC, *times, *progress)
-    data = _JAVA.pack(*times).ljust(_PRECISE_AT, b"\0") + precise + _CRC.pack(crc32(precise))
-    return data.ljust(FILE_BYTES, b"\0")
+    return _ANNEX.encode(times, progress)
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Read the file's contents; a short file counts as zeros."""
-    data = data.ljust(FILE_BYTES, b"\0")
-    times = Times(*_JAVA.unpack_from(data))
-    end = _PRECISE_AT + _PRECISE.size
-    magic, *numbers = _PRECISE.unpack_from(data, _PRECISE_AT)
-    true = magic == _MAGIC and _CRC.unpack_from(data, end)[0] == crc32(data[_PRECISE_AT:end])
-    if not true or tuple(numbers[:5]) != times:
-        return Checkpoint(times, None)
-    return Checkpoint(times, Progress(*numbers[5:]))
+    times, progress = _ANNEX.decode(data)
+    return Checkpoint(Times(*times), None if progress is None else Progress(*progress))
 
 
 def load_checkpoint_blocking(files: FileSystem, path: str) -> Checkpoint:
     """Read the checkpoint file; zeros if there is none."""
-    try:
-        fd = files.open(path)
-    except FileNotFoundError:
-        return decode_checkpoint(b"")
-    try:
-        return decode_checkpoint(files.pread(fd, FILE_BYTES, 0))
-    finally:
-        files.close(fd)
+    return decode_checkpoint(read_whole_blocking(files, path))
 
 
 def save_checkpoint_blocking(
     files: FileSystem, path: str, times: Times, progress: Progress
 ) -> None:
     """Write the checkpoint file and make it durable."""
-    fd = files.open(path, create=True)
-    try:
-        write_all(files, fd, encode_checkpoint(times, progress), 0)
-        files.fdatasync(fd)
-    finally:
-        files.close(fd)
+    write_whole_blocking(files, path, encode_checkpoint(times, progress))

@@ -263,3 +263,25 @@ def _find_syncfs() -> ctypes._FuncPointer | None:
 
 
 _SYNCFS: Final = _find_syncfs()
+
+
+def read_whole_blocking(files: FileSystem, path: str) -> bytes:
+    """Return a file's contents; nothing if there is none."""
+    found = files.stat(path)
+    if found is None or not found.size:
+        return b""
+    fd = files.open(path)
+    try:
+        return files.pread(fd, found.size, 0)
+    finally:
+        files.close(fd)
+
+
+def write_whole_blocking(files: FileSystem, path: str, data: bytes) -> None:
+    """Write a file's contents and make them durable; what was behind them stays."""
+    fd = files.open(path, create=True)
+    try:
+        write_all(files, fd, data, 0)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)

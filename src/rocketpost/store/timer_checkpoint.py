@@ -15,8 +15,7 @@
     176  int64       1: stopped in order, 2: the log up to its end is to be chained anew
     184  uint32      CRC-32 of the bytes 64 to 184
 
-Our part counts only while the seven fields are those that it was written with: after a visit of a
-Java broker it does not.
+When our part counts is said in ``store.annex``.
 
 A journal (``timerwheel.journal0`` and ``1``, by the number of the save) has the slots that a save
 changes, and what waits by topic. It is on disk before the checkpoint of its number is, and that
@@ -39,17 +38,12 @@ from zlib import crc32
 
 import msgspec
 
-from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.annex import Annex
 from rocketpost.store.timer_wheel import SLOT_BYTES
 
-FILE_BYTES: Final = 4096
 CLEAN: Final = 1
 REBUILD: Final = 2
-_JAVA: Final = Struct(">7q")
-_OURS_AT: Final = 64
-_OURS: Final = Struct(">8s7qqqqqqqq")
-_MAGIC: Final = b"RPTIMER1"
-_CRC: Final = Struct(">I")
+_ANNEX: Final = Annex(b"RPTIMER1", theirs=7, ours=7)
 _JOURNAL: Final = Struct(">8sqiiI")
 _JOURNAL_MAGIC: Final = b"RPTWHEEL"
 _ENTRY: Final = Struct(f">i{SLOT_BYTES}s")
@@ -88,21 +82,13 @@ class TimerCheckpoint(NamedTuple):
 
 def encode_checkpoint(java: Java, exact: Exact) -> bytes:
     """Return the file's contents."""
-    ours = _OURS.pack(_MAGIC, *java, *exact)
-    data = _JAVA.pack(*java).ljust(_OURS_AT, b"\0") + ours + _CRC.pack(crc32(ours))
-    return data.ljust(FILE_BYTES, b"\0")
+    return _ANNEX.encode(java, exact)
 
 
 def decode_checkpoint(data: bytes) -> TimerCheckpoint:
     """Read the file's contents; a short file counts as zeros."""
-    data = data.ljust(FILE_BYTES, b"\0")
-    java = Java(*_JAVA.unpack_from(data))
-    end = _OURS_AT + _OURS.size
-    magic, *numbers = _OURS.unpack_from(data, _OURS_AT)
-    true = magic == _MAGIC and _CRC.unpack_from(data, end)[0] == crc32(data[_OURS_AT:end])
-    if not true or tuple(numbers[:7]) != java:
-        return TimerCheckpoint(java, None)
-    return TimerCheckpoint(java, Exact(*numbers[7:]))
+    java, exact = _ANNEX.decode(data)
+    return TimerCheckpoint(Java(*java), None if exact is None else Exact(*exact))
 
 
 class Journal(NamedTuple):
@@ -133,25 +119,3 @@ def decode_journal(data: bytes, number: int) -> Journal | None:
     slots = dict(_ENTRY.iter_unpack(data[_JOURNAL.size : counts_at]))
     counts = msgspec.json.decode(rest[slot_count * _ENTRY.size :], type=dict[str, int])
     return Journal(slots, counts)
-
-
-def read_whole_blocking(files: FileSystem, path: str) -> bytes:
-    """Return a file's contents; nothing if there is none."""
-    found = files.stat(path)
-    if found is None or not found.size:
-        return b""
-    fd = files.open(path)
-    try:
-        return files.pread(fd, found.size, 0)
-    finally:
-        files.close(fd)
-
-
-def write_whole_blocking(files: FileSystem, path: str, data: bytes) -> None:
-    """Write a file's contents and make them durable; what was behind them stays."""
-    fd = files.open(path, create=True)
-    try:
-        write_all(files, fd, data, 0)
-        files.fdatasync(fd)
-    finally:
-        files.close(fd)

@@ -20,7 +20,12 @@ from typing import Final, NamedTuple
 
 from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
-from rocketpost.store.files import FileSystem, make_directory
+from rocketpost.store.files import (
+    FileSystem,
+    make_directory,
+    read_whole_blocking,
+    write_whole_blocking,
+)
 from rocketpost.store.layout import Layout
 from rocketpost.store.timer_checkpoint import (
     CLEAN,
@@ -33,8 +38,6 @@ from rocketpost.store.timer_checkpoint import (
     decode_journal,
     encode_checkpoint,
     encode_journal,
-    read_whole_blocking,
-    write_whole_blocking,
 )
 from rocketpost.store.timer_log import RECALL, ROLL, UNIT_BYTES, TimerLog, Unit, Unsynced
 from rocketpost.store.timer_wheel import EMPTY, NOWHERE, SLOT_COUNT, Slot, TimerWheel

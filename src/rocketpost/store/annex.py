@@ -1,0 +1,54 @@
+"""A small file of RocketMQ's with a part of ours behind it: 4096 bytes, big-endian.
+
+    0    int64 x n   RocketMQ's fields
+    64   8 bytes     a magic word, ours from here on
+    72   int64 x n   the fields above as they were when this was written
+    ...  int64 x m   our fields
+    ...  uint32      CRC-32 of everything from 64 on
+
+RocketMQ leaves what follows its fields alone, so our part outlives a visit of a Java broker; it
+counts only while those fields are the ones that it was written with. All lies in one sector.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+FILE_BYTES: Final = 4096
+_OURS_AT: Final = 64
+_CRC: Final = Struct(">I")
+
+
+class Annex:
+    """Writes and reads one kind of such files.
+
+    Args:
+        magic: Eight bytes that say that our part is there.
+        theirs: How many fields RocketMQ has.
+        ours: How many we have.
+    """
+
+    def __init__(self, magic: bytes, *, theirs: int, ours: int) -> None:
+        self._magic = magic
+        self._count = theirs
+        self._theirs = Struct(f">{theirs}q")
+        self._ours = Struct(f">8s{theirs + ours}q")
+
+    def encode(self, theirs: tuple[int, ...], ours: tuple[int, ...]) -> bytes:
+        """Return the file's contents."""
+        part = self._ours.pack(self._magic, *theirs, *ours)
+        head = self._theirs.pack(*theirs).ljust(_OURS_AT, b"\0")
+        return (head + part + _CRC.pack(crc32(part))).ljust(FILE_BYTES, b"\0")
+
+    def decode(self, data: bytes) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Return both parts, ours only if it can be trusted; a short file counts as zeros."""
+        data = data.ljust(FILE_BYTES, b"\0")
+        theirs = self._theirs.unpack_from(data)
+        magic, *fields = self._ours.unpack_from(data, _OURS_AT)
+        end = _OURS_AT + self._ours.size
+        is_whole = _CRC.unpack_from(data, end)[0] == crc32(data[_OURS_AT:end])
+        if magic != self._magic or not is_whole or tuple(fields[: self._count]) != theirs:
+            return theirs, None
+        return theirs, tuple(fields[self._count :])
