@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketpost.codec.record import Record, decode_record
-from rocketpost.errors import CorruptRecord, StoreBroken, StoreError, StoreFull
+from rocketpost.errors import CorruptRecord, StoreBroken, StoreError
 from rocketpost.model import sysflag
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
@@ -31,6 +30,7 @@ from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.dispatch import Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
+from rocketpost.store.dropping import DroppedQueues, Dropping
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.flusher import Flusher
@@ -39,6 +39,7 @@ from rocketpost.store.key_index import KeyIndex
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue_files import QueueFiles
 from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.readiness import Readiness
 from rocketpost.store.recovery import Recovery
 from rocketpost.store.segmented_log import SegmentedLog
 from rocketpost.store.upkeep import Upkeep
@@ -50,30 +51,6 @@ CLOCK_STEP_MS_MAX: Final = 60_000
 
 _NOT_IN_QUEUE: Final = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 _new = tuple.__new__
-
-
-class DroppedQueues:
-    """What is left to do on disk after :meth:`MessageStore.drop_queues`."""
-
-    def __init__(
-        self,
-        save: Callable[[], None],
-        unlink: Callable[[], None],
-        checkpoint: Callable[[], None],
-    ) -> None:
-        self._save = save
-        self._unlink = unlink
-        self._checkpoint = checkpoint
-
-    def finish_blocking(self) -> None:
-        """Make the deletion durable, then unlink the files. Until then a crash undoes it."""
-        self._save()
-        self._unlink()
-        try:
-            # A checkpoint that counts queues which are gone makes a restart read the whole log.
-            self._checkpoint()
-        except (OSError, StoreBroken) as error:
-            log.warning("checkpoint not moved after a deletion reason=%s", error)
 
 
 class MessageStore:
@@ -98,15 +75,13 @@ class MessageStore:
         self._guard = Guard(files, self.layout)
         self._clock = clock
         self._files = files
-        self._on_broken = on_broken
         self._on_arrivals = on_arrivals
         self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
         self._delays_ms = parse_delay_levels(config.delay_levels)
-        self._reasons: dict[str, str] = {}
-        self._nearly_full: str | None = None
+        self._readiness = Readiness(on_broken=on_broken)
+        self._hindrances = self._readiness.hindrances
         self._wave_ms = 0
         self._store_ms = 0
-        self._saving_drops = threading.Lock()
 
         segment_bytes = config.segment_bytes
         self.segments = SegmentedLog(files, self.layout, segment_bytes=segment_bytes)
@@ -126,8 +101,9 @@ class MessageStore:
             self.segments,
             interval_ms=config.flush_interval_ms,
             on_durable=on_durable,
-            on_broken=self._break,
+            on_broken=self._readiness.break_from_thread,
         )
+        self._dropping = Dropping(files, self.layout.dropped, self._drops)
         self._upkeep = Upkeep(
             config,
             self.layout,
@@ -137,9 +113,9 @@ class MessageStore:
             index=self.index,
             flusher=self._flusher,
             dispatcher=self._dispatcher,
-            save_drops=self._save_drops,
-            on_trouble=self._note_trouble,
-            on_broken=self._break,
+            save_drops=self._dropping.save_blocking,
+            on_trouble=self._readiness.set_trouble,
+            on_broken=self._readiness.break_from_thread,
         )
         self.cleaning = Cleaning(
             config,
@@ -150,7 +126,7 @@ class MessageStore:
             index=self.index,
             drops=self._drops,
             safe_position=lambda: min(self._flusher.durable, self._upkeep.saved_position),
-            set_disk_full=self.set_disk_full,
+            set_disk_full=self._readiness.set_nearly_full,
         )
 
     @classmethod
@@ -208,8 +184,8 @@ class MessageStore:
             StoreFull: There is no room; what was appended before can still be committed.
             StoreBroken: Nothing is taken any more.
         """
-        if self._reasons:
-            self._refuse()
+        if self._hindrances:
+            self._check_hindrances()
         store_ms = self._wave_ms or self._start_wave()
         topic = draft.topic
         queue_id = draft.queue_id
@@ -250,8 +226,8 @@ class MessageStore:
             StoreFull: There is no room; none of them was appended.
             StoreBroken: Nothing is taken any more.
         """
-        if self._reasons:
-            self._refuse()
+        if self._hindrances:
+            self._check_hindrances()
         self._log.reserve(sum(map(self._log.size_of, drafts)))
         return [self.append(draft) for draft in drafts]
 
@@ -279,7 +255,7 @@ class MessageStore:
         except StoreError as error:
             self._dispatcher.forget_from(log.end)
             if isinstance(error, StoreBroken):
-                self._break(str(error))
+                self._readiness.break_from_thread(str(error))
             raise
         end = Position(log.end)
         if not self._sync and self._dispatcher.position < end:
@@ -291,7 +267,7 @@ class MessageStore:
         assert position <= self._log.written
         arrivals = self._dispatcher.confirm(position)
         if self._dispatcher.why_unindexed is not None:
-            self._reasons["index"] = self._dispatcher.why_unindexed
+            self._readiness.set_unindexed(self._dispatcher.why_unindexed)
         if arrivals and self._on_arrivals is not None:
             self._on_arrivals(arrivals)
         return arrivals
@@ -315,9 +291,7 @@ class MessageStore:
         except OSError as error:
             raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
         self._dispatcher.refresh_mark()
-        return DroppedQueues(
-            self._save_drops, self.unlink_dropped_blocking, self._upkeep.save_blocking
-        )
+        return DroppedQueues(self._dropping, checkpoint=self._upkeep.save_blocking)
 
     # -- reading
 
@@ -399,17 +373,17 @@ class MessageStore:
     @property
     def writable(self) -> bool:
         """Whether new messages are taken."""
-        return not self._reasons and self._nearly_full is None
+        return self._readiness.is_ready
 
     @property
     def why_not_writable(self) -> str | None:
         """Why new messages are refused."""
-        return next(iter(list(self._reasons.values())), self._nearly_full)
+        return self._readiness.why_not
 
     @property
     def broken(self) -> bool:
         """Whether a write or sync failed, so that only a restart helps."""
-        return "broken" in self._reasons
+        return self._readiness.is_broken
 
     def check_writable(self) -> None:
         """Return if new messages are taken, perhaps since what found no room before now finds it.
@@ -418,17 +392,16 @@ class MessageStore:
             StoreFull: There is no room, or hardly any.
             StoreBroken: Only a restart helps.
         """
-        if self._reasons:
-            self._refuse()
-        if self._nearly_full is not None:
-            raise StoreFull(self._nearly_full)
+        if self._hindrances:
+            self._check_hindrances()
+        self._readiness.check()
 
     def set_disk_full(self, why: str | None) -> None:
         """Take no new messages because the disk is nearly full, or take them again. Any thread.
 
         Appends still succeed: what delivers or moves messages that were taken before needs room.
         """
-        self._nearly_full = why
+        self._readiness.set_nearly_full(why)
 
     # -- upkeep
 
@@ -452,9 +425,7 @@ class MessageStore:
 
     def unlink_dropped_blocking(self) -> None:
         """Unlink the queue files of deleted topics. Any thread."""
-        with self._saving_drops:
-            for name in self._files.listdir(self.layout.dropped):
-                self._remove_tree(f"{self.layout.dropped}/{name}")
+        self._dropping.unlink_blocking()
 
     def close_blocking(self) -> None:
         """Stop cleanly: everything on disk, checkpoint exact, nothing left to recover.
@@ -467,7 +438,7 @@ class MessageStore:
         try:
             clean = self._settle()
         finally:
-            self._reasons.setdefault("closed", "the store is closed")
+            self._readiness.close()
             self._flusher.close_blocking()
             self._upkeep.close_blocking()
             self._release(clean=clean)
@@ -513,33 +484,17 @@ class MessageStore:
         self._wave_ms = self._store_ms = now_ms
         return now_ms
 
-    def _refuse(self) -> None:
-        if "broken" in self._reasons:
-            raise StoreBroken(self._reasons["broken"])
-        if list(self._reasons) == ["index"] and self._dispatcher.retry_index():
-            del self._reasons["index"]
+    def _check_hindrances(self) -> None:
+        """Return if what hindered appends is gone by now.
+
+        Raises:
+            StoreFull: There is no room.
+            StoreBroken: Only a restart helps.
+        """
+        if self._readiness.is_unindexed_only and self._dispatcher.retry_index():
+            self._readiness.set_unindexed(None)
             self._dispatcher.refresh_mark()
-            return
-        raise StoreFull(self.why_not_writable or "the store takes nothing now")
-
-    def _break(self, why: str) -> None:
-        if "broken" not in self._reasons:
-            self._reasons["broken"] = why
-            self._on_broken(why)
-
-    def _note_trouble(self, why: str | None) -> None:
-        self._set_reason("queues", why)
-
-    def _set_reason(self, kind: str, why: str | None) -> None:
-        if why is None:
-            self._reasons.pop(kind, None)
-        else:
-            self._reasons[kind] = why
-
-    def _save_drops(self) -> None:
-        with self._saving_drops:
-            if self._drops.is_changed:
-                self._drops.save_blocking()
+        self._readiness.check_appends()
 
     def _recover(self) -> None:
         clean = self._guard.was_left_in_order
@@ -563,8 +518,7 @@ class MessageStore:
         self._dispatcher.start_at(
             recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
         )
-        if self._dispatcher.why_unindexed is not None:
-            self._reasons["index"] = self._dispatcher.why_unindexed
+        self._readiness.set_unindexed(self._dispatcher.why_unindexed)
         self._flusher.start(recovered.end)
         self._save_recovered()
         self._upkeep.start()
@@ -574,7 +528,7 @@ class MessageStore:
         try:
             self._upkeep.save_blocking()
         except OSError as error:
-            self._note_trouble(f"queues or index could not be saved: {error.strerror}")
+            self._readiness.set_trouble(f"queues or index could not be saved: {error.strerror}")
 
     def _release(self, *, clean: bool = False) -> None:
         """Close every file; with ``clean``, say that there is nothing to recover."""
@@ -585,13 +539,3 @@ class MessageStore:
                 self.index.close_blocking()
         self.segments.close()
         self._guard.release_blocking(clean=clean)
-
-    def _remove_tree(self, path: str) -> None:
-        for name in self._files.listdir(path):
-            child = f"{path}/{name}"
-            found = self._files.stat(child)
-            if found is not None and found.is_directory:
-                self._remove_tree(child)
-            else:
-                self._files.unlink(child)
-        self._files.rmdir(path)

@@ -143,8 +143,9 @@ def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Open
     store.append(draft(b"lost"))
     store.commit()
     dropped = store.drop_queues("TopicA")
-    dropped._save()  # and a power cut before the checkpoint that makes the log durable
-    dropped._unlink()
+    # And a power cut before the checkpoint that makes the log durable.
+    dropped._dropping.save_blocking()
+    dropped._dropping.unlink_blocking()
     opener.crash(store)
     with (opener.root / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(kept.end)

@@ -34,7 +34,8 @@ from rocketpost.server.announcing import Announcing
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
 from rocketpost.store.draft import Appended, Draft
-from rocketpost.store.message_store import DroppedQueues, MessageStore
+from rocketpost.store.dropping import DroppedQueues
+from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.errors import StoreBroken, StoreFull
+from rocketpost.store.readiness import Readiness
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def readiness(told: list[str]) -> Readiness:
+    return Readiness(on_broken=told.append)
+
+
+def test_all_is_well_at_first(readiness: Readiness) -> None:
+    assert readiness.is_ready
+    assert readiness.why_not is None
+    readiness.check()
+
+
+def test_a_disk_nearly_full_refuses_new_messages_only(readiness: Readiness) -> None:
+    readiness.set_nearly_full("91% full")
+    assert (readiness.is_ready, readiness.why_not) == (False, "91% full")
+    readiness.check_appends()
+    with pytest.raises(StoreFull, match="91%"):
+        readiness.check()
+    readiness.set_nearly_full(None)
+    assert readiness.is_ready
+
+
+def test_trouble_refuses_every_append_until_it_is_over(readiness: Readiness) -> None:
+    readiness.set_unindexed("no room for the index")
+    assert readiness.is_unindexed_only
+    readiness.set_trouble("not saved")
+    assert not readiness.is_unindexed_only
+    with pytest.raises(StoreFull, match="no room"):
+        readiness.check_appends()
+    readiness.set_unindexed(None)
+    assert readiness.why_not == "not saved"
+    readiness.set_trouble(None)
+    assert readiness.is_ready
+
+
+def test_what_is_broken_stays_so_and_is_told_once(readiness: Readiness, told: list[str]) -> None:
+    readiness.break_from_thread("sync failed")
+    readiness.break_from_thread("write failed")
+    readiness.close()
+    assert told == ["sync failed"]
+    assert readiness.is_broken
+    with pytest.raises(StoreBroken, match="sync failed"):
+        readiness.check()
