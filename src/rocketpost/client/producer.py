@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +14,12 @@ from rocketpost.client.choosing import (
     chosen_queue,
     target_queue,
 )
-from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
+from rocketpost.client.envelopes import Envelopes
 from rocketpost.client.gathering import Gathering, gathering_for
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
-from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
+from rocketpost.client.message import Message, ReceivedMessage, SendResult
 from rocketpost.client.numbering import Numbering
 from rocketpost.client.recall import recall_message
 from rocketpost.client.requesting import (
@@ -34,12 +33,10 @@ from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import look_at
 from rocketpost.client.tracing import Tracer
-from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
-from rocketpost.transport.unique_id import unique_id
 
 _NO_SEQUENCE = "a sequence needs a producer made with idempotent=True"
 _OWN_IDS = "an idempotent producer makes the ids of its messages from their numbers"
@@ -87,6 +84,7 @@ class Producer(Lifecycle):
         config = with_name_servers(config or ProducerConfig(), name_servers)
         self.group = group
         self.config = config
+        self._envelopes = Envelopes(group, config)
         self._session: Session | None = None
         self._sender: Sender | None = None
         self._requests: Requests | None = None
@@ -208,7 +206,7 @@ class Producer(Lifecycle):
             if message_id is not None:
                 raise MessageRefused(_OWN_IDS)
             stamp, message_id = sends.stamp(message, sequence)
-            out = self._outgoing(message, message_id=message_id)
+            out = self._envelopes.one(message, message_id=message_id)
             queues = await sends.prepare(message.topic, self._seconds(timeout))
             wished = chosen_queue(message, queues, queue, selector)
             target = sends.aim(out, stamp, queues, wished), wished is not None
@@ -219,7 +217,7 @@ class Producer(Lifecycle):
         is_usual = selector is None and timeout is None and message_id is None
         if gathering and is_usual and gathering.takes(message):
             return await gathering.add(message, queue)
-        out = self._outgoing(message, message_id=message_id)
+        out = self._envelopes.one(message, message_id=message_id)
         route = session.routes.peek_publish(message.topic)
         if route is None:
             route = await session.routes.publish(message.topic)
@@ -247,7 +245,7 @@ class Producer(Lifecycle):
                 "an idempotent producer sends nothing one-way: without an answer nobody knows "
                 "whether to send it again; use send or send_soon"
             )
-        out = self._outgoing(message)
+        out = self._envelopes.one(message)
         route = await session.routes.publish(message.topic)
         target, _ = target_queue(message, route, sender, queue, selector)
         await sender.send_oneway(out, target)
@@ -292,7 +290,7 @@ class Producer(Lifecycle):
         bytes_max, count_max = config.message_bytes_max, config.batch_count_max
         packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
         route = await session.routes.publish(first.topic)
-        requests = [self._batch(packed) for packed in packs]
+        requests = [self._envelopes.batch(packed) for packed in packs]
         futures = [
             await self._send(
                 packed.messages, out, target_queue(first, route, sender, queue), timeout
@@ -332,7 +330,7 @@ class Producer(Lifecycle):
         correlation_id, reply = requests.open()
         try:
             extra = request_properties(correlation_id, session.client_id, seconds)
-            out = self._outgoing(message, extra)
+            out = self._envelopes.one(message, extra)
             route = await session.routes.publish(message.topic)
             await requests.introduce(route)
             target = target_queue(message, route, sender, queue, selector)
@@ -371,7 +369,7 @@ class Producer(Lifecycle):
         """
         session, sender = self._running()
         message = Message(topic_for_reply(request), body, tags=tags, properties=properties)
-        out = self._outgoing(message, reply_properties(request))
+        out = self._envelopes.one(message, reply_properties(request))
         out.code = RequestCode.SEND_REPLY_MESSAGE_V2
         route = await session.routes.publish(message.topic)
         queue = queue_for_reply(request, route) or sender.choose(route)
@@ -478,7 +476,7 @@ class Producer(Lifecycle):
             ids=[message_id for _, message_id in stamped],
             ends=sends.ends(stamps),
         )
-        requests = [self._batch(packed) for packed in packs]
+        requests = [self._envelopes.batch(packed) for packed in packs]
         futures: list[asyncio.Future[SendResult]] = []
         at = 0
         for packed, out in zip(packs, requests, strict=True):
@@ -505,54 +503,11 @@ class Producer(Lifecycle):
             raise ClientError("the producer is not running; use `async with` or call start()")
         return self._session, self._sender
 
-    def _outgoing(
-        self, message: Message, more_properties: str = "", *, message_id: str | None = None
-    ) -> Outgoing:
-        config = self.config
-        check_message(message, body_bytes_max=config.message_bytes_max)
-        if message_id is None:
-            message_id = unique_id()
-        body, sys_flag = message.body, 0
-        if len(body) >= config.compress_bytes_min > 0:
-            small, bits = compress(bytes(body), config.compression, config.compression_level)
-            if len(small) < len(body):
-                body, sys_flag = small, bits
-        fields = self._fields(message.topic, message.property_text(message_id) + more_properties)
-        fields["f"] = str(sys_flag)
-        fields["h"] = str(message.flag)
-        return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
-
-    def _fields(self, topic: str, properties: str) -> dict[str, str]:
-        config = self.config
-        return {
-            "a": self.group,
-            "b": topic,
-            "c": config.auto_create_topic,
-            "d": str(config.auto_create_queues),
-            "f": "0",
-            "g": str(time.time_ns() // 1_000_000),
-            "h": "0",
-            "i": properties,
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
-
-    def _batch(self, packed: Packed) -> Outgoing:
-        first = packed.messages[0]
-        wait = "true" if first.wait_store else "false"
-        # Apache's broker appends these to the properties of each entry, where the last one of a
-        # name counts: a unique key here would become the id of every message.
-        fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
-        fields["m"] = "true"
-        code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
-        return Outgoing(code, first.topic, ",".join(packed.ids), fields, body, len(packed.items))
-
     async def _send_together(
         self, packed: Packed, queue: MessageQueue | None
     ) -> tuple[Outgoing, asyncio.Future[SendResult]]:
         session, sender = self._running()
-        first, out = packed.messages[0], self._batch(packed)
+        first, out = packed.messages[0], self._envelopes.batch(packed)
         route = await session.routes.publish(first.topic)
         target = target_queue(first, route, sender, queue)
         return out, await self._send(packed.messages, out, target, None)
@@ -569,7 +524,7 @@ class Producer(Lifecycle):
         """Send a message with properties that users cannot set."""
         session, sender = self._running()
         check_queue(message, queue)
-        out = self._outgoing(message, extra)
+        out = self._envelopes.one(message, extra)
         route = await session.routes.publish(message.topic)
         target = target_queue(message, route, sender, queue, selector)
         return await (await self._send([message], out, target, timeout))
