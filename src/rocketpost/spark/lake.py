@@ -166,6 +166,13 @@ class Lake(ABC):
             StoreError: A manifest cannot be read.
         """
 
+    def check_writable(self) -> None:  # noqa: B027 - most are
+        """Refuse a place where two runs cannot be kept apart.
+
+        Raises:
+            ConfigError: This is one.
+        """
+
     @abstractmethod
     def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
         """Make a batch count, at once and for good.

@@ -4,7 +4,8 @@
     manifest/00000007.json      with the files of the batch
 
 A manifest that exists counts, unless a later one replaces it. A compacted batch may have files of
-the batches that it replaces: those that were large already.
+the batches that it replaces: those that were large already. Such a lake can be read anywhere, and
+written to in directories only: a manifest must never replace another one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 
 import pyarrow.fs as fs
 
-from rocketpost.errors import StoreError
+from rocketpost.errors import ConfigError, StoreError
 from rocketpost.spark.lake import DATA, PARQUET, Batch, Lake, Snapshot, counting
 
 _MANIFESTS: Final = "manifest"
@@ -43,12 +44,27 @@ class ParquetLake(Lake):
         files = [file for batch in batches for file in batch.files]
         return Snapshot(batches, files, max(map(_number, names), default=-1) + 1)
 
+    def check_writable(self) -> None:
+        """Refuse a place where two runs could overwrite each other's manifests.
+
+        Raises:
+            ConfigError: It is no directory: Arrow cannot create a file there only if there is none.
+        """
+        if not isinstance(self._files, fs.LocalFileSystem):
+            raise ConfigError(
+                f"a lake of plain Parquet files must be in a directory, not at {self.uri}: "
+                "elsewhere two runs could overwrite each other's manifests. "
+                "Use the format delta there (--format delta)"
+            )
+
     def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
         """Make a batch count, at once and for good.
 
         Raises:
+            ConfigError: That cannot be done safely here.
             StoreError: A batch of this number counts already: somebody else archives here as well.
         """
+        self.check_writable()
         path = f"{_MANIFESTS}/{batch.number:08d}{_SUFFIX}"
         self._files.create_dir(f"{self._root}/{_MANIFESTS}", recursive=True)
         fresh = f"{path}.{uuid.uuid4().hex}"
@@ -82,16 +98,10 @@ class ParquetLake(Lake):
     def _publish(self, fresh: str, path: str) -> None:
         """Give a manifest its name, unless there is one of that name."""
         source, target = f"{self._root}/{fresh}", f"{self._root}/{path}"
-        if isinstance(self._files, fs.LocalFileSystem):
-            try:
-                os.link(source, target)  # which, unlike a rename, fails if the name is taken
-            finally:
-                os.unlink(source)
-            return
-        if self._files.get_file_info(target).type is not fs.FileType.NotFound:
-            self._files.delete_file(source)
-            raise FileExistsError(target)
-        self._files.move(source, target)
+        try:
+            os.link(source, target)  # which, unlike a rename, fails if the name is taken
+        finally:
+            os.unlink(source)
 
     def _batches(self) -> tuple[list[str], list[Batch]]:
         """Return the names of the manifests, and the batches that count."""

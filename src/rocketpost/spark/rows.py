@@ -34,6 +34,7 @@ class Outgoing(NamedTuple):
             and other.may_share
             and self.queue == other.queue
             and self.message.topic == other.message.topic
+            and self.message.priority == other.message.priority
             and self.producer_id == other.producer_id
             and (self.sequence is None) == (other.sequence is None)
             and (self.sequence is None or self.sequence == (other.sequence or 0) + 1)
@@ -105,6 +106,7 @@ def _made(row: dict[str, Any], options: SinkOptions) -> Outgoing:
         sharding_key=row.get("shardingKey"),
         delay_level=row.get("delayLevel") or 0,
         deliver_at_ms=row.get("deliverTimeMs"),
+        priority=row.get("priority"),
     )
     queue = None
     if row.get("queueId") is not None and row.get("brokerName") is not None:

@@ -16,9 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 LOCAL_MASTER: Final = "local[*]"
 _LOCAL_ADDRESS: Final = "127.0.0.1"
@@ -73,6 +76,21 @@ def make_session(
 
     register(session)
     return session
+
+
+def leave_signals_to_us(session: SparkSession) -> None:
+    """Let Spark's JVM ignore SIGTERM, as it ignores SIGINT: what ends is decided in this process.
+
+    Signals go to both when they go to a process group or, as systemd does it, to all processes of
+    a service. The JVM still ends with this process, however that ends: its input is closed then.
+    """
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    signals = jvm.sun.misc
+    try:
+        signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    except Py4JJavaError as error:  # as with -Xrs, which leaves signals to the system
+        logger.warning("Spark's JVM ends by itself at SIGTERM: %s", error.java_exception)
 
 
 def find_java() -> str | None:

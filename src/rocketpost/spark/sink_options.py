@@ -34,6 +34,7 @@ COLUMNS: Final = {
     "flag": ("int",),
     "delayLevel": ("int",),
     "deliverTimeMs": ("bigint",),
+    "priority": ("int",),
     "producerId": ("string",),
     "sequence": ("bigint",),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -151,6 +152,22 @@ def test_compaction_changes_files_and_nothing_else(
     selection = Selection(topics=(topic,), lake=str(tmp_path))
     assert replay(topics.spark, selection, again, dry_run=True).messages == 45
     assert audit(topics.spark, AuditConfig(topics=(topic,), lake=str(tmp_path))).messages == 45
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_second_compaction_finds_nothing_to_do(topics: Topics, tmp_path: Path, kind: str) -> None:
+    topic = f"Settled-{kind}"
+    topics.send(topic, [bytes(1000) + secrets.token_bytes(1000) for _ in range(120)])
+    archive(topics.spark, config(topics, topic, tmp_path, format=kind, offsets_max=12))
+    before = len(open_lake(str(tmp_path)).snapshot().files)
+    # Of this size are neither the files that are there nor one for all of them.
+    done = compact(topics.spark, str(tmp_path), file_bytes=50_000)
+    assert done is not None
+    assert 1 < done.after < done.before == before
+    held = open_lake(str(tmp_path)).snapshot()
+    assert compact(topics.spark, str(tmp_path), file_bytes=50_000) is None
+    assert open_lake(str(tmp_path)).snapshot() == held
+    assert (held.rows, verify(topics.spark, str(tmp_path))) == (120, [])
 
 
 def test_files_that_delta_tools_rewrote_are_read_as_well(topics: Topics, tmp_path: Path) -> None:

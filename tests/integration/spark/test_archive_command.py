@@ -15,6 +15,7 @@ import pytest
 
 from rocketpost.spark.lake import FORMATS, Lake, open_lake
 from rocketpost.spark.pipelines.verification import verify
+from rocketpost.testing.process_tree import session_of
 
 from .conftest import Topics
 
@@ -80,7 +81,7 @@ def is_writing(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("how", ["--every", "--continuous"])
-def test_sigterm_ends_what_goes_on_for_ever(topics: Topics, runs: Runs, how: str) -> None:
+def test_a_signal_ends_what_goes_on_for_ever(topics: Topics, runs: Runs, how: str) -> None:
     topic = f"Endless{how}"
     topics.send(topic, bodies(30))
     every = [how, "1"] if how == "--every" else [how]
@@ -88,12 +89,23 @@ def test_sigterm_ends_what_goes_on_for_ever(topics: Topics, runs: Runs, how: str
     until(lambda: runs.lake().snapshot().rows == 30, run)
     topics.send(topic, bodies(10))
     until(lambda: runs.lake().snapshot().rows == 40, run)
-    run.send_signal(signal.SIGTERM)
+    os.killpg(run.pid, signal.SIGINT if how == "--every" else signal.SIGTERM)
     out, errors = run.communicate(timeout=WAIT_SECONDS)
     assert run.returncode == 0, errors
     report = json.loads(out)
     assert (report["ok"], report["messages"]) == (True, 40)
     assert verify(topics.spark, str(runs.path)) == []
+
+
+def test_spark_ends_with_a_driver_that_is_killed(topics: Topics, runs: Runs) -> None:
+    topics.send("Orphaned", bodies(30))
+    run = runs.start("Orphaned", "--continuous")
+    until(lambda: runs.lake().snapshot().rows == 30, run)
+    assert len(session_of(run.pid)) > 1
+    run.kill()
+    run.communicate()
+    while session_of(run.pid):
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -105,9 +117,10 @@ def test_a_batch_that_is_ended_is_archived_by_the_next_run(
         topics.send(topic, [body * 200 for body in bodies(10_000)])
     run = runs.start(topic, "--format", kind, "--max-offsets", "10000")
     until(lambda: runs.lake().snapshot().rows >= 10_000 and is_writing(runs.path), run)
-    run.send_signal(signal.SIGTERM)
+    os.killpg(run.pid, signal.SIGTERM)  # as a terminal or a supervisor does it
     out, errors = run.communicate(timeout=WAIT_SECONDS)
     assert run.returncode == 1, errors
+    assert "Traceback" not in errors
     report = json.loads(out)
     assert "start it again" in report["error"]
     held = runs.lake().snapshot()

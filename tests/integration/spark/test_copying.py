@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.cli import rocketpost
 from rocketpost.client import (
     Message,
+    MessageQueue,
     Producer,
     ProducerConfig,
     PullConsumer,
@@ -24,16 +27,22 @@ from rocketpost.client import (
     PushConsumerConfig,
     StartFrom,
 )
+from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.model.names import dlq_topic
-from rocketpost.spark.options import SourceOptions
+from rocketpost.model.properties import PRIORITY, RESERVED
+from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.pipelines import copying
 from rocketpost.spark.pipelines import replay as replaying
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
-from rocketpost.spark.pipelines.copying import CopyConfig
+from rocketpost.spark.pipelines.copying import MARKS, CopyConfig, Origin
 from rocketpost.spark.pipelines.dead_letters import Choice, DeadLetters
 from rocketpost.spark.pipelines.replay import replay
 from rocketpost.spark.pipelines.selection import Found, Selection, Span, select
 from rocketpost.spark.plan import QueueKey
+from rocketpost.spark.rows import Rows
+from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.testing.cluster import SMALL_STORE, Cluster
 
 from .conftest import Topics
 
@@ -168,6 +177,97 @@ def test_copies_are_neither_delayed_nor_retried_nor_answered_again(topics: Topic
     assert not system & set(rows[b"delayed"].properties)
     with pytest.raises(ConfigError, match="name a topic for them"):
         replay(topics.spark, what(topics, "%RETRY%g"), how(topics, "odd"))
+
+
+SYSTEM = RESERVED - {"KEYS", "TAGS", "__SHARDINGKEY", PRIORITY}
+KEPT: list[tuple[dict[str, str], dict[str, str]]] = [
+    ({"a": "b", "c": " d "}, {"a": "b", "c": " d "}),
+    ({"a": " "}, {}),  # which no client can send
+    ({"KEYS": "k l", "TAGS": "t"}, {"KEYS": "k l", "TAGS": "t"}),
+    ({PRIORITY: "7"}, {PRIORITY: "7"}),
+    ({PRIORITY: "high"}, {}),
+    ({PRIORITY: "-1"}, {}),
+    ({"__SHARDINGKEY": "s"}, {"__SHARDINGKEY": "s"}),
+    ({"__SHARDINGKEY": "s", PRIORITY: "7"}, {"__SHARDINGKEY": "s"}),  # its order goes first
+    (dict.fromkeys(SYSTEM, "1"), {}),
+    ({"COPY_OF": "x", "COPY_BY": "y"}, {}),
+]
+"""The properties of a message, and what a copy has of them."""
+
+
+def stored(spark: SparkSession, *given: dict[str, str], queue_id: int = 1) -> DataFrame:
+    """Return messages of a queue, by their properties."""
+    now = datetime.now(UTC)
+    rows = [
+        ("T", "b", queue_id, offset, "m", "u", each.get("KEYS"), each.get("TAGS"), 3, now, now,
+         b"x", each)
+        for offset, each in enumerate(given)
+    ]  # fmt: skip
+    return spark.createDataFrame(
+        rows,
+        "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
+        "uniqKey string, keys string, tags string, flag int, bornTimestamp timestamp, "
+        "storeTimestamp timestamp, body binary, properties map<string,string>",
+    )
+
+
+def made(frame: DataFrame, count: int, *, tasks: int = 1, keep_order: bool = True) -> DataFrame:
+    return copying.copies(
+        frame,
+        CopyConfig(name_servers="h:1", name="n", topic="Copy", keep_order=keep_order),
+        selection="s",
+        found=[Origin(QueueKey("T", "b", number), count, 0, count - 1, 0, 0) for number in (1, 2)],
+        tasks=tasks,
+        queues_of=lambda topic: [
+            MessageQueue(broker, number, topic) for broker in "xy" for number in (0, 1)
+        ],
+    )
+
+
+def test_copies_keep_what_is_the_users_and_nothing_else(spark: SparkSession) -> None:
+    rows = made(stored(spark, *[given for given, _ in KEPT]), len(KEPT))
+    sink = Rows(parsed(SinkOptions, {"nameServer": "h:1"}), None)
+    sent = [each for batch in rows.toArrow().to_batches() for each in sink.messages(batch)]
+    assert len(sent) == len(KEPT)
+    for out, (given, kept) in zip(sent, KEPT, strict=True):
+        has = decode_properties(out.message.property_text("unique").encode())
+        users = {name: has[name] for name in has if name not in {*MARKS, "UNIQ_KEY", "WAIT"}}
+        assert users == kept, given
+        assert (has["COPY_OF"], has["COPY_BY"]) == (f"T/b/1/{out.sequence}", "n")
+        assert (out.message.body, out.message.flag, out.message.topic) == (b"x", 3, "Copy")
+
+
+def test_without_order_a_copy_has_one_place_whoever_sends_it(spark: SparkSession) -> None:
+    both = stored(spark, *[{}] * 1500).unionByName(stored(spark, *[{}] * 1500, queue_id=2))
+
+    def places(frame: DataFrame, tasks: int) -> dict[tuple[str, int], tuple[str, int]]:
+        rows = made(frame, 1500, tasks=tasks, keep_order=False).collect()
+        return {(row.producerId, row.sequence): (row.brokerName, row.queueId) for row in rows}
+
+    found = places(both, 1)
+    assert len(found) == 3000
+    assert set(found.values()) == {("x", 0), ("x", 1), ("y", 0), ("y", 1)}
+    assert places(both.orderBy(f.rand()), 2) == found
+
+
+@pytest.mark.long
+def test_two_runs_of_a_copying_at_the_same_time_store_every_copy_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with Cluster(tmp_path, brokers=2, settings=SMALL_STORE) as cluster:
+        topics = Topics(spark, cluster, __name__)
+        topics.send("Twins", [b"%d" % number for number in range(4000)])
+        selection = what(topics, "Twins")
+        for keep_order in (True, False):
+            to = f"TwinsCopy-{keep_order}"
+            config = CopyConfig(
+                name_servers=cluster.addresses, name="twins", topic=to, keep_order=keep_order
+            )
+            with ThreadPoolExecutor(2) as pool:
+                runs = [pool.submit(replay, spark, selection, config) for _ in range(2)]
+                assert [run.result().messages for run in runs] == [4000, 4000]
+            rows = topics.read(to).select("body").collect()
+            assert sorted(int(bytes(row.body)) for row in rows) == list(range(4000))
 
 
 def test_messages_that_are_gone_are_said(topics: Topics) -> None:

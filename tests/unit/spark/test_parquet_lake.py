@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.errors import StoreError
+from rocketpost.errors import ConfigError, StoreError
+from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.parquet_lake import ParquetLake
+from rocketpost.spark.pipelines.archive import ArchiveConfig
 from rocketpost.spark.plan import Range
 
-from .lakes import A, commit, compact, write
+from .lakes import A, batch, commit, compact, write
 
 
 @pytest.fixture
@@ -74,3 +76,13 @@ def test_a_sweep_takes_what_no_manifest_has_and_nobody_writes(lake: ParquetLake)
     assert sorted(path.name for path in Path(lake.uri, "manifest").iterdir()) == ["00000002.json"]
     assert own.exists()
     assert lake.flaws() == []
+
+
+def test_where_a_manifest_could_replace_another_nothing_is_written() -> None:
+    source = SourceOptions(name_servers="h:1", topic="T")
+    with pytest.raises(ConfigError, match=r"must be in a directory, not at mock:///lake.*delta"):
+        ArchiveConfig(source=source, lake="mock:///lake").open()
+    lake = ParquetLake("mock:///lake")
+    assert lake.snapshot().batches == []  # it can be read
+    with pytest.raises(ConfigError, match="manifests"):
+        lake.commit(batch(0, [], Range(A, 0, 3)))

@@ -55,3 +55,13 @@ def test_a_text_is_too_large_by_its_bytes() -> None:
     batch = pa.RecordBatch.from_pydict({"body": ["abc", "\u00e4\u00f6", "d"]})
     assert [each.sequence for each in rows.messages(batch)] == [0, 2]
     assert rows.skipped == 1
+
+
+def test_a_priority_parts_rows_that_would_share_a_request() -> None:
+    rows = Rows(parsed(SinkOptions, BASE), "job/0")
+    levels = pa.array([7, 7, None], pa.int32())
+    batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b", b"c"], "priority": levels})
+    first, second, third = rows.messages(batch)
+    assert [each.message.priority for each in (first, second, third)] == [7, 7, None]
+    assert second.follows(first)
+    assert not third.follows(second)

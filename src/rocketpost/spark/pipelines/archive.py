@@ -81,9 +81,11 @@ class ArchiveConfig:
         """Open the lake.
 
         Raises:
-            ConfigError: It has another format than wished.
+            ConfigError: It has another format than wished, or cannot be written to safely.
         """
-        return open_lake(self.lake, self.format)
+        lake = open_lake(self.lake, self.format)
+        lake.check_writable()
+        return lake
 
 
 @dataclass(slots=True)
@@ -311,14 +313,14 @@ def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> D
 
 
 def write(frame: DataFrame, uri: str) -> None:
-    """Write messages as files of a lake, with times that other readers understand as well."""
+    """Add messages to a folder of a lake, with times that other readers understand as well."""
     conf = frame.sparkSession.conf
     before = conf.get(_TIME_TYPE) or "INT96"
     conf.set(_TIME_TYPE, "TIMESTAMP_MICROS")
     try:
         dated = frame.withColumn("date", f.to_date("storeTimestamp"))
         writer = dated.write.partitionBy("topic", "date").option("compression", "zstd")
-        writer.mode("error").parquet(uri)
+        writer.mode("append").parquet(uri)
     finally:
         conf.set(_TIME_TYPE, before)
 

@@ -17,7 +17,7 @@ from rocketpost.spark.pipelines.archive import (
 )
 from rocketpost.spark.pipelines.archive import archive as archive_all
 from rocketpost.spark.pipelines.command import FAILURES, Run, pipeline_command
-from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, small_files
+from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, mergeable
 from rocketpost.spark.pipelines.verification import verify
 from rocketpost.spark.plan import Range
 
@@ -189,7 +189,7 @@ def _verify(run: Run, lake: str) -> None:
 def _compact(run: Run, lake: str) -> None:
     files = _held(lake).files
     if run.dry_run:
-        small = len(small_files(files, FILE_BYTES))
+        small = sum(len(merge.files) for merge in mergeable(files, FILE_BYTES))
         run.say(f"would merge {small} of {len(files)} files")
         run.conclude({"lake": lake, "files": len(files), "small": small})
         return

@@ -31,7 +31,7 @@ from rich.console import Console, RenderableType
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.spark.pipelines.options_file import config_option
 from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
-from rocketpost.spark.session import LOCAL_MASTER, make_session
+from rocketpost.spark.session import LOCAL_MASTER, leave_signals_to_us, make_session
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +120,8 @@ class Run:
             spark = make_session(
                 f"rocketpost {self.name}", master=self._master, options=self._settings
             )
+            if is_ours:
+                leave_signals_to_us(spark)
         try:
             with (
                 _asked_to_stop(self._stopping),

@@ -1,9 +1,9 @@
 """Small files of a lake into few large ones; what is archived stays the same.
 
-Only files below the wished size are written anew, so that a lake that is compacted every day is not
-rewritten every day. They are sorted by queue and offset, so that readers can skip files. The files
-from before stay until the next compaction (Delta: until they are vacuumed), for those who still
-read them.
+Only files below half of the wished size are written anew, and only if that makes fewer of them: a
+lake that is compacted every day is not rewritten every day, and one in which nothing is new is left
+alone. They are sorted by queue and offset, so that readers can skip files. The files from before
+stay until the next compaction (Delta: until they are vacuumed), for those who still read them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ import time
 from collections import defaultdict
 from typing import Final, NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError
-from rocketpost.spark.lake import Batch, DataFile, Snapshot, open_lake
+from rocketpost.spark.lake import Batch, DataFile, Lake, Snapshot, open_lake
 from rocketpost.spark.pipelines.archive import discard_if_unused, messages, write
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 _ORDER: Final = ("topic", "date", "brokerName", "queueId", "queueOffset")
+
+
+class Merge(NamedTuple):
+    """Files of one partition, and into how many they go."""
+
+    files: list[DataFile]
+    into: int
 
 
 class Compaction(NamedTuple):
@@ -32,42 +39,59 @@ class Compaction(NamedTuple):
     batch: Batch
 
 
-def small_files(files: list[DataFile], file_bytes: int) -> list[DataFile]:
-    """Return the files that are worth merging: small ones that are not alone in their partition."""
+def mergeable(files: list[DataFile], file_bytes: int) -> list[Merge]:
+    """Return what is worth merging: small files of a partition that make fewer together.
+
+    Small is below half of the wished size, so that what a merge has written is left alone, even
+    if it turned out smaller than its parts.
+    """
     by_partition: dict[str, list[DataFile]] = defaultdict(list)
     for file in files:
-        if file.bytes < file_bytes:
+        if file.bytes < file_bytes / 2:
             by_partition[_partition(file.path)].append(file)
-    return [file for some in by_partition.values() if len(some) > 1 for file in some]
+    merges = []
+    for _, some in sorted(by_partition.items()):
+        count = max(1, sum(file.bytes for file in some) // file_bytes)
+        if count < len(some):
+            merges.append(Merge(some, count))
+    return merges
 
 
 def compact(
     spark: SparkSession, lake_uri: str, *, file_bytes: int = FILE_BYTES
 ) -> Compaction | None:
-    """Merge the small files of a lake; None if there is nothing to merge.
+    """Merge the small files of a lake, until no more can be; None if there is nothing to merge.
 
     Args:
         spark: The session.
         lake_uri: The lake.
-        file_bytes: How large a file should be; those below are merged.
+        file_bytes: How large a file should be; those below half of it are merged.
 
     Raises:
         ClientError: The rows do not add up; nothing was changed then.
+        ConfigError: The lake cannot be written to safely.
         StoreError: Somebody else wrote to the lake meanwhile; nothing was changed then.
     """
     lake = open_lake(lake_uri)
+    lake.check_writable()
+    lake.sweep(lake.snapshot())
+    done = None
+    # Every pass leaves fewer files than it found. One nearly always does it: a second one is for
+    # files that shrink to less than half when they are written together.
+    while (last := _compact_once(spark, lake, file_bytes)) is not None:
+        done = last if done is None else last._replace(before=done.before)
+    return done
+
+
+def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compaction | None:
     before = lake.snapshot()
-    lake.sweep(before)
-    small = small_files(before.files, file_bytes)
-    if not small:
+    merges = mergeable(before.files, file_bytes)
+    if not merges:
         return None
     folder = lake.fresh_folder(before.next_number)
-    count = max(1, round(sum(file.bytes for file in small) / file_bytes))
-    frame = messages(spark, lake, small).withColumn("date", f.to_date("storeTimestamp"))
     try:
-        ordered = frame.repartitionByRange(count, *_ORDER).sortWithinPartitions(*_ORDER)
-        write(ordered, lake.uri_of(folder))
-        merged = set(small)
+        _write(spark, lake, merges, folder, file_bytes)
+        merged = {file for merge in merges for file in merge.files}
         files = [file for file in before.files if file not in merged] + lake.written(folder)
         batch = _merged(before, files)
         lake.commit(batch, base=before)
@@ -75,6 +99,31 @@ def compact(
         discard_if_unused(lake, folder)
         raise
     return Compaction(len(before.files), len(files), batch)
+
+
+def _write(
+    spark: SparkSession, lake: Lake, merges: list[Merge], folder: str, file_bytes: int
+) -> None:
+    """Write files anew: no more of each partition than its merge says."""
+    # A task writes one file of each partition that it has rows of. So all partitions of one file
+    # are one job, in which each has one task, and the others have a job each.
+    single = [file for merge in merges if merge.into == 1 for file in merge.files]
+    jobs = [(merge.files, merge.into) for merge in merges if merge.into > 1]
+    for files, count in jobs:
+        rows = _dated(messages(spark, lake, files))
+        write(_sorted(rows.repartitionByRange(count, *_ORDER)), lake.uri_of(folder))
+    if single:
+        tasks = max(1, round(sum(file.bytes for file in single) / file_bytes))
+        rows = _dated(messages(spark, lake, single))
+        write(_sorted(rows.repartition(tasks, *_ORDER[:2])), lake.uri_of(folder))
+
+
+def _dated(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("date", f.to_date("storeTimestamp"))
+
+
+def _sorted(rows: DataFrame) -> DataFrame:
+    return rows.sortWithinPartitions(*_ORDER)
 
 
 def _merged(before: Snapshot, files: list[DataFile]) -> Batch:

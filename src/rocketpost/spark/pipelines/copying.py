@@ -36,6 +36,8 @@ _SYSTEMS: Final = sorted({*names.RESERVED, names.UNIQUE_KEY})
 """Left out of copies: they would be delayed, halves, retries or answers once more."""
 _RATE_PER_TASK: Final = 10_000
 _ROWS_IN_TURN: Final = 1000
+_ROWS_IN_PLACE: Final = 256
+_PLACE: Final = "struct<brokerName: string, queueId: int>"
 _DIGITS: Final = 8
 _NAME_MAX: Final = 64
 _QUEUE: Final = ("topic", "brokerName", "queueId")
@@ -73,16 +75,6 @@ class CopyConfig:
             raise ConfigError(f"the name {self.name!r} is longer than {_NAME_MAX} characters")
         if self.tasks < 1 or (self.rate is not None and self.rate < 1):
             raise ConfigError("rate and tasks must be at least 1")
-
-    @property
-    def tasks_at_rate(self) -> int:
-        """How many tasks send: no more than the rate needs, or it would not be reached.
-
-        Each has its share of the rate, and if Spark runs fewer at once, less is sent.
-        """
-        if self.rate is None:
-            return self.tasks
-        return min(self.tasks, -(-self.rate // _RATE_PER_TASK))
 
 
 class Origin(NamedTuple):
@@ -134,6 +126,23 @@ def producer_id(config: CopyConfig, selection: str, queue: QueueKey) -> str:
     return f"{config.name}/{digest}/{long}"[:PRODUCER_ID_MAX]
 
 
+def sending_tasks(config: CopyConfig, found: Sequence[Origin], at_once: int) -> int:
+    """Return how many tasks send.
+
+    Each has its share of the rate. So if there is one, there are no more than it needs, than Spark
+    runs at the same time, and than there are queues: the shares of others would be lost.
+
+    Args:
+        config: How copies are sent.
+        found: The queues that they come from.
+        at_once: How many tasks Spark runs at the same time.
+    """
+    most = min(config.tasks, len(found))
+    if config.rate is not None:
+        most = min(most, at_once, -(-config.rate // _RATE_PER_TASK))
+    return max(1, most)
+
+
 def shared_out(found: Sequence[Origin], tasks: int) -> dict[QueueKey, int]:
     """Return the task of each queue, so that tasks have about the same work."""
     loads = [0] * tasks
@@ -163,7 +172,9 @@ def copies(
     *,
     selection: str,
     found: Sequence[Origin],
+    tasks: int,
     queues_of: Callable[[str], Sequence[MessageQueue]],
+    topics: Sequence[str] = (),
     topic: Column | None = None,
     more: Mapping[str, Column] | None = None,
 ) -> DataFrame:
@@ -176,39 +187,53 @@ def copies(
         config: How they are sent.
         selection: What was selected, in words.
         found: Where they come from.
+        tasks: How many tasks send them.
         queues_of: Tells the queues of a topic that can be written to.
+        topics: Where they go, all in all, if ``topic`` says where each goes.
         topic: Where each goes, if the configuration does not say; where it came from if None.
         more: Properties that copies get beside those of their messages.
     """
-    tasks = max(1, min(config.tasks_at_rate, len(found)))
-    table = _table(frame, config, selection, found, tasks=tasks, queues_of=queues_of, topic=topic)
-    turn = f.floor((f.col("queueOffset") - f.col("__first")) * f.col("__turns") / f.col("__span"))
-    sharding = f.nullif(f.col("properties")[names.SHARDING_KEY], f.lit(""))
-    is_free = sharding.isNull()
-    to_topic = f.col("topic") if topic is None else topic
+    goal = f.col("topic") if topic is None else topic
     if config.topic is not None:
-        to_topic = f.lit(config.topic)
-    rows = frame.join(f.broadcast(table), list(_QUEUE)).select(
+        goal, topics = f.lit(config.topic), [config.topic]
+    table = _table(frame, config, selection, found, tasks=tasks, queues_of=queues_of)
+    rows = frame.withColumn("__to", goal).join(f.broadcast(table), list(_QUEUE))
+    place = f.col("__namesake")
+    if not config.keep_order:
+        places = _places(frame, queues_of, topics or sorted({each.queue.topic for each in found}))
+        rows = rows.join(f.broadcast(places), "__to", "left")
+        place = f.element_at("__places", _place_number())
+    columns = _columns(rows, place, _properties(config, more or {}))
+    placed = columns.repartitionById(tasks, "__task")
+    return placed.sortWithinPartitions("__turn", "producerId", "sequence").drop("__task", "__turn")
+
+
+def _columns(rows: DataFrame, place: Column, properties: Column) -> DataFrame:
+    """Return what the sink wants of each copy, and its task and turn."""
+    sharding = f.nullif(f.col("properties")[names.SHARDING_KEY], f.lit(""))
+    is_free = sharding.isNull()  # else its key says where it goes
+    level = f.col("properties")[names.PRIORITY].try_cast("int")
+    turn = f.floor((f.col("queueOffset") - f.col("__first")) * f.col("__turns") / f.col("__span"))
+    return rows.withColumn("__place", f.when(is_free, place)).select(
         "body",
-        to_topic.alias("topic"),
+        f.col("__to").alias("topic"),
         "tags",
         "keys",
         "flag",
-        _properties(config, more or {}).alias("properties"),
+        properties.alias("properties"),
         sharding.alias("shardingKey"),
-        f.when(is_free, f.col("__toBroker")).alias("brokerName"),
-        f.when(is_free, f.col("__toQueue")).alias("queueId"),
+        f.when(is_free & (level >= 0), level).alias("priority"),
+        f.col("__place.brokerName").alias("brokerName"),
+        f.col("__place.queueId").alias("queueId"),
         "producerId",
         f.col("queueOffset").alias("sequence"),
         "__task",
         turn.alias("__turn"),
     )
-    placed = rows.repartitionById(tasks, "__task")
-    return placed.sortWithinPartitions("__turn", "producerId", "sequence").drop("__task", "__turn")
 
 
-def send(rows: DataFrame, config: CopyConfig) -> None:
-    """Send rows of :func:`copies`: each once, at the wished rate.
+def send(rows: DataFrame, config: CopyConfig, *, tasks: int) -> None:
+    """Send rows of :func:`copies`: each once, at the wished rate, by so many tasks.
 
     Raises:
         PySparkException: A task failed for good; send them again to go on.
@@ -219,7 +244,7 @@ def send(rows: DataFrame, config: CopyConfig) -> None:
     # remember gaps: what they have forgotten was stored.
     writer = writer.option("onForgotten", "skip")
     if config.rate is not None:
-        writer = writer.option("rateLimitPerTask", config.rate // config.tasks_at_rate)
+        writer = writer.option("rateLimitPerTask", max(1, config.rate // tasks))
     writer.save()
 
 
@@ -231,25 +256,47 @@ def _table(
     *,
     tasks: int,
     queues_of: Callable[[str], Sequence[MessageQueue]],
-    topic: Column | None,
 ) -> DataFrame:
     """Return what is decided for each queue, as a small table."""
     tasks_of = shared_out(found, tasks)
     turns = max(-(-origin.messages // _ROWS_IN_TURN) for origin in found)
     rows: list[tuple[object, ...]] = []
     for origin in found:
-        to: tuple[str | None, int | None] = None, None
-        if config.keep_order and topic is None:
-            chosen = target(origin.queue, queues_of(config.topic or origin.queue.topic))
-            to = chosen.broker_name, chosen.queue_id
+        namesake = None
+        if config.keep_order:
+            to = target(origin.queue, queues_of(config.topic or origin.queue.topic))
+            namesake = to.broker_name, to.queue_id
         span = origin.last - origin.first + 1
         name = producer_id(config, selection, origin.queue)
-        rows.append((*origin.queue, name, tasks_of[origin.queue], origin.first, span, turns, *to))
+        start = zlib.crc32("/".join(map(str, origin.queue)).encode())
+        place = (tasks_of[origin.queue], origin.first, span, turns, start, namesake)
+        rows.append((*origin.queue, name, *place))
     schema = (
         "topic string, brokerName string, queueId int, producerId string, __task int, "
-        "__first bigint, __span bigint, __turns bigint, __toBroker string, __toQueue int"
+        f"__first bigint, __span bigint, __turns bigint, __start bigint, __namesake {_PLACE}"
     )
     return frame.sparkSession.createDataFrame(rows, schema)
+
+
+def _places(
+    frame: DataFrame, queues_of: Callable[[str], Sequence[MessageQueue]], topics: Sequence[str]
+) -> DataFrame:
+    """Return the queues of topics, in an order that follows from their names: __to, __places."""
+    rows = [
+        (topic, sorted((queue.broker_name, queue.queue_id) for queue in queues_of(topic)))
+        for topic in topics
+    ]
+    return frame.sparkSession.createDataFrame(rows, f"__to string, __places array<{_PLACE}>")
+
+
+def _place_number() -> Column:
+    """Return which place a copy goes to if order does not matter: some in a row to the same one.
+
+    It follows from the original alone. So two runs at the same time, or one after the other, send
+    a copy to the same broker, which stores it once.
+    """
+    turn = f.floor(f.col("queueOffset") / _ROWS_IN_PLACE) + f.col("__start")
+    return (f.pmod(turn, f.size("__places")) + 1).cast("int")
 
 
 def _properties(config: CopyConfig, more: Mapping[str, Column]) -> Column:

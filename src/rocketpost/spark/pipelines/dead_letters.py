@@ -20,7 +20,7 @@ from rocketpost.model import properties as names
 from rocketpost.model.names import dlq_topic, group_problem
 from rocketpost.spark.columns import ddl, full
 from rocketpost.spark.pipelines import timeline
-from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send
+from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send, sending_tasks
 from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
 from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
@@ -166,19 +166,23 @@ class DeadLetters:
             before = targets.stored()
             if dry_run:
                 return Redriven(name=config.name, letters=due, stored=before, before=before)
+            at_once = self.frame.sparkSession.sparkContext.defaultParallelism
+            tasks = sending_tasks(config, queues, at_once)
             rows = copies(
                 self._found.whole.filter(is_due),
                 config,
                 selection=words,
                 found=queues,
+                tasks=tasks,
                 queues_of=targets.queues,
+                topics=topics,
                 topic=f.col("origin"),
                 more={REDRIVES: (f.col("redrives") + 1).cast("string")},
             )
             stored = due
             try:
                 with targets.watched(due, on_progress):
-                    send(rows, config)
+                    send(rows, config, tasks=tasks)
             except CANCELLED:
                 if not is_over():
                     raise

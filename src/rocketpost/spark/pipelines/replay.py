@@ -16,6 +16,7 @@ from rocketpost.spark.pipelines.copying import (
     originals,
     origins,
     send,
+    sending_tasks,
 )
 from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
@@ -94,17 +95,19 @@ def replay(
         before = targets.stored() if queues else 0
         report = _report(config.name, queues, before)
         if queues and not dry_run:
+            tasks = sending_tasks(config, queues, spark.sparkContext.defaultParallelism)
             rows = copies(
                 found.whole,
                 config,
                 selection=selection.words,
                 found=queues,
+                tasks=tasks,
                 queues_of=targets.queues,
             )
             stored = report.messages
             try:
                 with targets.watched(report.messages, on_progress):
-                    send(rows, config)
+                    send(rows, config, tasks=tasks)
             except CANCELLED:
                 if not is_over():
                     raise

@@ -11,6 +11,7 @@ from rocketpost.spark.pipelines.copying import (
     CopyConfig,
     Origin,
     producer_id,
+    sending_tasks,
     shared_out,
     target,
 )
@@ -62,11 +63,24 @@ def test_copies_go_to_the_queue_of_the_same_number_or_to_one_that_never_changes(
     assert target(QUEUE, elsewhere[::-1]) == target(QUEUE, elsewhere)
 
 
-def test_a_rate_has_no_more_tasks_than_it_needs() -> None:
-    assert config().tasks_at_rate == 4
-    assert config(rate=100).tasks_at_rate == 1
-    assert config(rate=10_001).tasks_at_rate == 2
-    assert config(rate=10**6).tasks_at_rate == 4
+@pytest.mark.parametrize(
+    ("rate", "queues", "at_once", "tasks"),
+    [
+        (None, 8, 2, 4),
+        (None, 3, 2, 3),
+        (100, 8, 2, 1),
+        (10_001, 8, 8, 2),
+        (10**6, 8, 8, 4),
+        (10**6, 2, 8, 2),  # with shares of 500,000: there is no third queue to send
+        (10**6, 8, 3, 3),
+        (100, 0, 2, 1),
+    ],
+)
+def test_a_rate_has_no_more_tasks_than_can_send_at_once(
+    rate: int | None, queues: int, at_once: int, tasks: int
+) -> None:
+    found = [origin(number, 10) for number in range(queues)]
+    assert sending_tasks(config(rate=rate), found, at_once) == tasks
 
 
 @pytest.mark.parametrize("more", [{"name": "a/b"}, {"rate": 0}, {"tasks": 0}, {"name_servers": ""}])
