@@ -21,15 +21,22 @@ RETENTION_HOLD: Final = "retention.hold"
 
 
 class Attribute(NamedTuple):
-    """What an attribute may hold, and whether it may change once it is set."""
+    """What an attribute may hold, and whether it may change once it is set.
+
+    ``missing`` are values of RocketMQ that would not act here. A topic that came with the store of
+    another broker may have one; it cannot be given one.
+    """
 
     choices: frozenset[str] | None = None
     minimum: int = 0
     fixed: bool = False
     maximum: int | None = None
+    missing: frozenset[str] = frozenset()
 
     def problem(self, value: str) -> str | None:
         """Return why ``value`` cannot be taken, or None."""
+        if value in self.missing:
+            return "can have that value in RocketMQ only, this broker would not act on it"
         if self.choices is not None:
             return None if value in self.choices else f"takes {' or '.join(sorted(self.choices))}"
         try:
@@ -42,8 +49,10 @@ class Attribute(NamedTuple):
 
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
-    "queue.type": Attribute(frozenset({"SimpleCQ", "BatchCQ"}), fixed=True),
-    "cleanup.policy": Attribute(frozenset({"DELETE", "COMPACTION"}), fixed=True),
+    "queue.type": Attribute(frozenset({"SimpleCQ"}), fixed=True, missing=frozenset({"BatchCQ"})),
+    "cleanup.policy": Attribute(
+        frozenset({"DELETE"}), fixed=True, missing=frozenset({"COMPACTION"})
+    ),
     MESSAGE_TYPE: Attribute(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED, PRIORITY})
     ),
@@ -109,6 +118,8 @@ def _remove(result: dict[str, str], key: str, attribute: Attribute, *, creating:
 
 
 def _set(result: dict[str, str], key: str, value: str, attribute: Attribute) -> None:
+    if result.get(key) == value:
+        return
     problem = attribute.problem(value)
     if problem is not None:
         raise SystemError_(f"attribute {key!r} {problem}, not {value!r}")

@@ -23,8 +23,10 @@ def test_text_of_another_form_is_refused(text: str) -> None:
 
 
 def test_creation_only_sets() -> None:
-    made = changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "BatchCQ"})
-    assert made == {"queue.type": "BatchCQ"}
+    made = changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "SimpleCQ"})
+    assert made == {"queue.type": "SimpleCQ"}
+    with pytest.raises(SystemError_, match="in RocketMQ only"):
+        changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "BatchCQ"})
     with pytest.raises(SystemError_, match="only being created"):
         changed_attributes(TOPIC_ATTRIBUTES, None, {"-message.type": ""})
 
@@ -35,6 +37,7 @@ def test_creation_only_sets() -> None:
         ({"+colour": "red"}, "unknown attribute"),
         ({"+message.type": "LOUD"}, "takes"),
         ({"+reserve.time": "-2"}, "whole number"),
+        ({"+cleanup.policy": "COMPACTION"}, "in RocketMQ only"),
         ({"+reserve.time": "soon"}, "whole number"),
         ({"+queue.type": "SimpleCQ"}, "fixed"),
         ({"-queue.type": ""}, "fixed"),
