@@ -1,4 +1,7 @@
-"""RocketMQ's own commands: ``mqnamesrv`` and ``mqbroker``."""
+"""RocketMQ's own commands: ``mqnamesrv`` and ``mqbroker``.
+
+The broker is imported by its own command alone: without it a name server starts sooner.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketpost.errors import ConfigError
-from rocketpost.server.broker import BrokerServer
 from rocketpost.server.config import BrokerConfig, broker_settings, read_properties, without_blanks
 from rocketpost.server.foreign_keys import (
     IGNORED,
@@ -23,6 +26,9 @@ from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
 from rocketpost.transport.host import local_ip
+
+if TYPE_CHECKING:
+    from rocketpost.server.broker import BrokerServer
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +71,8 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
 )
 def mqbroker(file: Path | None, name_servers: str | None, show: bool, important: bool) -> None:
     """Run a broker."""
+    from rocketpost.server.broker import BrokerServer
+
     try:
         values = without_blanks(read_properties(file)) if file else {}
         if name_servers is not None:
@@ -95,6 +103,8 @@ def broker_ready(server: BrokerServer) -> str:
 
 def _in_force(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
     """Return what a broker makes of the settings that its file need not have."""
+    from rocketpost.server.broker import BrokerServer
+
     server = BrokerServer(values)
     return {
         "brokerName": server.name,
