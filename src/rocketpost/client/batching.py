@@ -9,7 +9,8 @@ and serve nobody else while they store them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from rocketpost.client.message import Message, SendResult, check_message
@@ -122,18 +123,31 @@ def split_result(request: Outgoing, result: SendResult) -> list[SendResult]:
     offset_ids = result.offset_id.split(",")
     if len(offset_ids) != len(ids):  # a topic that keeps a batch in one record
         offset_ids = [result.offset_id] * len(ids)
-    results = [
-        result._replace(message_id=one, offset_id=other, queue_offset=result.queue_offset + at)
-        for at, (one, other) in enumerate(zip(ids, offset_ids, strict=True))
-    ]
+    queue_offsets: Iterable[int] = itertools.count(result.queue_offset)
+    duplicates: Iterable[bool] = itertools.repeat(result.duplicate)
     marks = (request.duplicates or "").split(",")
     offsets = (request.queue_offsets or "").split(",")
     if len(marks) == len(offsets) == len(ids) and all(map(_is_offset, offsets)):
-        results = [
-            each._replace(duplicate=mark == "true", queue_offset=int(offset))
-            for each, mark, offset in zip(results, marks, offsets, strict=True)
-        ]
-    return results
+        queue_offsets, duplicates = map(int, offsets), (mark == "true" for mark in marks)
+    # A call for each message is a third of the time that ``_replace`` takes.
+    status, _, _, queue, _, transaction, region, trace, recall, _ = result
+    return [
+        SendResult(
+            status,
+            one,
+            offset_id,
+            queue,
+            queue_offset,
+            transaction,
+            region,
+            trace,
+            recall,
+            duplicate,
+        )
+        for one, offset_id, queue_offset, duplicate in zip(
+            ids, offset_ids, queue_offsets, duplicates, strict=False
+        )
+    ]
 
 
 def _is_offset(text: str) -> bool:

@@ -116,10 +116,12 @@ class IdempotentSends:
 
         The next one does not count on from them, or its home is another broker.
         """
+        is_new = self._homes.are_empty and self._numbers.is_settled
         return {
             at
             for at, (stamp, later) in enumerate(pairwise(stamps))
-            if later.sequence != stamp.sequence + 1 or self._parts_after(stamp.sequence)
+            if later.sequence != stamp.sequence + 1
+            or (not is_new and self._parts_after(stamp.sequence))
         }
 
     def repeat_all(
@@ -141,16 +143,22 @@ class IdempotentSends:
                     self._numbers.unsettled(messages[index], stamps[index].sequence, queue)
             at += request.count
 
-    async def was_stored(self, topic: str, sequence: int, timeout: float) -> bool | None:
-        """Whether a broker held a sequence when it was asked; None if it is too old to tell.
+    async def were_stored(
+        self, topic: str, sequences: Sequence[int], timeout: float
+    ) -> list[bool | None]:
+        """Whether a broker held sequences when it was asked; None if one is too old to tell.
 
         Raises:
             ClientError: A broker does not answer, or knows no idempotent producers.
         """
         await self.prepare(topic, timeout)
-        if self._homes.of(sequence) is not None:
-            return True
-        return None if sequence < self._homes.horizon else False
+        homes = self._homes
+        if homes.are_empty and not homes.horizon:
+            return [False] * len(sequences)
+        return [
+            True if homes.of(each) is not None else None if each < homes.horizon else False
+            for each in sequences
+        ]
 
     async def asked_brokers(self, topic: str, timeout: float) -> frozenset[str]:
         """Return the brokers that have told what they hold, by what name servers say now.

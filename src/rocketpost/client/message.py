@@ -95,14 +95,14 @@ class Message:
     @property
     def priority(self) -> int | None:
         """Its level, if it has one."""
-        if f"{names.PRIORITY}{NAME_END}" not in self._extra:
+        if not self._extra or f"{names.PRIORITY}{NAME_END}" not in self._extra:
             return None
         return int(self.properties[names.PRIORITY])
 
     @property
     def is_delayed(self) -> bool:
         """Whether it is to be delivered later."""
-        return any(
+        return bool(self._extra) and any(
             f"{name}{NAME_END}" in self._extra
             for name in (names.DELAY_LEVEL, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
         )

@@ -83,6 +83,11 @@ class Numbering:
             raise MessageRefused(f"the sequence {sequence} is no number from 0 to {NUMBER_MAX}")
         return Stamp(self.producer_id, self.epoch, sequence)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether of every message sent it is known if it is stored."""
+        return not self._unsettled
+
     def queue_of(self, sequence: int) -> MessageQueue | None:
         """Return where an unsettled message was sent to."""
         return self._unsettled.get(sequence)
@@ -147,6 +152,11 @@ class Homes:
 
     def __contains__(self, broker_name: str) -> bool:
         return broker_name in self._runs
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether no broker holds anything."""
+        return not any(starts for starts, _ in self._runs.values())
 
     @property
     def names(self) -> frozenset[str]:

@@ -428,17 +428,17 @@ class Producer(Lifecycle):
         """
         return await self._numbered().last_sequence(topic)
 
-    async def was_stored(self, topic: str, sequence: int) -> bool | None:
-        """Whether an earlier run of this id and epoch has stored a sequence.
+    async def were_stored(self, topic: str, sequences: Sequence[int]) -> list[bool | None]:
+        """Whether an earlier run of this id and epoch has stored each of some sequences.
 
-        Brokers are asked once, so this knows nothing of what was sent since. None means that it
+        Brokers are asked once, so this knows nothing of what was sent since. None means that one
         lies so far back among so many gaps that the broker cannot tell any more.
 
         Raises:
             ClientError: The producer is not idempotent, or a broker does not answer.
             Fault: A broker refuses.
         """
-        return await self._numbered().was_stored(topic, sequence, self._seconds(None))
+        return await self._numbered().were_stored(topic, sequences, self._seconds(None))
 
     async def asked_brokers(self, topic: str) -> frozenset[str]:
         """Return the brokers of ``topic`` that were asked for what an earlier run has stored.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from rocketpost.client import Message, MessageQueue
+from rocketpost.client.message import check_topic
 from rocketpost.errors import MessageRefused
 from rocketpost.spark.sink_options import COLUMNS, SinkOptions
-
-_NAMES: Final = {name.lower(): name for name in COLUMNS}
 
 
 class Outgoing(NamedTuple):
@@ -41,6 +41,25 @@ class Outgoing(NamedTuple):
         )
 
 
+class _Row(NamedTuple):
+    """What the columns of the sink say, in their order."""
+
+    body: bytes | None
+    topic: str | None
+    tags: str | None
+    keys: str | None
+    properties: list[tuple[str, str]] | None
+    sharding_key: str | None
+    broker_name: str | None
+    queue_id: int | None
+    flag: int | None
+    delay_level: int | None
+    deliver_time_ms: int | None
+    priority: int | None
+    producer_id: str | None
+    sequence: int | None
+
+
 class Rows:
     """Makes messages of the rows of one task.
 
@@ -61,64 +80,82 @@ class Rows:
         Raises:
             MessageRefused: A row means none; its number in the task is named.
         """
-        options = self._options
-        names = [_NAMES[name.lower()] for name in rows.schema.names]
-        columns = [column.to_pylist() for column in rows.columns]
-        for values in zip(*columns, strict=True):
-            row = dict(zip(names, values, strict=True))
+        options, own_id = self._options, self._own_id
+        is_numbered = "sequence" in map(str.lower, rows.schema.names)
+        for row in map(_Row, *_columns(rows)):
             number, self._row = self._row, self._row + 1
             try:
-                made = _made(row, options)
+                message, queue = _message(row, options), _queue(row, options)
+                producer_id, sequence = _number(row) if is_numbered else (own_id, number)
             except MessageRefused as error:
                 if options.on_too_large == "skip" and _is_too_large(row, options):
                     self.skipped += 1
                     continue
                 raise MessageRefused(f"row {number} of the task: {error}") from None
-            if self._own_id is None or made.producer_id is not None:
-                yield made
-            else:
-                yield made._replace(producer_id=self._own_id, sequence=number)
+            yield Outgoing(message, queue, producer_id, None if producer_id is None else sequence)
 
 
-def _made(row: dict[str, Any], options: SinkOptions) -> Outgoing:
+def _columns(rows: pa.RecordBatch) -> list[Iterable[Any]]:
+    """Return every column that the sink knows, as values; nulls for those that are missing."""
+    given = dict(zip(map(str.lower, rows.schema.names), rows.columns, strict=True))
+    columns: list[Iterable[Any]] = []
+    for name in COLUMNS:
+        column = given.get(name.lower())
+        if column is None:
+            columns.append(itertools.repeat(None))
+        else:
+            columns.append((column.cast(pa.binary()) if name == "body" else column).to_pylist())
+    return columns
+
+
+def _message(row: _Row, options: SinkOptions) -> Message:
     """Return the message that a row means.
 
     Raises:
         MessageRefused: It means none.
     """
-    body = row["body"]
-    topic = options.topic or row.get("topic")
-    if not topic or body is None:
-        raise MessageRefused("it has no topic" if body is not None else "its body is null")
-    if isinstance(body, str):
-        body = body.encode()
+    body, topic = row.body, options.topic or row.topic
+    if not body:
+        raise MessageRefused(
+            "its body is null" if body is None else "its body is empty, which brokers refuse"
+        )
     if len(body) > options.message_bytes_max:
         raise MessageRefused(
             f"its body has {len(body)} bytes; at most {options.message_bytes_max} (maxMessageBytes)"
         )
+    if not topic:
+        raise MessageRefused("its topic is null or empty")
+    check_topic(topic)
     message = Message(
         topic,
         body,
-        tags=row.get("tags"),
-        keys=row.get("keys") or "",
-        properties=dict(row.get("properties") or ()),
-        flag=row.get("flag") or 0,
-        sharding_key=row.get("shardingKey"),
-        delay_level=row.get("delayLevel") or 0,
-        deliver_at_ms=row.get("deliverTimeMs"),
-        priority=row.get("priority"),
+        tags=row.tags,
+        keys=row.keys or "",
+        properties=dict(row.properties) if row.properties else None,
+        flag=row.flag or 0,
+        sharding_key=row.sharding_key,
+        delay_level=row.delay_level or 0,
+        deliver_at_ms=row.deliver_time_ms,
+        priority=row.priority,
     )
-    queue = None
-    if row.get("queueId") is not None and row.get("brokerName") is not None:
-        queue = MessageQueue(row["brokerName"], row["queueId"], topic)
-    producer_id, sequence = row.get("producerId"), row.get("sequence")
-    if "sequence" in row and (producer_id is None or sequence is None):
+    if row.properties or row.keys:
+        message.property_text("")  # says if they are too long
+    return message
+
+
+def _queue(row: _Row, options: SinkOptions) -> MessageQueue | None:
+    if row.queue_id is None and row.broker_name is None:
+        return None
+    if row.queue_id is None or row.broker_name is None:
+        raise MessageRefused("only one of its brokerName and queueId is null")
+    return MessageQueue(row.broker_name, row.queue_id, options.topic or row.topic or "")
+
+
+def _number(row: _Row) -> tuple[str, int]:
+    if row.producer_id is None or row.sequence is None:
         raise MessageRefused("its producerId or sequence is null")
-    return Outgoing(message, queue, producer_id, sequence)
+    return row.producer_id, row.sequence
 
 
-def _is_too_large(row: dict[str, Any], options: SinkOptions) -> bool:
-    body = row["body"]
-    if isinstance(body, str):
-        body = body.encode()
-    return body is not None and len(body) > options.message_bytes_max
+def _is_too_large(row: _Row, options: SinkOptions) -> bool:
+    return row.body is not None and len(row.body) > options.message_bytes_max

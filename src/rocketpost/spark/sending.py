@@ -68,6 +68,8 @@ class Sending:
         """Why something must be sent again."""
         self._met: set[tuple[str, str | None]] = set()
         """Topics and producers of which brokers have told what they hold."""
+        self._taken: set[str] = set()
+        """Topics that have taken a row of this task."""
         self._tickets = itertools.count()
         self._unsure: dict[int, list[Outgoing]] = {}
         """What is under way without a number and, after a failure, all that came behind it."""
@@ -94,7 +96,7 @@ class Sending:
         count_max = _TOGETHER_MAX
         if options.rate is not None:
             count_max = min(count_max, max(1, int(options.rate * _BURST_SECONDS)))
-        new = [each for each in self._rows.messages(rows) if await self._is_new(each)]
+        new = await self._new(list(self._rows.messages(rows)))
         for some in together(iter(new), bytes_max=options.batch_bytes, count_max=count_max):
             await self._pace(len(some))
             self._check()
@@ -137,7 +139,7 @@ class Sending:
         async def start() -> asyncio.Future[Any]:
             return await producer.send_soon(one.message, queue=one.queue, sequence=one.sequence)
 
-        return await self._patiently(start)
+        return await self._patiently(start, one.message.topic)
 
     async def _send_batch(self, producer: Producer, some: list[Outgoing]) -> None:
         messages, first = [each.message for each in some], some[0]
@@ -147,26 +149,33 @@ class Sending:
                 messages, queue=first.queue, first_sequence=first.sequence
             )
 
-        await self._patiently(send)
+        await self._patiently(send, first.message.topic)
 
-    async def _is_new(self, row: Outgoing) -> bool:
-        """Whether no earlier run has stored a row.
+    async def _new(self, rows: list[Outgoing]) -> list[Outgoing]:
+        """Return the rows that no earlier run has stored.
 
         One of which nobody knows any more counts as new: brokers refuse it, which is an error,
         unless the options say that such rows were stored.
         """
-        if row.sequence is None:
-            return True
-        producer = await self._producer(row.producer_id)
-        topic, sequence = row.message.topic, row.sequence
-        if (topic, row.producer_id) not in self._met:
-            await self._patiently(partial(self._meet, producer, topic))
-            self._met.add((topic, row.producer_id))
-        was_stored = await producer.was_stored(topic, sequence)
-        if was_stored is False or (was_stored is None and self._options.on_forgotten == "error"):
-            return True
-        self.stored_before += 1
-        return False
+        if not rows or rows[0].sequence is None:
+            return rows
+        is_forgotten_new = self._options.on_forgotten == "error"
+        new: list[Outgoing] = []
+        for (topic, producer_id), each in itertools.groupby(rows, _numbered_by):
+            some = list(each)
+            producer = await self._producer(producer_id)
+            if (topic, producer_id) not in self._met:
+                await self._patiently(partial(self._meet, producer, topic), topic)
+                self._met.add((topic, producer_id))
+            sequences = [row.sequence for row in some if row.sequence is not None]
+            known = await producer.were_stored(topic, sequences)
+            new += [
+                row
+                for row, was_stored in zip(some, known, strict=True)
+                if was_stored is False or (was_stored is None and is_forgotten_new)
+            ]
+        self.stored_before += len(rows) - len(new)
+        return new
 
     async def _meet(self, producer: Producer, topic: str) -> None:
         """Have every broker tell what it holds of a producer.
@@ -187,7 +196,7 @@ class Sending:
         finally:
             self._places.release()
 
-    async def _patiently(self, start: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, start: Callable[[], Awaitable[T]], topic: str) -> T:
         """Start a send, and wait for the topic if it is not there."""
 
         async def ask() -> T:
@@ -198,13 +207,16 @@ class Sending:
                     raise
                 raise NotYet(f"{error}; no broker is there at all") from error
 
-        # In the first batch a topic that nobody knows is a mistake, later on an outage.
         return await ask_again(
             ask,
             seconds=self._options.send_timeout_ms / 1000,
             pause=_PAUSE_SECONDS,
-            unknown_max=None if self._batch_id else _UNKNOWN_MAX,
+            unknown_max=None if self._was_there(topic) else _UNKNOWN_MAX,
         )
+
+    def _was_there(self, topic: str) -> bool:
+        """Whether a topic that nobody knows is away, and not a mistake."""
+        return self._batch_id > 0 or topic in self._taken
 
     async def _has_brokers(self) -> bool:
         options = self._options
@@ -241,16 +253,22 @@ class Sending:
         if some[0].producer_id is None:
             self._unsure[ticket] = some
         self._under_way.add(future)
-        future.add_done_callback(lambda done: self._done(done, ticket))
+        future.add_done_callback(lambda done: self._done(done, ticket, some))
 
-    def _done(self, future: asyncio.Future[Any], ticket: int) -> None:
+    def _done(self, future: asyncio.Future[Any], ticket: int, some: list[Outgoing]) -> None:
+        topic = some[0].message.topic
         self._under_way.discard(future)
         error = ClientError("a send was cancelled") if future.cancelled() else future.exception()
+        if error is None:
+            self._taken.add(topic)
         if error is None and self._passing is None:
             self._unsure.pop(ticket, None)
+        elif isinstance(error, RouteNotFound) and not self._was_there(topic):
+            self._failure = self._failure or error
         elif ticket in self._unsure and isinstance(error, PASSING):
             self._passing = self._passing or error
         elif error is not None:
+            error.add_note(_told(some))
             self._failure = self._failure or error
 
     def _check(self) -> None:
@@ -290,6 +308,20 @@ class Sending:
             await producer.start()
             self._producers[producer_id] = producer
         return producer
+
+
+def _told(some: list[Outgoing]) -> str:
+    """Return which rows were refused, as far as one can tell: brokers know no rows."""
+    first = some[0]
+    where = ""
+    if (queue := first.queue) is not None:
+        where = f" to queue {queue.queue_id} of {queue.broker_name}"
+    which = "of the row" if len(some) == 1 else f"of {len(some)} rows, the first of which is"
+    return f"{which} {first.message!r}{where}"
+
+
+def _numbered_by(row: Outgoing) -> tuple[str, str | None]:
+    return row.message.topic, row.producer_id
 
 
 def together(

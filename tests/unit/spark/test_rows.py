@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from rocketpost.errors import MessageRefused
 from rocketpost.spark.options import parsed
-from rocketpost.spark.rows import Rows
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.rows import Rows, _Row
+from rocketpost.spark.sink_options import COLUMNS, SinkOptions
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "T"}
 
@@ -65,3 +67,30 @@ def test_a_priority_parts_rows_that_would_share_a_request() -> None:
     assert [each.message.priority for each in (first, second, third)] == [7, 7, None]
     assert second.follows(first)
     assert not third.follows(second)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"topic": ["T", None]}, "row 1 of the task: its topic is null or empty"),
+        ({"topic": ["T", "a b"]}, "row 1 of the task: the topic 'a b' has characters"),
+        ({"body": ["a", ""]}, "row 1 of the task: its body is empty, which brokers refuse"),
+        ({"queueId": [0, None]}, "row 1 of the task: only one of its brokerName and queueId"),
+        ({"delayLevel": [1, 19]}, "row 1 of the task: the delay level 19"),
+        ({"keys": ["k", "k" * 40_000]}, "row 1 of the task: the properties take 400"),
+        ({"tags": ["t", "t\2"]}, "row 1 of the task: 't.x02' has the character U.0002"),
+    ],
+)
+def test_what_a_row_says_wrongly_is_named(columns: dict[str, Any], said: str) -> None:
+    given = {"nameServer": "x:1"} if "topic" in columns else BASE
+    whole = {"body": ["a", "b"]} | columns
+    if "queueId" in columns:
+        whole["brokerName"] = ["b", "b"]
+    rows = Rows(parsed(SinkOptions, given), None)
+    with pytest.raises(MessageRefused, match=said):
+        list(rows.messages(pa.RecordBatch.from_pydict(whole)))
+
+
+def test_rows_know_the_columns_in_their_order() -> None:
+    fields = [name.replace("_", "") for name in _Row._fields]
+    assert fields == [name.lower() for name in COLUMNS]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rocketpost.client import Message, MessageQueue, Producer
+from rocketpost.codec.faults import MessageIllegal
 from rocketpost.errors import ConfigError, ConnectionLost, RouteNotFound
 from rocketpost.spark.options import parsed
 from rocketpost.spark.rows import Outgoing
@@ -107,6 +108,10 @@ class Unsteady:
         self.calls = 0
         self.stored: list[bytes] = []
 
+    async def send_batch(self, messages: list[Message], **_: object) -> None:
+        for message in messages:
+            await (await self.send_soon(message))
+
     async def send_soon(self, message: Message, **_: object) -> asyncio.Future[None]:
         self.calls += 1
         if self.calls in self.unknown_at:
@@ -158,3 +163,57 @@ async def test_an_outage_that_lasts_fails_the_task() -> None:
     with pytest.raises(ConnectionLost):
         await sending.finish()
     assert 3 < asyncio.get_running_loop().time() <= 5
+
+
+class Lonely(Sending):
+    """Its cluster has brokers, whatever they know."""
+
+    async def _has_brokers(self) -> bool:
+        return True
+
+
+def plain_rows(count: int) -> pa.RecordBatch:
+    return keyed_rows(count).select(["body"])
+
+
+@in_virtual_time
+async def test_in_the_first_batch_a_topic_that_nobody_knows_fails_soon() -> None:
+    sending = Lonely(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    unknown = Unsteady(b"", times=0, unknown_at=tuple(range(1000)))
+    sending._producers[None] = cast("Producer", unknown)
+    await sending.send(plain_rows(5))  # rows that share a request are not waited for
+    with pytest.raises(RouteNotFound):
+        await sending.finish()
+    assert asyncio.get_running_loop().time() < 2
+
+
+@in_virtual_time
+async def test_a_topic_that_has_taken_a_row_is_waited_for_in_the_first_batch_too() -> None:
+    sending = Lonely(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    broker = Unsteady(b"", times=0, unknown_at=tuple(range(6, 14)))
+    sending._producers[None] = cast("Producer", broker)
+    await sending.send(plain_rows(5))
+    await sending._idle()
+    await sending.send(plain_rows(5))
+    await sending.finish()
+    assert len(broker.stored) == 10
+    assert asyncio.get_running_loop().time() > 2
+
+
+@in_virtual_time
+async def test_a_row_that_a_broker_refuses_is_told() -> None:
+    class Refusing(Unsteady):
+        async def send_soon(self, message: Message, **_: object) -> asyncio.Future[None]:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.set_exception(MessageIllegal("no such queue"))
+            return future
+
+    sending = Sending(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    sending._producers[None] = cast("Producer", Refusing(b"", times=0))
+    row = {"body": [b"x"], "keys": ["order-7"], "brokerName": ["b"], "queueId": [99]}
+    await sending.send(pa.RecordBatch.from_pydict(row))
+    with pytest.raises(MessageIllegal) as told:
+        await sending.finish()
+    assert told.value.__notes__ == [
+        "of the row <Message topic=T tags=None keys=order-7 bytes=1> to queue 99 of b"
+    ]
