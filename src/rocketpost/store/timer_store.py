@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 _DELAY_MAX: Final = 2**31 - 1
 _WRITE_AT_ONCE: Final = 50_000
+_BLANK: Final = bytes(4096)
 
 
 class Item(NamedTuple):
@@ -345,10 +346,11 @@ class TimerStore:
 
     def _create_files(self) -> None:
         self.wheel.create_blocking()
+        # Their room is taken now, so that a broker can be started on a full disk.
         for parity in (0, 1):
-            write_whole_blocking(self._files, self._layout.timer_journal(parity), b"")
+            write_whole_blocking(self._files, self._layout.timer_journal(parity), _BLANK)
         if self._files.stat(self._layout.timer_checkpoint) is None:
-            write_whole_blocking(self._files, self._layout.timer_checkpoint, bytes(4096))
+            write_whole_blocking(self._files, self._layout.timer_checkpoint, _BLANK)
         self._files.fsync_dir(self._layout.root)
         self._files.fsync_dir(self._layout.config)
 
