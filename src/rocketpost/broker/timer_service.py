@@ -27,23 +27,20 @@ from rocketpost.broker.timer import (
     waiting_of,
 )
 from rocketpost.broker.timer_copies import Copies
+from rocketpost.broker.timer_intake import Intake
 from rocketpost.broker.timer_slot import OpenSlot, Place
 from rocketpost.broker.timer_target import MISSING_RETRY_MS, Targets
 from rocketpost.codec.record import Record
-from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import TIMER_TOPIC
-from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.draft import Draft
-from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from rocketpost.store.timer_log import DEFAULT, RECALL, ROLL, Unit
 from rocketpost.store.timer_store import Cursor, Item, TimerStore
 from rocketpost.store.timer_wheel import NOWHERE
 
 logger = logging.getLogger(__name__)
 
-TAKE_COUNT_MAX: Final = 256
 LOAD_COUNT_MAX: Final = 2000
 BATCH_COUNT_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -130,9 +127,8 @@ class TimerService:
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
         """Whether there is something to save."""
-        queue = store.queue(TIMER_TOPIC, 0)
-        if queue is not None:
-            self._start(queue)  # before the log grows again, if it was cut
+        self._intake = Intake(store=store, timers=timers, copies=self.copies)
+        self.is_changed |= self._intake.start()  # before the log grows again, if it was cut
 
     # -- what the server asks
 
@@ -220,10 +216,7 @@ class TimerService:
 
     def record(self, position: int, size: int) -> Record | None:
         """Return the message of a unit; None if that is gone, or another lies there."""
-        record = self._store.record_at(position)
-        if record is None or record.size != size or record.topic != TIMER_TOPIC:
-            return None
-        return record
+        return self._intake.record(position, size)
 
     def was_delivered(self, record: Record, *, due_ms: int) -> bool:
         """Whether a message came out of the wheel before a crash that made the wheel forget it."""
@@ -236,76 +229,17 @@ class TimerService:
 
     def _take(self, rules: TimerRules, now_ms: int) -> bool:
         """Take some messages from the timer topic; False if there are none to take."""
-        queue = self._store.queue(TIMER_TOPIC, 0)
-        if queue is None:
+        taken = self._intake.take(rules, now_ms)
+        if taken is None:
             return False
-        offset = self._start(queue)
-        count = min(TAKE_COUNT_MAX, int(queue.end) - offset)
-        data = queue.read(offset, count) if count > 0 else b""
-        items: list[Item] = []
-        taken: list[tuple[Waiting, bool]] = []
-        for position, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
-            found = self._item(position, size, rules, now_ms)
-            if found is not None:
-                waiting, item = found
-                items.append(item)
-                taken.append((waiting, bool(item.magic & RECALL)))
-            offset += 1
-        if offset == self._timers.queue_offset:
-            return False
-        places = self._timers.add(items, now_ms=now_ms) if items else []
-        self._timers.queue_offset = offset
         self.is_changed = True
-        self.enqueued += len(items)
-        for item, (waiting, is_recall), at in zip(items, taken, places, strict=True):
-            self._entered(item, waiting, is_recall=is_recall, at=at)
+        self.enqueued += len(taken)
+        for item, waiting, at in taken:
+            self._entered(item, waiting, at=at)
         return True
 
-    def _start(self, queue: ConsumeQueue) -> int:
-        offset = self._timers.queue_offset
-        corrected = min(max(offset, int(queue.first)), int(queue.end))
-        if corrected != offset:
-            logger.warning("timer topic: progress corrected: saved=%s now=%s", offset, corrected)
-            self._timers.queue_offset = corrected
-            self.is_changed = True
-        return corrected
-
-    def _item(
-        self, position: int, size: int, rules: TimerRules, now_ms: int
-    ) -> tuple[Waiting, Item] | None:
-        """Return how a message is to wait; None if it does not."""
-        if size == FILLER_SIZE or position in self._timers.known:
-            return None
-        timers = self._timers
-        record = self.record(position, size)
-        properties = record.properties if record is not None else {}
-        waiting = waiting_of(properties, timers.precision_ms)
-        if record is None or waiting is None:
-            logger.error("message of the timer topic says no time: position=%s", position)
-            return None
-        if self.copies.exists(record, properties, waiting.topic):
-            return None
-        slot_ms, due_ms = waiting.slot_ms, waiting.due_ms
-        magic = DEFAULT | (RECALL if waiting.recalls else 0)
-        window_ms = rules.roll_window_ms
-        if slot_ms - now_ms >= window_ms:
-            far_ms = slot_ms - now_ms - window_ms
-            step_ms = window_ms // 2 if far_ms < window_ms // 3 else window_ms
-            slot_ms = due_ms = timers.slot_of(now_ms + step_ms)
-            magic |= ROLL
-        if slot_ms > timers.slot_ms_max:
-            # After a long stop the wheel is still at that time; this one comes round again.
-            slot_ms = due_ms = timers.slot_ms_max
-            magic |= ROLL
-        slot_ms = max(slot_ms, timers.read_ms)
-        due_ms = max(due_ms, slot_ms)
-        if slot_ms == timers.read_ms:
-            due_ms = max(due_ms, timers.cursor.due_ms)
-        item = Item(slot_ms, due_ms, magic, position, size, string_hash(waiting.topic))
-        return waiting, item
-
-    def _entered(self, item: Item, waiting: Waiting, *, is_recall: bool, at: int) -> None:
-        slot, ahead = self._slot, self._next
+    def _entered(self, item: Item, waiting: Waiting, *, at: int) -> None:
+        slot, ahead, is_recall = self._slot, self._next, bool(item.magic & RECALL)
         self._empty_count = 0
         if ahead is not None and item.slot_ms < (ahead.slot_ms or ahead.until_ms):
             self._next = _Next(item.slot_ms, ahead.until_ms)
