@@ -101,10 +101,10 @@ def test_spark_ends_with_a_driver_that_is_killed(topics: Topics, runs: Runs) -> 
     topics.send("Orphaned", bodies(30))
     run = runs.start("Orphaned", "--continuous")
     until(lambda: runs.lake().snapshot().rows == 30, run)
-    assert len(session_of(run.pid)) > 1
+    assert len(list(session_of(run.pid))) > 1
     run.kill()
     run.communicate()
-    while session_of(run.pid):
+    while any(session_of(run.pid)):
         time.sleep(0.1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,6 +23,9 @@ from rocketpost.spark.pipelines.verification import verify
 from rocketpost.spark.plan import Range
 
 _LOOK_SECONDS = 1.0
+_OF_ARCHIVES = frozenset(
+    ("name_server", "topic", "topic_pattern", "kind", "max_offsets", "hold", "allow_loss")
+)
 
 
 @click.command()
@@ -68,6 +72,8 @@ def archive(
     for name, is_given in (("--verify", is_verify), ("--compact", is_compact)):
         _only_one(name, is_given, "--every", every)
         _only_one(name, is_given, "--continuous", continuous)
+        if is_given:
+            _refuse_needless(name)
     if is_verify:
         _verify(run, lake)
         return
@@ -127,6 +133,25 @@ def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveRep
 def _only_one(name: str, value: object, other: str, other_value: object) -> None:
     if value and other_value:
         raise ConfigError(f"{name} and {other} do not go together")
+
+
+def _refuse_needless(mode: str) -> None:
+    """Refuse options that only an archive heeds, unless they are from a file that serves both.
+
+    Raises:
+        ConfigError: One was typed in.
+    """
+    context = click.get_current_context()
+    needless = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _OF_ARCHIVES
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if needless:
+        raise ConfigError(
+            f"{', '.join(needless)} mean nothing with {mode}: it takes the whole lake"
+        )
 
 
 def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:

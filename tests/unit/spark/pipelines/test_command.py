@@ -134,3 +134,15 @@ def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str)
     result = CliRunner().invoke(pipeline, [*words, "-n", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_options_of_an_archive_mean_nothing_to_a_check_of_it(tmp_path: Path) -> None:
+    lake = ["archive", "--lake", str(tmp_path / "none")]
+    result = CliRunner().invoke(pipeline, [*lake, "--verify", "-t", "T", "--max-offsets", "5"])
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "--topic, --max-offsets mean nothing with --verify: it takes the whole lake" in said
+    file = tmp_path / "archive.yaml"  # which may serve both
+    file.write_text("topic: T\nname-server: 127.0.0.1:1\n")
+    result = CliRunner().invoke(pipeline, [*lake, "--compact", "--config", str(file)])
+    assert (result.exit_code, "nothing archived" in result.output) == (2, True)
