@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.group import parse_tags
@@ -10,6 +11,8 @@ from rocketpost.settings import option
 from rocketpost.spark.body_options import one_of
 from rocketpost.spark.predicates import Numbers, Predicates, Texts
 from rocketpost.spark.row_options import RowOptions
+
+_CLOCK_STEP_MS: Final = 600_000
 
 
 def words_of(keys: str) -> list[str]:
@@ -28,7 +31,7 @@ class LogOptions(RowOptions):
     unique_key: str = option("uniqKey", "")
     starting_timestamp: int | None = option("startingTimestamp", None)
     ending_timestamp: int | None = option("endingTimestamp", None)
-    clock_step_ms: int = option("maxClockStepMs", 600_000)
+    clock_step_ms: int = option("maxClockStepMs", _CLOCK_STEP_MS)
     view: str = option("view", "consumer")
     broker_name: str = option("brokerName", "")
     split_bytes: int = option("splitBytes", 128 * 1024 * 1024)
@@ -45,9 +48,24 @@ class LogOptions(RowOptions):
             raise ConfigError(f"splitBytes={self.split_bytes} is too small; at least 1048576")
         if self.clock_step_ms < 0:
             raise ConfigError(f"maxClockStepMs={self.clock_step_ms} is too small")
+        for key, value in (
+            ("topic", self.topic),
+            ("keys", self.keys),
+            ("uniqKey", self.unique_key),
+        ):
+            if value and not value.strip(" ,"):
+                raise ConfigError(f"{key}={value!r} names nothing; leave it out to read all")
+        self._check_times()
+
+    def _check_times(self) -> None:
         start, end = self.starting_timestamp, self.ending_timestamp
         if start is not None and end is not None and start > end:
             raise ConfigError("startingTimestamp is later than endingTimestamp")
+        is_timed = start is not None or end is not None or self.takes_filters
+        if self.clock_step_ms != _CLOCK_STEP_MS and not is_timed:
+            raise ConfigError(
+                "maxClockStepMs needs startingTimestamp, endingTimestamp or filterPushdown=once"
+            )
 
     @property
     def paths(self) -> list[str]:

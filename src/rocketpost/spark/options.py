@@ -33,8 +33,11 @@ from rocketpost.spark.row_options import RowOptions
 T = TypeVar("T")
 K = TypeVar("K", bound="Keyed")
 
-_ALIASES: Final = {"maxmessagespertrigger": "maxoffsetspertrigger"}
+ALIASES: Final = {"maxMessagesPerTrigger": "maxOffsetsPerTrigger"}
+"""Other names of options."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+_MAY_BE_EMPTY: Final = frozenset({"nameServer", "path", "securityToken", "subExpression", "tags"})
+"""These mean all by that, or are missed with words of their own."""
 _FOR_STREAMS: Final = (
     "commitOffsetsToBroker",
     "maxOffsetsPerTrigger",
@@ -53,9 +56,10 @@ def parsed(cls: type[T], values: Mapping[str, str]) -> T:
         ConfigError: One is unknown, malformed, or does not go with another; it is named.
     """
     known = {key.lower(): key for key in keys_of(cls)}
+    others = {alias.lower(): key for alias, key in ALIASES.items() if key.lower() in known}
     given = {}
     for name, value in values.items():
-        key = known.get(_ALIASES.get(name.lower(), name.lower()))
+        key = known.get(name.lower()) or others.get(name.lower())
         if key is None:
             if name.lower() in _SPARKS_OWN:
                 continue
@@ -64,6 +68,8 @@ def parsed(cls: type[T], values: Mapping[str, str]) -> T:
             raise ConfigError(f"there is no option {name!r}{hint}")
         if key in given:
             raise ConfigError(f"{key} is given twice, once as {name}")
+        if not value.strip() and key not in _MAY_BE_EMPTY:
+            raise ConfigError(f"{key} is empty; give it a value, or leave it out")
         given[key] = value
     return build(cls, given)
 

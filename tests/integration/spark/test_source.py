@@ -240,6 +240,7 @@ def test_lost_messages_stop_a_query_unless_it_may_go_on(topics: Topics) -> None:
         ({"nameServer": "localhost"}, "'localhost' is not host:port"),
         ({"nameServer": "127.0.0.1:1"}, "no name server answers: cannot connect to 127.0.0.1:1"),
         ({"commitOffsetsToBroker": "true", "group": "g"}, "is for streams"),
+        ({"bodyFormat": "json", "bodySchema": "a wat"}, "at character 3: wat is no type"),
         (
             {"startingOffsetsByTimestamp": '{"Rows": {"broker-9": {"0": 5}}}'},
             "names what does not exist: queue 0 of Rows on broker-9; "

@@ -151,6 +151,12 @@ def test_options_in_words_hold_no_defaults() -> None:
         ({"path": "/x", "view": "all"}, "view='all' is none of consumer, log"),
         ({"path": "/x", "onCorrupt": "pass"}, "onCorrupt"),
         ({"path": "/x", "splitBytes": "5"}, "too small"),
+        ({"path": "/x", "maxClockStepMs": "5"}, "maxClockStepMs needs startingTimestamp, "),
+        ({"path": "/x", "topic": " , "}, "topic=',' names nothing"),
+        ({"path": "/x", "keys": "  "}, "keys is empty; give it a value, or leave it out"),
+        ({"path": "/x", "uniqKey": ""}, "uniqKey is empty"),
+        ({"path": "/x", "startingTimestamp": "6", "endingTimestamp": "5"}, "is later than"),
+        ({"path": "/x", "tag": "A"}, "no option 'tag'; did you mean tags"),
     ],
 )
 def test_the_logs_options_are_checked(values: dict[str, str], said: str) -> None:

@@ -41,6 +41,7 @@ from pyspark.sql.types import (
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies import listing
 from rocketpost.spark.bodies.codec import Encoder, Parser, StructCodec, check_nullable, words_of
+from rocketpost.spark.bodies.ddl import fields_of
 from rocketpost.spark.bodies.fitting import check_names, inside
 from rocketpost.spark.bodies.listing import Lister
 from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
@@ -75,12 +76,10 @@ class JsonCodec(StructCodec):
     name = "json"
 
     def __init__(self, schema: str) -> None:
-        self.schema = schema.strip()
-        if self.schema.startswith("{"):
-            try:
-                kind = StructType.fromJson(json.loads(self.schema))
-            except (ValueError, LookupError, TypeError) as error:
-                raise ConfigError(f"bodySchema is no schema of Spark as JSON: {error}") from None
+        self.schema = ""
+        if schema.strip():
+            kind = _kind_of(schema.strip())
+            _annotation(kind, "body")  # refuses what JSON does not have
             self.schema = words_of(kind)
 
     def words(self) -> str:
@@ -94,8 +93,7 @@ class JsonCodec(StructCodec):
                 "bodyFormat=json needs bodySchema, such as 'customer string, amount double', "
                 "or a schema of your own in which body is a struct"
             )
-        is_struct = self.schema.lower().startswith("struct<")
-        return self.schema if is_struct else f"struct<{self.schema}>"
+        return self.schema
 
     def check(self, wanted: DataType) -> None:
         """Take any struct that JSON can fill.
@@ -123,6 +121,17 @@ class JsonCodec(StructCodec):
         listed = _lister(given, where)
         encode = msgspec.json.Encoder(decimal_format="number").encode
         return lambda structs: list(map(encode, listed(structs)))
+
+
+def _kind_of(schema: str) -> StructType:
+    if not schema.startswith("{"):
+        kind = fields_of(schema)
+        check_nullable(kind)
+        return kind
+    try:
+        return StructType.fromJson(json.loads(schema))
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"bodySchema is no schema of Spark as JSON: {error}") from None
 
 
 def _annotation(kind: DataType, where: str) -> Any:

@@ -105,8 +105,10 @@ def test_any_numbers_are_read(values: dict[str, int]) -> None:
 
 
 def test_the_schema_in_sparks_words() -> None:
-    assert JsonCodec("a int, b string").words() == "struct<a int, b string>"
-    assert JsonCodec(" struct<a: int> ").words() == "struct<a: int>"
+    assert JsonCodec("a int, b string").words() == "struct<`a`: int, `b`: string>"
+    assert JsonCodec(" struct<a: int> ").words() == "struct<`a`: int>"
+    strict = StructType([StructField("a", StringType(), nullable=False)])  # of a frame, perhaps
+    assert JsonCodec(strict.json()).words() == "struct<`a`: string>"
     kind = StructType([field_of("a`b", ArrayType(one(DecimalType(9, 3))))])
     assert JsonCodec(kind.json()).words() == "struct<`a``b`: array<struct<`a`: decimal(9,3)>>>"
 
@@ -127,6 +129,13 @@ def test_types_that_json_has_not(kind: DataType, said: str) -> None:
 
 
 def test_a_schema_is_needed_and_must_be_one() -> None:
+    for text, said in (
+        ("a wat", "at character 3: wat is no type"),
+        ("a int NOT NULL", "leave NOT NULL out"),
+        ("a map<int,string>", "JSON has no map<int,string>"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            JsonCodec(text)
     with pytest.raises(ConfigError, match="needs bodySchema"):
         JsonCodec("").words()
     with pytest.raises(ConfigError, match="no schema of Spark"):

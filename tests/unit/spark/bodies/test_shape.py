@@ -91,7 +91,7 @@ def test_the_whole_schema(tmp_path: Path) -> None:
     file.write_text("n bigint")
     words = ddl(options(body_schema_file=str(file), body_errors="keep"))
     assert words.endswith(
-        "body struct<n bigint>, properties map<string,string>, corruptBody binary"
+        "body struct<`n`: bigint>, properties map<string,string>, corruptBody binary"
     )
     assert "body binary, " in ddl(RowOptions(properties_format="none")) + ", "
 

@@ -1,0 +1,198 @@
+"""Schemas in Spark's words, read without Spark: the processes that plan a query have none.
+
+    fields  name type, name: type NOT NULL COMMENT 'text', ...
+    type    bigint, decimal(10, 2), array<type>, map<type, type>, struct<fields>
+
+What is read here is what JSON can fill; Spark's parser knows more types. A name that is no plain
+word stands in backquotes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NoReturn
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rocketpost.errors import ConfigError
+
+_PLAIN: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    "tinyint": ByteType(),
+    "byte": ByteType(),
+    "smallint": ShortType(),
+    "short": ShortType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "bigint": LongType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "real": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+}
+_DECIMALS: Final = ("decimal", "dec", "numeric")
+_PRECISION_MAX: Final = 38
+_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.|'')*'|\w+|[<>(),:])", re.ASCII)
+_DEPTH_MAX: Final = 64
+
+
+def fields_of(text: str) -> StructType:
+    """Return the fields that a schema names.
+
+    Raises:
+        ConfigError: It is no schema; says where and why.
+    """
+    words = text.strip()
+    if words.lower().startswith("struct<"):
+        parser = _Parser(words)
+        kind = parser.type()
+        parser.end()
+        assert isinstance(kind, StructType)
+        return kind
+    parser = _Parser(words)
+    fields = parser.fields()
+    parser.end()
+    return fields
+
+
+class _Parser:
+    """Reads one schema, from its first word to its last."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._depth = 0
+        self._token = ""
+        self._next()
+
+    def fields(self) -> StructType:
+        """Read fields up to what is none."""
+        found = StructType([self._field()])
+        while self._took(","):
+            found.add(self._field())
+        return found
+
+    def type(self) -> DataType:
+        """Read a type."""
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            self._refuse(f"it is nested more than {_DEPTH_MAX} deep")
+        word = self._token.lower()
+        kind = self._nested(word) or self._decimal(word) or _PLAIN.get(word)
+        if kind is None:
+            known = ", ".join([*_PLAIN, "decimal, array<>, map<> or struct<>"])
+            self._refuse(f"{self._token or 'its end'} is no type; there are {known}")
+        if word in _PLAIN:
+            self._next()
+        self._depth -= 1
+        return kind
+
+    def end(self) -> None:
+        """Check that nothing is left."""
+        if self._token:
+            self._refuse(f"{self._token} is too much")
+
+    def _field(self) -> StructField:
+        name = self._token
+        if name.startswith("`"):
+            name = name[1:-1].replace("``", "`")
+        elif not re.fullmatch(r"\w+", name, re.ASCII):
+            self._refuse(f"a name is wanted, not {name or 'its end'}")
+        self._next()
+        self._took(":")
+        kind = self.type()
+        nullable = True
+        if self._took("not"):
+            self._want("null")
+            nullable = False
+        if self._took("comment"):
+            self._next()
+        return StructField(name, kind, nullable)
+
+    def _nested(self, word: str) -> DataType | None:
+        if word not in ("array", "map", "struct"):
+            return None
+        self._next()
+        self._want("<")
+        kind: DataType
+        if word == "array":
+            kind = ArrayType(self.type())
+        elif word == "map":
+            key = self.type()
+            self._want(",")
+            kind = MapType(key, self.type())
+        else:
+            kind = self.fields()
+        self._want(">")
+        return kind
+
+    def _decimal(self, word: str) -> DataType | None:
+        if word not in _DECIMALS:
+            return None
+        self._next()
+        if not self._took("("):
+            return DecimalType()
+        precision, scale = self._number(), 0
+        if self._took(","):
+            scale = self._number()
+        self._want(")")
+        if not scale <= precision <= _PRECISION_MAX:
+            self._refuse(f"decimal({precision}, {scale}) has no such digits")
+        return DecimalType(precision, scale)
+
+    def _number(self) -> int:
+        token = self._token
+        if not token.isdecimal():
+            self._refuse(f"a number is wanted, not {token or 'its end'}")
+        self._next()
+        return int(token)
+
+    def _took(self, word: str) -> bool:
+        if self._token.lower() != word:
+            return False
+        self._next()
+        return True
+
+    def _want(self, word: str) -> None:
+        if not self._took(word):
+            self._refuse(f"{word} is wanted, not {self._token or 'its end'}")
+
+    def _next(self) -> None:
+        found = _TOKEN.match(self._text, self._at)
+        if found is None:
+            self._token = self._text[self._at :].strip()[:1]
+            if self._token:
+                self._at = self._text.index(self._token, self._at) + 1
+                self._refuse(f"{self._token} is no part of a schema")
+            return
+        self._token = found[1]
+        self._at = found.end()
+
+    def _refuse(self, why: str) -> NoReturn:
+        place = self._at - len(self._token) + 1
+        raise ConfigError(f"bodySchema={self._text!r} is no schema: at character {place}: {why}")

@@ -1,0 +1,109 @@
+"""Schemas in Spark's words, read without Spark."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rocketpost.errors import ConfigError
+from rocketpost.spark.bodies.codec import words_of
+from rocketpost.spark.bodies.ddl import fields_of
+
+plain = st.sampled_from(
+    [
+        BooleanType(),
+        IntegerType(),
+        LongType(),
+        DoubleType(),
+        DecimalType(10, 2),
+        DecimalType(38, 38),
+        StringType(),
+        BinaryType(),
+        DateType(),
+        TimestampType(),
+        TimestampNTZType(),
+    ]
+)
+
+
+def structs(kinds: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
+    names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)
+    fields = st.dictionaries(names, kinds, min_size=1, max_size=4)
+    return fields.map(lambda some: StructType([StructField(*each) for each in some.items()]))
+
+
+nested = st.recursive(
+    plain,
+    lambda inner: st.one_of(
+        inner.map(ArrayType), inner.map(lambda kind: MapType(StringType(), kind)), structs(inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(structs(nested))
+def test_what_is_written_is_read(kind: StructType) -> None:
+    assert fields_of(words_of(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a int", "struct<`a`: int>"),
+        (" a  INTEGER,b:Long ", "struct<`a`: int, `b`: bigint>"),
+        ("STRUCT<a real>", "struct<`a`: float>"),
+        ("a dec, b numeric(5), c decimal(5, 1)", None),
+        ("`a b` array<struct<x:int,y:map<string, array<date>>>>", None),
+        ("a string COMMENT 'it''s', b int", None),
+        ("1st string, _ timestamp_ltz", "struct<`1st`: string, `_`: timestamp>"),
+    ],
+)
+def test_what_spark_takes_is_taken(text: str, words: str | None) -> None:
+    found = words_of(fields_of(text))
+    assert words is None or found == words
+
+
+def test_not_null_is_noted() -> None:
+    assert [field.nullable for field in fields_of("a int NOT NULL, b int")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a wat", r"bodySchema='a wat' is no schema: at character 3: wat is no type; there are"),
+        ("a", "at character 2: its end is no type"),
+        ("a int b", "at character 7: b is too much"),
+        ("a int,", "at character 7: a name is wanted, not its end"),
+        ("a array<int", "> is wanted, not its end"),
+        ("a array int", "at character 9: < is wanted, not int"),
+        ("a map<string>", ", is wanted, not >"),
+        ("a decimal(x)", "a number is wanted, not x"),
+        ("a decimal(40)", r"decimal\(40, 0\) has no such digits"),
+        ("a int; b int", "at character 6: ; is no part of a schema"),
+        ("a int not", "null is wanted"),
+        ("a " + "array<" * 100, "nested more than 64 deep"),
+        ("struct<a int> b", "b is too much"),
+        ("<", "a name is wanted, not <"),
+    ],
+)
+def test_what_is_no_schema_is_refused_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        fields_of(text)
