@@ -59,6 +59,7 @@ class KernelFields:
         self._places: list[Ints] = list(places[:, : self.count])
         self._longs: list[Ints] = list(longs[:, : self.count])
         self._ints: list[npt.NDArray[np.int32]] = list(ints[:, : self.count])
+        self._flags: int | None = None
         self._queues_made: Queues | None = None
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
@@ -71,7 +72,9 @@ class KernelFields:
 
     def flags(self) -> int:
         """Return the bits that the sysFlag of any of them has."""
-        return int(np.bitwise_or.reduce(self.number("sysFlag")))
+        if self._flags is None:
+            self._flags = int(np.bitwise_or.reduce(self.number("sysFlag")))
+        return self._flags
 
     def queues(self) -> Queues:
         """Return the queues of the records, in the order in which they come."""

@@ -278,7 +278,7 @@ def _checked(
     data = b"".join(parts) if len(parts) > 1 else parts[0]
     starts, at = np.concatenate(places), np.concatenate(members)
     sizes, offsets = wanted.sizes[at], wanted.offsets[at]
-    is_there = starts + sizes <= len(data)
+    is_there = (sizes >= SMALLEST) & (starts + sizes <= len(data))
     safe = np.where(is_there, starts, 0)
     if len(data) < SMALLEST:
         is_there[:] = False
@@ -287,6 +287,11 @@ def _checked(
         is_there &= np.isin(fields["magic"], _MAGICS) & (fields["size"] == sizes)
         is_there &= (fields["queueOffset"] == offsets) | (offsets < 0)
     positions = wanted.positions[at]
+    chunk = Chunk(data, starts).only(is_there)
+    true = chunk.fields.long("position") == positions[is_there][: chunk.fields.count]
+    if is_there.all() and len(true) == len(chunk) and true.all():
+        yield chunk
+        return
     is_there[is_there] = are_sound(data, starts[is_there], positions[is_there])
     for position in positions[~is_there].tolist():
         segment = max((s for s in segments if s.start <= position), key=lambda s: s.start)

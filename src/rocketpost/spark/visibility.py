@@ -7,20 +7,35 @@ they do not cover yet counts as visible.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rocketpost.spark.fields import Fields, Ints, Limits, Mask
-from rocketpost.spark.queue_files import QueueFiles, are_visible, batch_positions
+from rocketpost.spark.queue_files import ENTRY, QueueFiles, are_visible, batch_positions
 from rocketpost.spark.store_state import BATCH_QUEUES, StoreState
 from rocketpost.store.layout import Layout, is_queue
 
 _NEVER: Final = 2**63 - 1
 _NOTHING: Final = Limits(0, _NEVER, _NEVER, _NEVER)
 _SPAN_MAX: Final = 1 << 16
-"""Entries of a queue that are read at once; damaged offsets may lie anywhere."""
+"""Entries of a queue that are compared at once; damaged offsets may lie anywhere."""
+_AHEAD: Final = 4
+"""How many times what is asked for is read. What was not in the queue then is behind its end."""
+
+
+class _Ahead(NamedTuple):
+    """Entries of a queue, read further than was asked for."""
+
+    first: int
+    end: int
+    data: bytes
+
+    def of(self, low: int, end: int) -> bytes:
+        """Return some of them."""
+        at, size = (low - self.first) * ENTRY.itemsize, (end - low) * ENTRY.itemsize
+        return self.data[at : at + size]
 
 
 class Visibility:
@@ -31,10 +46,12 @@ class Visibility:
         self._state = state
         self._queues: dict[tuple[str, int], QueueFiles] = {}
         self._batches: dict[tuple[str, int], Ints] = {}
+        self._ahead: dict[tuple[str, int], _Ahead] = {}
 
     def of(self, fields: Fields) -> Mask:
         """Return which of some records are visible."""
         queues = fields.queues()
+        ahead: dict[tuple[str, int], _Ahead] = {}  # of these queues alone, so that it stays small
         limits: list[Limits] = []
         entries: list[bytes] = []
         odd: list[int] = []
@@ -49,8 +66,10 @@ class Visibility:
             else:
                 queue = self._queue(topic, queue_id)
                 limits.append(self._limits(topic, queue)._replace(base=filled - low))
-                entries.append(queue.entries(low, end).tobytes())
+                ahead[topic, queue_id] = self._read_ahead(topic, queue_id, low, end)
+                entries.append(ahead[topic, queue_id].of(low, end))
                 filled += end - low
+        self._ahead = ahead
         visible = fields.in_queues(b"".join(entries), limits)
         for number in odd:
             members = np.flatnonzero(queues.numbers == number)
@@ -69,6 +88,14 @@ class Visibility:
         queue = self._queue(topic, queue_id)
         _, *limits = self._limits(topic, queue)
         return are_visible(queue.found(offsets), offsets, positions, *limits)
+
+    def _read_ahead(self, topic: str, queue_id: int, low: int, end: int) -> _Ahead:
+        """Return entries of a queue, among them some: what the last records left, or read anew."""
+        known = self._ahead.get((topic, queue_id))
+        if known is not None and known.first <= low and end <= known.end:
+            return known
+        further = low + _AHEAD * (end - low)
+        return _Ahead(low, further, self._queue(topic, queue_id).entries(low, further).tobytes())
 
     def _limits(self, topic: str, queue: QueueFiles) -> Limits:
         # What was put into the queue since its end was read is in the entries already.

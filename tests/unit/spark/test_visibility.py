@@ -116,3 +116,37 @@ def test_batches_that_are_one_record_are_found_by_position(tmp_path: Path) -> No
     )
     (folder / f"{0:020d}").write_bytes(entries + bytes(46 * 5))
     assert visible(tmp_path, some) == [0, 2]
+
+
+def test_chunk_after_chunk_says_the_same_as_all_at_once(tmp_path: Path) -> None:
+    """Entries are read ahead, and those of some queues are needed later or never again."""
+    some = stored(
+        tmp_path, *[record(queue_id=at % 3 * (at < 12), queue_offset=at // 3) for at in range(24)]
+    )
+    write_queues(tmp_path, [each for at, each in enumerate(some) if at % 5 and at < 18])
+    layout = Layout(str(tmp_path))
+    expected = visible(tmp_path, some)
+    assert 0 < len(expected) < len(some)
+    for size in range(1, 9):
+        one = Visibility(layout, state_of(layout))
+        found = []
+        for at in range(0, len(some), size):
+            mask = one.of(Chunk(*laid_out(some[at : at + size])).fields)
+            found += [at + row for row, is_visible in enumerate(mask) if is_visible]
+        assert found == expected
+
+
+def test_what_comes_into_a_queue_after_it_was_read_ahead_is_visible(tmp_path: Path) -> None:
+    some = stored(tmp_path, *[record(queue_offset=at) for at in range(4)])
+    write_queues(tmp_path, some[:2])
+    layout = Layout(str(tmp_path))
+    one = Visibility(layout, state_of(layout))
+    assert one.of(Chunk(*laid_out(some[:2])).fields).all()
+    write_queues(tmp_path, some)
+    assert one.of(Chunk(*laid_out(some[2:])).fields).all()
+
+
+def test_a_record_without_a_true_queue_id_is_nobodys(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(), record(queue_id=-1))
+    write_queues(tmp_path, some[:1])
+    assert visible(tmp_path, some) == [0]
