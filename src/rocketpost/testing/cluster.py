@@ -50,8 +50,12 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         with contextlib.ExitStack() as stack:
-            for server in (*self.name_servers, *self.brokers):
-                stack.enter_context(server)
+            for servers in (self.name_servers, self.brokers):  # brokers register as they start
+                for server in servers:
+                    stack.callback(server.kill)
+                    server.launch()
+                for server in servers:
+                    server.wait_ready()
             self._stack = stack.pop_all()
         return self
 
