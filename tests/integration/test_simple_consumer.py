@@ -79,14 +79,14 @@ async def test_receiving_waits_for_a_message(cluster: Cluster) -> None:
     await send(cluster, [b"old"] * 8, tags="A")
     async with consumer_of(cluster) as consumer:
         await consumer.subscribe("T", "B")
-        waiting = asyncio.ensure_future(consumer.receive(await_seconds=10))
+        waiting = asyncio.ensure_future(consumer.receive(await_seconds=25))
         await asyncio.sleep(0.3)
         assert not waiting.done()
         started = time.monotonic()
         await send(cluster, [b"new"], tags="B")
         [message] = await waiting
         assert message.body == b"new"
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20  # woken, not at the end of its wait
         await consumer.ack(message)
 
 
