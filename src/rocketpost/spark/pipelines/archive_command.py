@@ -80,9 +80,13 @@ def archive(
     if is_compact:
         _compact(run, lake)
         return
+    if not name_server:
+        raise ConfigError("--name-server (-n) is required, such as 127.0.0.1:9876")
+    if bool(topic) == bool(topic_pattern):
+        raise ConfigError("exactly one of --topic (-t) and --topic-pattern is required")
     config = ArchiveConfig(
         source=SourceOptions(
-            name_servers=name_server or "",
+            name_servers=name_server,
             topic=topic or "",
             topic_pattern=topic_pattern or "",
         ),
@@ -149,9 +153,7 @@ def _refuse_needless(mode: str) -> None:
         and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     ]
     if needless:
-        raise ConfigError(
-            f"{', '.join(needless)} mean nothing with {mode}: it takes the whole lake"
-        )
+        raise ConfigError(f"{mode} takes the whole lake, and no {', '.join(needless)}")
 
 
 def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:

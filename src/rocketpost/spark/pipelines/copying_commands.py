@@ -151,7 +151,7 @@ def dead_letters(
     given = {"--to": to, "--max-redrives": max_redrives, "--name": name, "--rate": rate}
     needless = [option for option, value in given.items() if value is not None]
     if needless and not redrive:
-        raise ConfigError(f"{', '.join(needless)} mean nothing without --redrive")
+        raise ConfigError(f"only --redrive has a use for {', '.join(needless)}")
     if redrive:
         named = _named(name, run.dry_run)
         config = CopyConfig(name_servers=name_server, name=named, topic=to, rate=rate)

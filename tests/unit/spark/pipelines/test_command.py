@@ -126,8 +126,9 @@ def test_every_pipeline_has_the_options_of_all() -> None:
     ("words", "said"),
     [
         (["audit", "-t", "T", "--html", "no/such/x.html"], "there is no directory no/such"),
-        (["dead-letters", "-g", "g", "--to", "T", "--rate", "5"], "--to, --rate mean nothing"),
-        (["dead-letters", "-g", "g", "--max-redrives", "2"], "without --redrive"),
+        (["dead-letters", "-g", "g", "--to", "T", "--rate", "5"], "use for --to, --rate"),
+        (["dead-letters", "-g", "g", "--max-redrives", "2"], "only --redrive has a use for"),
+        (["archive", "--lake", "l"], "exactly one of --topic (-t) and --topic-pattern"),
     ],
 )
 def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str) -> None:
@@ -136,12 +137,17 @@ def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str)
     assert said in result.output
 
 
+def test_an_archive_asks_for_name_servers_by_the_name_of_their_option() -> None:
+    result = CliRunner().invoke(pipeline, ["archive", "-t", "T", "--lake", "l"])
+    assert (result.exit_code, "--name-server (-n) is required" in result.output) == (2, True)
+
+
 def test_options_of_an_archive_mean_nothing_to_a_check_of_it(tmp_path: Path) -> None:
     lake = ["archive", "--lake", str(tmp_path / "none")]
     result = CliRunner().invoke(pipeline, [*lake, "--verify", "-t", "T", "--max-offsets", "5"])
     assert result.exit_code == 2
     said = " ".join(result.output.split())
-    assert "--topic, --max-offsets mean nothing with --verify: it takes the whole lake" in said
+    assert "--verify takes the whole lake, and no --topic, --max-offsets" in said
     file = tmp_path / "archive.yaml"  # which may serve both
     file.write_text("topic: T\nname-server: 127.0.0.1:1\n")
     result = CliRunner().invoke(pipeline, [*lake, "--compact", "--config", str(file)])
