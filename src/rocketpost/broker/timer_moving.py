@@ -6,14 +6,15 @@ the wheel like any message. While a slot is moved the service stands still, so n
 the copy in the wheel beside its original.
 
 A crash between the two leaves the old unit, and a copy that the wheel has not taken yet. The next
-start looks for such copies first, and takes what they were made from out of the wheel.
+start looks for such copies first, and takes what they were made from out of the wheel. A slot that
+cannot be chained anew, since the disk is full, is tried again; until then no copy is taken.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,9 +72,16 @@ class Moving:
 
         Yields what is found so far, now and then and at the end.
         """
-        found: dict[int, int] = {}
+        slots: set[int] = set()
         for count, (slot_ms, unit) in enumerate(self._logged(), 1):
             if unit.position < position:
+                slots.add(slot_ms)
+            if count % LOOKED_AT_ONCE == 0:
+                yield {}
+        # The log knows more than waits: what has been moved before, what was chained anew.
+        found: dict[int, int] = {}
+        for count, (slot_ms, unit) in enumerate(self._chained(slots), 1):
+            if unit.position < position and unit.position not in self._service.moved:
                 found[slot_ms] = found.get(slot_ms, 0) + unit.size
             if count % LOOKED_AT_ONCE == 0:
                 yield found
@@ -100,7 +108,7 @@ class Moving:
         leaving = [(at, unit) for at, unit in old if unit.position not in service.moved]
         if slot_ms <= max(timers.read_ms, self._clock.now_ms()):
             cursor = timers.cursor if slot_ms == timers.read_ms else Cursor()
-            if any((unit.due_ms, at) > cursor for at, unit in leaving):
+            if any((service.due_of(unit), at) > cursor for at, unit in leaving):
                 raise StoreError("messages that are just due are not delivered yet")
             return None
         if not old:
@@ -136,20 +144,23 @@ class Moving:
         """Chain the slot anew without what has left it, and let the service go on.
 
         Raises:
-            OSError: The timer log could not be written; the service knows what has left.
+            OSError: The timer log could not be written; see :meth:`settle`.
         """
         service, slot_ms = self._service, departure.slot_ms
         service.is_held = False
         units = [unit for _, unit in self._chain(slot_ms)]  # some may have come meanwhile
         left = [unit for unit in units if unit.position in service.moved]
         if not left:
+            service.unsettled.discard(slot_ms)
             return
+        service.unsettled.add(slot_ms)
         items = [
             Item(slot_ms, unit.due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
             for unit in units
             if unit.position not in service.moved
         ]
         self._timers.add(items, now_ms=self._clock.now_ms(), anew=slot_ms)
+        service.unsettled.discard(slot_ms)
         service.is_changed = True
         for unit in left:
             service.moved.discard(unit.position)
@@ -157,24 +168,51 @@ class Moving:
             if record is not None and not unit.magic & RECALL:
                 self._timers.waiting[record.properties.get(names.REAL_TOPIC, "")] -= 1
 
+    def settle(self) -> None:
+        """Chain the slots anew that could not be until now.
+
+        Raises:
+            OSError: Not all of them can; try again later.
+        """
+        service = self._service
+        for slot_ms in list(service.unsettled):
+            # Not while another slot is moved: its service must stand still until that is done.
+            if not service.is_held and not service.is_reading(slot_ms):
+                self.end(Departure(slot_ms, deque(), []))
+
     def _recover(self) -> None:
         """Let go of what a crash left in the wheel beside its copy."""
-        moved = self._service.moved
+        service = self._service
+        moved = service.moved
         for position, size in (*self._not_taken(), *self._rebuilt()):
-            record = self._service.record(position, size)
+            record = service.record(position, size)
             # A copy may have been moved in its turn, and its original be in the log still.
-            while record is not None and names.TIMER_ROLL_TIMES in record.properties:
-                moved.add(record.prepared_position)
-                record = self._store.record_at(record.prepared_position)
+            while record is not None and (original := self._original(record)) is not None:
+                moved.add(original)
+                record = self._store.record_at(original)
         if not moved:
             return
+        service.unsettled.update(slot for slot, unit in self._logged() if unit.position in moved)
         try:
-            self._service.leave()  # what is done of the first slot is known by its old chain only
-            for slot_ms in {slot for slot, unit in self._logged() if unit.position in moved}:
-                self.end(Departure(slot_ms, deque(), []))
+            service.leave()  # what is done of the first slot is known by its old chain only
+            self.settle()
         except OSError as error:
-            # They are known in memory, so nothing comes twice before the next crash.
-            logger.warning("moved messages stay in the wheel: reason=%s", error)
+            logger.warning("moved messages stay in the wheel for now: reason=%s", error)
+
+    def _original(self, copy: Record) -> int | None:
+        """Return where the message lies, or lay, of which another is a copy; None if it is none.
+
+        Copies by RocketMQ name none, and anybody may send their properties; commits name a half.
+        """
+        position = copy.prepared_position
+        is_marked = names.TIMER_ROLL_TIMES in copy.properties  # but for those without room for it
+        if position >= copy.position or not (position or is_marked):
+            return None
+        original = self._store.record_at(position)
+        if original is None:
+            return position if is_marked else None
+        is_same = original.topic == TIMER_TOPIC and _identity(original) == _identity(copy)
+        return position if is_same else None
 
     def _not_taken(self) -> Iterator[tuple[int, int]]:
         queue = self._store.queue(TIMER_TOPIC, 0)
@@ -199,6 +237,12 @@ class Moving:
             if slot_ms >= timers.read_ms:
                 yield slot_ms, unit
 
+    def _chained(self, slots: Iterable[int]) -> Iterator[tuple[int, Unit]]:
+        """Return what waits in some slots."""
+        for slot_ms in slots:
+            for _, unit in self._timers.units_from(self._timers.wheel.get(slot_ms).last):
+                yield slot_ms, unit
+
     def _chain(self, slot_ms: int) -> list[tuple[int, Unit]]:
         """Return the units of a slot, oldest first."""
         timers = self._timers
@@ -214,3 +258,7 @@ class Moving:
             now_ms=self._clock.now_ms(),
             store_host=self._store_host,
         )
+
+
+def _identity(record: Record) -> tuple[str | None, int, int]:
+    return record.properties.get(names.UNIQUE_KEY), record.born_ms, record.body_crc

@@ -124,6 +124,8 @@ class TimerService:
         """Whether nothing is taken or delivered just now: see ``broker.timer_moving``."""
         self.moved: set[int] = set()
         """Positions of messages that wait elsewhere now; what the wheel knows of them is void."""
+        self.unsettled: set[int] = set()
+        """Slots that still hold such ones. Nothing is taken meanwhile: a crash would show both."""
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
         """Whether there is something to save."""
@@ -147,7 +149,7 @@ class TimerService:
         is_far_behind = self._timers.slot_ms_max < now_ms + rules.roll_window_ms
         if is_far_behind and self._slot is None and isinstance(self._open_next(now_ms), Again):
             return AGAIN  # else what is new would not fit the wheel
-        if not rules.stop_enqueue and self._take(rules, now_ms):
+        if not rules.stop_enqueue and not self.unsettled and self._take(rules, now_ms):
             return AGAIN
         if rules.stop_dequeue:
             return Wait(None)
@@ -224,6 +226,24 @@ class TimerService:
             return False
         properties = record.properties
         return self.copies.exists(record, properties, properties.get(names.REAL_TOPIC, ""))
+
+    def due_of(self, unit: Unit) -> int:
+        """Return when a unit is due; one of RocketMQ does not say so itself."""
+        if unit.due_ms:
+            return unit.due_ms
+        record = self.record(unit.position, unit.size)
+        waiting = (
+            waiting_of(record.properties, self._timers.precision_ms) if record is not None else None
+        )
+        if waiting is None or unit.magic & ROLL:
+            return unit.slot_ms
+        return waiting.due_ms
+
+    def is_reading(self, slot_ms: int) -> bool:
+        """Whether some of a slot may be delivered already, which its old chain alone can tell."""
+        if self._slot is not None and self._slot.slot_ms == slot_ms:
+            return True
+        return slot_ms == self._timers.read_ms and self._timers.cursor.position != NOWHERE
 
     # -- into the wheel
 
@@ -322,17 +342,7 @@ class TimerService:
                 if record is not None:
                     slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
             else:
-                slot.add(Place(unit.due_ms or self._due_of(unit), at))
-
-    def _due_of(self, unit: Unit) -> int:
-        """Return when a unit of RocketMQ is due, which does not say so itself."""
-        record = self.record(unit.position, unit.size)
-        waiting = (
-            waiting_of(record.properties, self._timers.precision_ms) if record is not None else None
-        )
-        if waiting is None or unit.magic & ROLL:
-            return unit.slot_ms
-        return waiting.due_ms
+                slot.add(Place(self.due_of(unit), at))
 
     def _close_or_wait(self, slot: OpenSlot, now_ms: int) -> Wait | Again:
         end_ms = slot.slot_ms + self._timers.precision_ms
@@ -467,6 +477,7 @@ class TimerService:
             slot.put_back(places)
             timers.read_ms, timers.cursor = before
             raise
+        self.unsettled.update(item.slot_ms for item in items if item.position in self.moved)
         self._slot = None
         self.is_changed = True
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _UNIT: Final = Struct(">iqiqiqiiq")
 UNIT_BYTES: Final = _UNIT.size
+_POSITIONS: Final = Struct(">28xq16x")
 _BLANK: Final = Struct(">iqI")
 _BLANK_MAGIC: Final = 0xCBD43194
 DEFAULT: Final = 1
@@ -230,19 +231,24 @@ class TimerLog:
             self._files.fsync_dir(self._directory)
             self._files.fsync_dir(posixpath.dirname(self._directory))
 
-    def expire(self, position_min: int) -> list[str]:
-        """Forget files whose messages all lie before ``position_min`` in the commit log.
+    def finished_blocking(self, position_min: int) -> list[int]:
+        """Return where files begin whose messages all lie before a position of the commit log.
 
-        Returns what to unlink. Never the last file; never while a save is under way.
+        Never the last one. A file is read whole for that: its last unit need not be that of its
+        last message, since slots are chained anew. Any thread, while no file expires.
         """
-        paths = []
+        finished = []
         for start in self._starts[:-1]:
-            last = self._last_unit(start)
-            if last is None or last.position >= position_min:
+            if not self._is_finished(start, position_min):
                 break
+            finished.append(start)
+        return finished
+
+    def expire(self, starts: Sequence[int]) -> list[str]:
+        """Forget files that are finished; returns what to unlink. Never while one is saved."""
+        for start in starts:
             self._forget(start)
-            paths.append(self._path(start))
-        return paths
+        return [self._path(start) for start in starts]
 
     def close(self) -> None:
         """Let go of the files."""
@@ -250,9 +256,20 @@ class TimerLog:
             self._files.close(fd)
         self._fds.clear()
 
-    def _last_unit(self, start: int) -> Unit | None:
+    def _is_finished(self, start: int, position_min: int) -> bool:
         count = (self._file_bytes - _BLANK.size) // UNIT_BYTES
-        return self.unit(start + (count - 1) * UNIT_BYTES)
+        fd = self._files.open(self._path(start))
+        try:
+            # From the end on: what must stay is mostly told by the last units.
+            while count:
+                at = max(0, count - _SCAN_UNITS)
+                data = self._files.pread(fd, (count - at) * UNIT_BYTES, at * UNIT_BYTES)
+                if any(position >= position_min for (position,) in _POSITIONS.iter_unpack(data)):
+                    return False
+                count = at
+        finally:
+            self._files.close(fd)
+        return True
 
     def _is_blank(self, position: int, start: int) -> bool:
         data = self._files.pread(self._descriptor(start), _BLANK.size, position - start)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
+import msgspec
+import pytest
+
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.errors import StoreError
+from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
+from rocketpost.store.timer_log import DEFAULT
+from rocketpost.store.timer_store import Item
 
-from .world import BORN, HOST, PowerCut, World, timer_config
+from .world import BORN, HOST, PowerCut, Timed, World, timer_config
 
 
 def work(world: World, rng: random.Random, rounds: int) -> None:
@@ -74,6 +83,144 @@ def test_what_waits_is_moved_and_comes_once(rng: random.Random) -> None:
     world.kill()
     world.open()
     assert not world.waits_before(end)
+    world.finish()
+    world.judge(is_over=True)
+
+
+def test_what_was_moved_before_is_not_counted_again(rng: random.Random) -> None:
+    world = World()
+    world.open()
+    for number in range(10):
+        world.send(rng, 100 + 7 * number)
+    world.serve()
+    end = int(world.running.end_position)
+    assert world.vacate(random.Random(1), end)
+    world.serve()
+    assert world.moving.moved == 10
+    for found in world.moving.survey(end):
+        assert not found
+    # Else each round would find it harder to free a segment, and none would go in the end.
+    world.moving.check(found, freed_bytes=0)
+
+
+class FullLog:
+    """Has the timer log of a world refuse units, until told otherwise."""
+
+    def __init__(self, world: World) -> None:
+        self.is_full = True
+        append = world.timers.log.append
+
+        def refuse(units: object) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "no space left")
+            append(units)  # type: ignore[arg-type]
+
+        world.timers.log.append = refuse  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_slot_that_could_not_be_chained_anew(
+    is_clean: bool, is_settled: bool, rng: random.Random
+) -> None:
+    world = World()
+    world.open()
+    for _ in range(3):
+        world.send(rng, 200)
+    world.serve()
+    full = FullLog(world)
+    with pytest.raises(OSError, match="no space"):
+        world.vacate(random.Random(1), int(world.running.end_position))
+    full.is_full = False  # somebody else has made room, so nothing needs to be moved any more
+    if is_settled:
+        world.moving.settle()
+    world.serve()
+    world.save()
+    if is_clean:
+        world.close()
+    else:
+        world.kill()
+    world.open()
+    world.finish()
+    world.judge(is_over=True)
+
+
+def claim(world: World, key: str, delay_ms: int, more: dict[str, str]) -> Draft:
+    """Return a timed message with some properties more."""
+    due_ms = world.clock.ms + delay_ms
+    world.sent[key] = Timed(key, due_ms, is_acked=True)
+    properties = {"UNIQ_KEY": key, "TIMER_DELIVER_MS": str(due_ms)} | more
+    encoded = encode_properties(properties)
+    plain = Draft("T", 0, 0, 0, world.clock.ms, BORN, HOST, 0, 0, b"x", encoded, 0, (key,))
+    draft = world.kind.claim(plain, properties)
+    assert draft is not None
+    return draft
+
+
+def test_a_copy_by_rocketmq_voids_no_other_message(rng: random.Random) -> None:
+    world = World()
+    world.open()
+    world.send(rng, 300)  # it lies at 0, which is what RocketMQ's copies name
+    world.serve()
+    world.save()
+    world.put([claim(world, "theirs", 300, {"TIMER_ROLL_TIMES": "1"})])
+    world.kill()
+    world.open()
+    assert world.service.record(0, world.running.record_at(0).size)  # type: ignore[union-attr]
+    world.finish()
+    world.judge(is_over=True)
+
+
+def test_a_start_ends_though_a_message_calls_itself_a_copy() -> None:
+    world = World()
+    world.open()
+    world.put([claim(world, "first", 300, {"TIMER_ROLL_TIMES": "1"})])
+    world.kill()
+    world.open()
+    world.finish()
+    world.judge(is_over=True)
+
+
+def test_a_copy_without_room_for_its_mark_is_found_after_a_crash(rng: random.Random) -> None:
+    world = World()
+    world.open()
+    world.send(rng, 50)
+    draft = claim(world, "K", 300, {})  # RocketMQ leaves no room for what is added later
+    full = (draft.properties + b"P\x01").ljust(PROPERTIES_BYTES_MAX - 1, b"x") + b"\x02"
+    world.put([msgspec.structs.replace(draft, properties=full)])
+    world.serve()
+    world.save()
+    end = int(world.running.end_position)
+    (slot_ms, *_) = sorted(list(world.moving.survey(end))[-1], reverse=True)
+    departure = world.moving.begin(slot_ms, end)
+    assert departure is not None
+    world.put(world.moving.drafts(departure))
+    world.kill()
+    world.open()
+    world.finish()
+    world.judge(is_over=True)
+
+
+def test_what_rocketmq_put_into_the_slot_that_is_read_is_needed(rng: random.Random) -> None:
+    world = World()
+    world.open()
+    slot_ms = world.timers.slot_of(world.clock.ms) + 100
+    queue_end = 0
+    for late_ms in (3, 9):
+        world.send(rng, slot_ms + late_ms - world.clock.ms)
+        queue = world.running.queue(TIMER_TOPIC, 0)
+        assert queue is not None
+        entry = queue.entry(queue_end)
+        assert entry is not None
+        # Its units do not say when exactly they are due.
+        world.timers.add([Item(slot_ms, 0, DEFAULT, *entry[:2], 0)], now_ms=world.clock.ms)
+        queue_end = world.timers.queue_offset = int(queue.end)
+        world.timers.waiting["T"] += 1
+    world.clock.ms = slot_ms + 5
+    world.serve()
+    assert len(world.delivered()) == 1
+    with pytest.raises(StoreError, match="just due"):
+        world.moving.begin(slot_ms, int(world.running.end_position))
     world.finish()
     world.judge(is_over=True)
 

@@ -268,7 +268,9 @@ class World:
 
     def close(self) -> None:
         self.service.leave()
-        self.save(CLEAN if not self.service.is_suspect else 0)
+        self.moving.settle()
+        is_sure = not self.service.is_suspect and not self.service.unsettled
+        self.save(CLEAN if is_sure else 0)
         self.timers.close()
         store, self.store = self.running, None
         self._note()

@@ -63,11 +63,11 @@ def test_what_lies_behind_the_end_is_zero(tmp_path: Path) -> None:
 def test_only_files_whose_messages_are_all_gone_expire(tmp_path: Path) -> None:
     log = opened(tmp_path / "l")
     place(log, [unit(number) for number in range(1, 12)])
-    assert log.expire(500) == []
-    assert log.expire(501) == [f"{tmp_path}/l/{0:020d}"]
+    assert log.finished_blocking(500) == []
+    assert log.expire(log.finished_blocking(501)) == [f"{tmp_path}/l/{0:020d}"]
     assert log.first == 300
     assert log.unit(0) is None
-    assert len(log.expire(10**9)) == 1  # never the last
+    assert log.finished_blocking(10**9) == [300]  # never the last
     log.take_unsynced()
 
 
@@ -97,3 +97,13 @@ def test_damaged_units_are_none() -> None:
     assert decode_unit(good[:-1]) is None
     assert decode_unit(bytes(52)) is None
     assert decode_unit(good[:12] + b"\x00\x00\x00\x10" + good[16:]) is None
+
+
+def test_a_file_stays_while_any_of_its_units_may_be_needed(tmp_path: Path) -> None:
+    log = opened(tmp_path / "l")
+    # The last unit of the first file is of an old message, whose slot was chained anew.
+    place(log, [unit(1), unit(8), unit(9), unit(3), unit(2), unit(10)])
+    assert log.finished_blocking(300) == []
+    assert log.finished_blocking(900) == []
+    assert log.finished_blocking(901) == [0]
+    log.close()

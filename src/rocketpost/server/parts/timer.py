@@ -237,11 +237,15 @@ class TimerPart(Part):
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._thread, _nothing)
-            is_sure = self._removal.end()
+            is_sure = False
+            with contextlib.suppress(OSError):  # then the next start looks for copies
+                is_sure = self._removal.end()
             is_sure = self._end_delivery() and is_sure
             with contextlib.suppress(OSError):  # then the slot in memory is read again
                 self._service.leave()
-            is_sure = is_sure and not self._service.is_suspect
+                self._moving.settle()
+            service = self._service
+            is_sure = is_sure and not service.is_suspect and not service.unsettled
             await self._save(flags=CLEAN if is_sure else 0)
         except OSError as error:
             raise StoreError(f"what waits could not be saved: {error}") from error
@@ -328,6 +332,9 @@ class TimerPart(Part):
                 if loop.time() >= expiry_at:
                     expiry_at = loop.time() + _EXPIRY_SECONDS
                     await self._expire()
+                if self._service.unsettled:
+                    self._moving.settle()
+                    self._arrived.set()
             except (RocketpostError, OSError) as error:
                 logger.error("what waits is not saved: reason=%s", error)
                 await asyncio.sleep(_RETRY_SECONDS_MAX)
@@ -360,10 +367,12 @@ class TimerPart(Part):
 
     async def _expire(self) -> None:
         """Unlink files of the timer log that nobody needs."""
-        async with self._expiring:
-            paths = self._timers.log.expire(int(self._store.first_position))
+        loop, timer_log = asyncio.get_running_loop(), self._timers.log
+        position = int(self._store.first_position)
+        async with self._expiring, self._saving:
+            starts = await loop.run_in_executor(self._thread, timer_log.finished_blocking, position)
+            paths = timer_log.expire(starts)
         if paths:
-            loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)
 
     # -- recalling
