@@ -10,6 +10,7 @@ from rocketpost.codec.record import pack_host
 from rocketpost.model.ids import Position
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Draft
+from rocketpost.store.files import DiskUsage, RealFiles
 from rocketpost.store.message_store import MessageStore
 
 HOST = pack_host("10.0.0.1", 10911)
@@ -37,6 +38,13 @@ def draft(
         topic, queue_id, 0, sys_flag, 1_700_000_000_000, HOST, HOST, 0, 0, body, properties,
         tags_code, keys,
     )  # fmt: skip
+
+
+class Roomy(RealFiles):
+    """Real files on a disk that is half full, whatever the one is that the tests run on."""
+
+    def usage(self, path: str) -> DiskUsage:
+        return DiskUsage(100, 50, 50)
 
 
 class Opener:
@@ -69,7 +77,7 @@ class Opener:
         store = MessageStore.open_blocking(
             self.config(**changes),
             clock=self.clock,
-            files=files,
+            files=files if files is not None else Roomy(),
             on_durable=self.durable.append,
             on_broken=self.broken.append,
             on_arrivals=on_arrivals,
