@@ -40,7 +40,9 @@ def stream(spark: SparkSession, name_servers: str, topic: str, **options: object
     Raises:
         ConfigError: An option is unknown or makes no sense.
     """
-    given = {"nameServer": name_servers, "topic": topic, "startingOffsets": "earliest"}
+    given = {"nameServer": name_servers, "topic": topic}
+    if not any(key.lower().startswith("starting") for key in options):
+        given["startingOffsets"] = "earliest"
     given |= {key: str(value) for key, value in options.items()}
     parsed(SourceOptions, given)
     return spark.readStream.format("rocketmq").options(**given).load()

@@ -35,6 +35,16 @@ K = TypeVar("K", bound="Keyed")
 
 ALIASES: Final = {"maxMessagesPerTrigger": "maxOffsetsPerTrigger"}
 """Other names of options."""
+_MEANT: Final = {
+    "consumergroup": "group",
+    "kafka.bootstrap.servers": "nameServer",
+    "kafka.group.id": "group",
+    "subexpression": "tags",
+    "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "tags": "subExpression",
+}
+"""What is meant by names of other sources, Kafka's above all."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _MAY_BE_EMPTY: Final = frozenset({"nameServer", "path", "securityToken", "subExpression", "tags"})
 """These mean all by that, or are missed with words of their own."""
@@ -46,6 +56,8 @@ _FOR_STREAMS: Final = (
     "maxTriggerDelay",
 )
 _BEGINNINGS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_OFFSETS: Final = ("startingOffsets", "endingOffsets")
+_PLACES: Final = ("earliest", "latest", "group")
 _ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
@@ -63,15 +75,22 @@ def parsed(cls: type[T], values: Mapping[str, str]) -> T:
         if key is None:
             if name.lower() in _SPARKS_OWN:
                 continue
-            near = difflib.get_close_matches(name.lower(), known, 1)
-            hint = f"; did you mean {known[near[0]]}?" if near else ""
-            raise ConfigError(f"there is no option {name!r}{hint}")
+            raise ConfigError(f"there is no option {name!r}{_hint(name.lower(), known)}")
         if key in given:
             raise ConfigError(f"{key} is given twice, once as {name}")
         if not value.strip() and key not in _MAY_BE_EMPTY:
             raise ConfigError(f"{key} is empty; give it a value, or leave it out")
+        if key in _OFFSETS and value.strip().lower() in _PLACES:
+            value = value.strip().lower()  # Kafka's source takes these in any case
         given[key] = value
     return build(cls, given)
+
+
+def _hint(name: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    meant = _MEANT.get(name, "").lower()
+    found = known.get(meant) or (known[near[0]] if near else None)
+    return f"; did you mean {found}?" if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,13 @@ def test_assign_names_queues() -> None:
     assert parsed(SourceOptions, values).assigned == [QueueKey("T", "a", 0), QueueKey("T", "a", 2)]
 
 
+def test_earliest_and_latest_are_taken_in_any_case() -> None:
+    options = parsed(
+        SourceOptions, BASE | {"startingOffsets": "EARLIEST", "endingOffsets": "Latest"}
+    )
+    assert (options.starting_offsets, options.ending_offsets) == ("earliest", "latest")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -47,6 +54,9 @@ def test_assign_names_queues() -> None:
         ({"nameServer": "x:1"}, "exactly one of topic, topicPattern and assign"),
         (BASE | {"topicPattern": "a"}, "exactly one"),
         (BASE | {"topics": "T"}, "no option 'topics'; did you mean topic"),
+        (BASE | {"subscribe": "T"}, "no option 'subscribe'; did you mean topic"),
+        (BASE | {"kafka.bootstrap.servers": "T"}, "did you mean nameServer"),
+        (BASE | {"tags": "A"}, "no option 'tags'; did you mean subExpression"),
         (BASE | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0 is too small"),
         (BASE | {"propertiesFormat": "json"}, "none of map, string, none"),
         (BASE | {"readFrom": "replica"}, "none of master, slave, any"),
