@@ -92,8 +92,11 @@ def looked_up(
             known.append(file)
         except (_TornChainError, FileNotFoundError):
             log.warning("a file of the key index cannot be used file=%s", file.path)
+    unknown = list(_unknown(known, first, end))
     positions = np.array(sorted(p for p in found if first <= p < end), np.int64)
-    return Hits(positions, list(_unknown(known, first, end)))
+    for low, high in unknown:  # a header may be behind its entries; what is scanned is found there
+        positions = positions[(positions < low) | (positions >= high)]
+    return Hits(positions, unknown)
 
 
 def sized(positions: Ints, segments: tuple[Segment, ...], on_corrupt: OnCorrupt) -> Places:

@@ -26,14 +26,15 @@ class QueueFiles:
     """The files of one queue.
 
     Attributes:
-        newest: Where the last message begins that the files had when this was made; -1 if none.
+        end: The offset after the last entry that the files had when this was made.
+        newest: Where the message of that entry begins; -1 if there was none.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._starts = _starts(directory)
         self._file_bytes = self._first_bytes()
-        self.newest = self._newest()
+        self.end, self.newest = self._last()
 
     @property
     def has_files(self) -> bool:
@@ -89,7 +90,8 @@ class QueueFiles:
                 del self._starts[0]
         return 0
 
-    def _newest(self) -> int:
+    def _last(self) -> tuple[int, int]:
+        """Return the offset after the last entry, and the position that this one says."""
         for start in reversed(self._starts):
             low, high = 0, self._file_bytes // ENTRY.itemsize
             while low < high:  # entries are filled from the front
@@ -99,8 +101,8 @@ class QueueFiles:
                 else:
                     low = middle + 1
             if low and (last := self._entry(start, low - 1)) is not None:
-                return last
-        return -1
+                return start // ENTRY.itemsize + low, last
+        return self.first, -1
 
     def _entry(self, start: int, at: int) -> int | None:
         """Return the position that an entry of a file says; None if it is empty."""

@@ -28,6 +28,7 @@ from rocketpost.spark.log_files import (
     Segment,
     are_sound,
     damaged,
+    longer,
     missing,
 )
 from rocketpost.spark.predicates import Predicates
@@ -39,6 +40,7 @@ SEEK_BYTES: Final = 8 * 1024
 """Reading one message by itself costs as much as scanning so many bytes of the log."""
 _GAP_BYTES: Final = 16 * 1024
 _PICKED_BYTES: Final = 4 * 1024 * 1024
+_HEAD_BYTES: Final = 128
 _ENTRIES_AT_ONCE: Final = 16_384
 _MAGICS: Final = tuple(int.from_bytes(magic, "big", signed=True) for magic in MAGICS)
 
@@ -144,7 +146,9 @@ def _look(
     """Add what is wanted of a queue, file by file; returns where it ends."""
     end, newest = queue.first, -1
     for file_first, file_end in queue.files:
-        entries = queue.entries(file_first, file_end)
+        if file_first >= queue.end:
+            break  # files are made beforehand, and long
+        entries = queue.entries(file_first, min(file_end, queue.end))
         filled = np.flatnonzero(entries["size"] > 0)
         if not len(filled):
             break
@@ -237,8 +241,10 @@ def picked(wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt)
         with file:
             for group in _groups(wanted, some):
                 begin = int(wanted.positions[group[0]])
-                end = int(wanted.positions[group[-1]] + wanted.sizes[group[-1]])
-                data = file.read(begin - segment.start, end - begin)
+                last, size = int(wanted.positions[group[-1]]), int(wanted.sizes[group[-1]])
+                if size > _PICKED_BYTES and not _is_so_long(file, segment, last, size):
+                    size = 0  # nor is anything else read in its place
+                data = file.read(begin - segment.start, last + size - begin)
                 if filled and filled + len(data) > _PICKED_BYTES:
                     yield from _checked(parts, places, members, wanted, segments, on_corrupt)
                     parts, places, members, filled = [], [], [], 0
@@ -248,6 +254,12 @@ def picked(wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt)
                 filled += len(data)
     if parts:
         yield from _checked(parts, places, members, wanted, segments, on_corrupt)
+
+
+def _is_so_long(file: Opened, segment: Segment, position: int, size: int) -> bool:
+    """Whether a record is as long as an entry says, which may be damaged and say anything."""
+    at = position - segment.start
+    return longer(file.read(at, _HEAD_BYTES), segment.limit - at) == size
 
 
 def _by_segment(wanted: Places, starts: Ints) -> Iterator[tuple[int, Ints]]:
@@ -261,8 +273,9 @@ def _by_segment(wanted: Places, starts: Ints) -> Iterator[tuple[int, Ints]]:
 def _groups(wanted: Places, some: Ints) -> Iterator[Ints]:
     """Cut ascending places where it is far to the next, or enough to read at once."""
     positions, sizes = wanted.positions[some], wanted.sizes[some]
-    far = np.diff(positions) - sizes[:-1] > _GAP_BYTES
-    far |= np.diff(positions) <= 0
+    gaps = np.diff(positions) - sizes[:-1]
+    # Records that overlap are none, or one is in the body of the other: each gets its own bytes.
+    far = (gaps > _GAP_BYTES) | (gaps < 0)
     blocks = (positions - positions[0]) // _PICKED_BYTES
     return iter(np.split(some, np.flatnonzero(far | (np.diff(blocks) > 0)) + 1))
 

@@ -19,10 +19,14 @@ from rocketpost.store.layout import Layout, is_queue
 
 _NEVER: Final = 2**63 - 1
 _NOTHING: Final = Limits(0, _NEVER, _NEVER, _NEVER)
-_SPAN_MAX: Final = 1 << 16
-"""Entries of a queue that are compared at once; damaged offsets may lie anywhere."""
+_ENTRIES_MAX: Final = 1 << 17
+"""How many entries are compared at once; damaged offsets may lie anywhere."""
 _AHEAD: Final = 4
 """How many times what is asked for is read. What was not in the queue then is behind its end."""
+_AHEAD_MIN: Final = 64
+"""But no fewer entries: they cost the same as one."""
+_AHEAD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""All is forgotten when so much was read."""
 
 
 class _Ahead(NamedTuple):
@@ -47,11 +51,11 @@ class Visibility:
         self._queues: dict[tuple[str, int], QueueFiles] = {}
         self._batches: dict[tuple[str, int], Ints] = {}
         self._ahead: dict[tuple[str, int], _Ahead] = {}
+        self._ahead_bytes = 0
 
     def of(self, fields: Fields) -> Mask:
         """Return which of some records are visible."""
         queues = fields.queues()
-        ahead: dict[tuple[str, int], _Ahead] = {}  # of these queues alone, so that it stays small
         limits: list[Limits] = []
         entries: list[bytes] = []
         odd: list[int] = []
@@ -60,16 +64,14 @@ class Visibility:
             low, end = queues.lows[number], queues.highs[number] + 1
             if topic not in self._state.topics or not is_queue(topic, queue_id):
                 limits.append(_NOTHING)
-            elif topic in self._state.batch_topics or end - low > _SPAN_MAX:
+            elif topic in self._state.batch_topics or low < 0 or filled + end - low > _ENTRIES_MAX:
                 limits.append(_NOTHING)
                 odd.append(number)
             else:
                 queue = self._queue(topic, queue_id)
                 limits.append(self._limits(topic, queue)._replace(base=filled - low))
-                ahead[topic, queue_id] = self._read_ahead(topic, queue_id, low, end)
-                entries.append(ahead[topic, queue_id].of(low, end))
+                entries.append(self._entries(topic, queue_id, low, end))
                 filled += end - low
-        self._ahead = ahead
         visible = fields.in_queues(b"".join(entries), limits)
         for number in odd:
             members = np.flatnonzero(queues.numbers == number)
@@ -89,13 +91,19 @@ class Visibility:
         _, *limits = self._limits(topic, queue)
         return are_visible(queue.found(offsets), offsets, positions, *limits)
 
-    def _read_ahead(self, topic: str, queue_id: int, low: int, end: int) -> _Ahead:
-        """Return entries of a queue, among them some: what the last records left, or read anew."""
+    def _entries(self, topic: str, queue_id: int, low: int, end: int) -> bytes:
+        """Return entries of a queue: what was read ahead for earlier records, or read anew."""
         known = self._ahead.get((topic, queue_id))
-        if known is not None and known.first <= low and end <= known.end:
-            return known
-        further = low + _AHEAD * (end - low)
-        return _Ahead(low, further, self._queue(topic, queue_id).entries(low, further).tobytes())
+        if known is None or low < known.first or known.end < end:
+            further = low + max(_AHEAD * (end - low), _AHEAD_MIN)
+            data = self._queue(topic, queue_id).entries(low, further).tobytes()
+            known = _Ahead(low, further, data)
+            if self._ahead_bytes > _AHEAD_BYTES_MAX:
+                self._ahead.clear()
+                self._ahead_bytes = 0
+            self._ahead[topic, queue_id] = known
+            self._ahead_bytes += len(data)
+        return known.of(low, end)
 
     def _limits(self, topic: str, queue: QueueFiles) -> Limits:
         # What was put into the queue since its end was read is in the entries already.

@@ -81,6 +81,18 @@ def test_what_the_index_says_nothing_of(tmp_path: Path, stored: list[Record]) ->
     ]
 
 
+def test_what_is_left_to_a_scan_is_no_hit_too(tmp_path: Path, stored: list[Record]) -> None:
+    """A broker adds an entry before it notes how far the file goes."""
+    write_index(tmp_path, stored, name=FIRST)
+    end = stored[-1].position + stored[-1].size
+    with (tmp_path / "index" / FIRST).open("r+b") as file:
+        file.seek(24)
+        file.write(struct.pack(">q", stored[29].position))
+    hits = looked_up(Layout(str(tmp_path)), "AB", ["all"], first=0, end=end)
+    assert hits.unknown == [(stored[29].position + 1, end)]
+    assert hits.positions.tolist() == [each.position for each in stored[:30]]
+
+
 def test_entries_that_may_not_be_on_disk_are_not_believed(
     tmp_path: Path, stored: list[Record]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
 from rocketpost.spark.log_end import layout_of, segments
-from rocketpost.spark.log_files import OnCorrupt
+from rocketpost.spark.log_files import OnCorrupt, Opened
 from rocketpost.spark.predicates import Numbers, Predicates, Texts
 from rocketpost.spark.queue_ranges import (
     SEEK_BYTES,
@@ -26,7 +26,7 @@ from rocketpost.spark.queue_ranges import (
 from rocketpost.spark.store_state import state_of
 from rocketpost.store.layout import Layout
 
-from .records import record
+from .records import packed, record
 from .stores import write_log, write_queues
 
 
@@ -107,3 +107,53 @@ def test_an_entry_that_points_elsewhere_is_damage(tmp_path: Path, stored: list[R
     with pytest.raises(CorruptRecord, match="points at position 1 "):
         list(picked(wrong, every, OnCorrupt.FAIL))
     assert list(picked(wrong, every, OnCorrupt.SKIP)) == []
+
+
+def test_records_in_the_bodies_of_others_have_bytes_of_their_own(tmp_path: Path) -> None:
+    """Else what the columns of a chunk hold could be more than the chunk, without any bound."""
+    inner = record(body=b"i" * 500, position=88, queue_offset=1)
+    around = [record(body=packed(inner), queue_offset=0)]
+    (outer,) = write_log(tmp_path, around, segment_bytes=4096)
+    wanted = Places(
+        np.array([0, 88], np.int64),
+        np.array([outer.size, len(packed(inner))], np.int64),
+        np.array([0, 1], np.int64),
+    )
+    every = tuple(segments(Layout(str(tmp_path))))
+    (chunk,) = picked(wanted, every, OnCorrupt.FAIL)
+    first, second = chunk.starts.tolist()
+    assert second >= first + outer.size
+
+
+def test_a_size_that_is_nonsense_is_not_read(
+    tmp_path: Path, stored: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_bytes = Opened.read
+    counts = []
+
+    def counted(self: Opened, at: int, count: int) -> bytes:
+        counts.append(count)
+        return read_bytes(self, at, count)
+
+    every = tuple(segments(Layout(str(tmp_path))))
+    monkeypatch.setattr(Opened, "read", counted)
+    wrong = Places(
+        np.array([each.position for each in stored[:2]], np.int64),
+        np.array([stored[0].size, 2**31 - 2], np.int64),
+        np.array([0, 0], np.int64),
+    )
+    (chunk,) = picked(wrong, every, OnCorrupt.SKIP)
+    assert len(chunk) == 1
+    assert max(counts) < 1024
+
+
+def test_a_large_message_is_read(tmp_path: Path) -> None:
+    some = [record(body=b"." * size, queue_offset=at) for at, size in enumerate((5, 5 << 20, 6))]
+    written = write_log(tmp_path, some, segment_bytes=8 << 20)
+    wanted = Places(
+        np.array([each.position for each in written], np.int64),
+        np.array([each.size for each in written], np.int64),
+        np.arange(3),
+    )
+    every = tuple(segments(Layout(str(tmp_path))))
+    assert sum(map(len, picked(wanted, every, OnCorrupt.FAIL))) == 3

@@ -5,9 +5,12 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import pytest
+
 from rocketpost.codec.record import Record
 from rocketpost.model.sysflag import TRANSACTION_PREPARED
 from rocketpost.spark.chunk import Chunk
+from rocketpost.spark.queue_files import Entries, QueueFiles
 from rocketpost.spark.store_state import state_of
 from rocketpost.spark.visibility import Visibility
 from rocketpost.store.layout import Layout
@@ -106,6 +109,15 @@ def test_damaged_offsets_are_not_looked_for(tmp_path: Path) -> None:
     assert visible(tmp_path, some) == [0, 3]
 
 
+def test_nor_if_a_queue_has_no_others(tmp_path: Path) -> None:
+    far = [(2, -(2**63)), (3, 2**63 - 1), (4, -1)]
+    some = stored(tmp_path, *[record(queue_id=q, queue_offset=o) for q, o in [(1, 0), *far]])
+    write_queues(tmp_path, some[:1])
+    ends = [record(queue_id=q, position=10**6, size=91) for q, _ in far]  # all of theirs are older
+    write_queues(tmp_path, ends)
+    assert visible(tmp_path, some) == [0]
+
+
 def test_batches_that_are_one_record_are_found_by_position(tmp_path: Path) -> None:
     some = stored(tmp_path, *[record(topic="B", queue_offset=at) for at in (0, 10, 20)])
     folder = tmp_path / "batchconsumequeue/B/0"
@@ -134,6 +146,28 @@ def test_chunk_after_chunk_says_the_same_as_all_at_once(tmp_path: Path) -> None:
             mask = one.of(Chunk(*laid_out(some[at : at + size])).fields)
             found += [at + row for row, is_visible in enumerate(mask) if is_visible]
         assert found == expected
+
+
+def test_many_queues_are_read_once_for_many_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = stored(
+        tmp_path, *[record(queue_id=at % 50, queue_offset=at // 50) for at in range(1000)]
+    )
+    write_queues(tmp_path, some)
+    layout = Layout(str(tmp_path))
+    one = Visibility(layout, state_of(layout))
+    reads = []
+    entries = QueueFiles.entries
+
+    def counted(self: QueueFiles, first: int, end: int) -> Entries:
+        reads.append(first)
+        return entries(self, first, end)
+
+    monkeypatch.setattr(QueueFiles, "entries", counted)
+    for at in range(0, len(some), 20):  # fewer than there are queues
+        assert one.of(Chunk(*laid_out(some[at : at + 20])).fields).all()
+    assert len(reads) == 50
 
 
 def test_what_comes_into_a_queue_after_it_was_read_ahead_is_visible(tmp_path: Path) -> None:
