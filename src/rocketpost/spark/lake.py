@@ -288,11 +288,13 @@ def open_lake(uri: str, kind: str = "") -> Lake:
     """Return the lake at a place, of the kind that it has; a new one is of the wished kind.
 
     Raises:
-        ConfigError: It is of another kind than wished, or that kind needs a package.
+        ConfigError: It is of another kind than wished, that kind needs a package, or it is a file.
     """
     if kind and kind not in FORMATS:
         raise ConfigError(f"the format {kind!r} is none of {', '.join(FORMATS)}")
     files, root = _opened(uri.rstrip("/"))
+    if files.get_file_info(root).type is fs.FileType.File:
+        raise ConfigError(f"{uri} is a file, and a lake is a directory")
     folders = {DELTA: f"{root}/_delta_log", PARQUET: f"{root}/manifest"}
     there = [
         known

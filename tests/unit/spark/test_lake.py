@@ -41,6 +41,13 @@ def test_a_new_lake_is_empty(lake: Lake) -> None:
     assert not Path(lake.uri).exists()
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_is_no_lake(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "lake").write_text("notes")
+    with pytest.raises(ConfigError, match="lake is a file, and a lake is a directory"):
+        open_lake(str(tmp_path / "lake"), kind)
+
+
 def test_batches_are_read_back_as_written(lake: Lake) -> None:
     first = commit(lake, 0, Range(A, 5, 9))
     second = commit(lake, 1, Range(A, 9, 20), Range(B, 0, 4))

@@ -112,7 +112,8 @@ def _say_plan(run: Run, config: AuditConfig) -> None:
         have, committed = bounds(config)
         for queue, bound in have.items():
             group = f", {config.group} is at {committed[queue]}" if config.group else ""
-            run.say(f"{queue}: offsets {bound.first} to {bound.end - 1}{group}")
+            offsets = f"offsets {bound.first} to {bound.end - 1}"
+            run.say(f"{queue}: {offsets if bound.end > bound.first else 'no messages'}{group}")
 
 
 def _show(run: Run, report: AuditReport) -> None:

@@ -27,7 +27,7 @@ from rocketpost.spark.pipelines.replay import ReplayReport
 from rocketpost.spark.pipelines.replay import replay as replay_all
 from rocketpost.spark.pipelines.selection import Selection, parse_offsets
 
-_BAR: Final = 20
+_BAR: Final = 8
 _EXAMPLE: Final = 60
 _NO_NAME: Final = "dry-run"
 
