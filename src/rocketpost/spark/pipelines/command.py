@@ -46,6 +46,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CANCEL_SECONDS: Final = 0.3
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
 """How a Python traceback ends."""
+_CAUSE: Final = re.compile(r"(Caused by)?: ")
+"""How Java names what went wrong; the first cause comes last."""
 
 Command = Callable[..., None]
 
@@ -284,6 +286,7 @@ def reason(error: Exception) -> str:
         why = ours[-1].partition(": ")[2]
     else:
         raised = [line for line in lines if _RAISED.match(line)]
+        raised = raised or [_CAUSE.sub("", line, count=1) for line in lines if _CAUSE.match(line)]
         why = (raised[-1:] or lines[:1] or ["no reason given"])[0]
     return f"Spark failed: {why}"
 

@@ -23,6 +23,13 @@ ERRORS = {
     "spark": PySparkException("Job aborted\nrocketpost.errors.ClientError: queue 1 is gone\nat x"),
     "system": PermissionError(13, "Permission denied", "/lake"),
     "java": PySparkException("Job aborted\nat java"),
+    "full": PySparkException(
+        "An error occurred while calling o7.parquet.\n: a.b.SparkException: [TASK] no\n"
+        "\tat x\nCaused by: a.b.FSError: x\nCaused by: java.io.IOException: No space\n"
+    ),
+    "denied": PySparkException(
+        "An error occurred while calling o7.parquet.\n: a.b.ParentNotDirectoryException: /x\n\tat x"
+    ),
     "gone": Py4JError("An error occurred while calling o9.collectToPython"),
     "refused": ConnectionRefusedError(111, "Connection refused"),
     "python": PySparkException("From a worker:\nTraceback:\n  File x\nKeyError: 'q'\n\nat java"),
@@ -79,6 +86,8 @@ def _time(text: str) -> object:
         ("spark", 1, "Error: Spark failed: queue 1 is gone"),
         ("system", 1, "Error: [Errno 13] Permission denied: '/lake'"),
         ("java", 1, "Error: Spark failed: Job aborted"),
+        ("full", 1, "Error: Spark failed: java.io.IOException: No space"),
+        ("denied", 1, "Error: Spark failed: a.b.ParentNotDirectoryException: /x"),
         ("python", 1, "Error: Spark failed: KeyError: 'q'"),
         ("gone", 1, f"Error: {GONE}"),
         ("refused", 1, f"Error: {GONE}"),
