@@ -153,6 +153,29 @@ async def test_a_second_run_of_a_named_producer_stores_nothing_twice(tmp_path: P
             await run(cluster, 1)
 
 
+async def test_two_runs_at_the_same_time_store_nothing_twice_however_they_cut_batches(
+    tmp_path: Path,
+) -> None:
+    bodies = [b"%d" % n for n in range(1500)]
+    with Cluster(tmp_path, brokers=2) as cluster:
+        for address in cluster.broker_addresses:
+            link = await BrokerLink.connect(address)
+            await link.create_topic(TOPIC, 4)
+            link.close()
+
+        def run() -> Producer:
+            return Producer("p", config=config(cluster), idempotent=True, producer_id="query-1/4")
+
+        async with run() as one, run() as other:
+            for each in (one, other):  # neither sees what the other one sends
+                assert await each.were_stored(TOPIC, [0]) == [False]
+            for producer, size in ((one, 1000), (other, 700)):
+                for first in range(0, len(bodies), size):
+                    some = [Message(TOPIC, body) for body in bodies[first : first + size]]
+                    await producer.send_batch(some, first_sequence=first)
+        assert await stored(cluster) == once(bodies)
+
+
 async def test_what_timed_out_keeps_its_number_when_it_is_sent_again(tmp_path: Path) -> None:
     async with proxied(tmp_path) as (cluster, proxy):
         short = config(cluster, seconds=0.6, attempt=0.2)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from rocketpost.client.message import Message, SendResult
-from rocketpost.client.numbering import Homes, Numbering, stamp_id
+from rocketpost.client.numbering import BLOCK, Homes, Numbering, stamp_id
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.sender import Outgoing, Sender
 from rocketpost.client.session import Session
@@ -111,16 +111,23 @@ class IdempotentSends:
         future.add_done_callback(self._noting_cancel(messages, stamp, queue))
         return future
 
-    def ends(self, stamps: Sequence[Stamp]) -> set[int]:
+    def ends(self, stamps: Sequence[Stamp], route: PublishRoute | None = None) -> set[int]:
         """Return which messages of a batch must be the last of their requests.
 
-        The next one does not count on from them, or its home is another broker.
+        The next one does not count on from them, or its home is another broker, or would be if it
+        were sent alone: another run that cuts its batches elsewhere must come to the same broker.
+
+        Args:
+            stamps: Those of the batch.
+            route: Where its messages may go; None if somebody has chosen their queue.
         """
         is_new = self._homes.are_empty and self._numbers.is_settled
+        is_spread = route is not None and self._numbers.is_named and _is_spread(route)
         return {
             at
             for at, (stamp, later) in enumerate(pairwise(stamps))
             if later.sequence != stamp.sequence + 1
+            or (is_spread and later.sequence % BLOCK == 0)
             or (not is_new and self._parts_after(stamp.sequence))
         }
 
@@ -258,3 +265,9 @@ class IdempotentSends:
             ) from None
         states = decode_producer_states(response.body).producers
         return states[0] if states else None
+
+
+def _is_spread(route: PublishRoute) -> bool:
+    """Whether a topic has queues of several brokers."""
+    first, *others = route.queues
+    return any(queue.broker_name != first.broker_name for queue in others)

@@ -474,7 +474,7 @@ class Producer(Lifecycle):
             bytes_max=config.message_bytes_max,
             count_max=config.batch_count_max,
             ids=[message_id for _, message_id in stamped],
-            ends=sends.ends(stamps),
+            ends=sends.ends(stamps, route if wished is None else None),
         )
         requests = [self._envelopes.batch(packed) for packed in packs]
         futures: list[asyncio.Future[SendResult]] = []
