@@ -175,7 +175,7 @@ def _comparable(column: Column, kind: DataType) -> Column:
             return f.transform(column, lambda each: _comparable(each, element))
         case StructType():
             parts = [_comparable(column[each.name], each.dataType) for each in kind.fields]
-            return f.struct(*parts)
+            return f.when(column.isNotNull(), f.struct(*parts))
     return column  # a text in the type says map<
 
 

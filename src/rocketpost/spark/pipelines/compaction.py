@@ -76,8 +76,8 @@ def compact(
     lake.check_writable()
     lake.sweep(lake.snapshot())
     done = None
-    # Every pass leaves fewer files than it found. One nearly always does it: a second one is for
-    # files that shrink to less than half when they are written together.
+    # Every pass leaves fewer files than it found, or nothing changes. One nearly always does it: a
+    # second one is for files that shrink to less than half when they are written together.
     while (last := _compact_once(spark, lake, file_bytes)) is not None:
         done = last if done is None else last._replace(before=done.before)
     return done
@@ -93,6 +93,9 @@ def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compactio
         _write(spark, lake, merges, folder, file_bytes)
         merged = {file for merge in merges for file in merge.files}
         files = [file for file in before.files if file not in merged] + lake.written(folder)
+        if len(files) >= len(before.files):  # Spark's settings may ask for smaller ones
+            lake.discard(folder)
+            return None
         batch = _merged(before, files)
         lake.commit(batch, base=before)
     except BaseException:

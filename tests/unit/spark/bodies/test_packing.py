@@ -198,6 +198,7 @@ def test_a_body_that_is_null_stays_null() -> None:
         (frame(("topic", StringType())), "the body needs a column"),
         (frame(("a", MapType(LongType(), LongType()))), r"a: JSON has no map<bigint,bigint>"),
         (frame(("a", LongType()), ("a", LongType())), "there are two columns a"),
+        (frame(('a"b', LongType())), "has a quote, a backslash or a control"),
     ],
 )
 def test_columns_that_are_no_body_are_named(schema: StructType, said: str) -> None:
