@@ -13,6 +13,7 @@ Where manifests are, and which files count, is the business of the two kinds of 
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import posixpath
@@ -318,12 +319,15 @@ def check_topics(wanted: Iterable[str], known: Iterable[str], *, where: str) -> 
     """Refuse topics that a place does not have: nothing would be found wrong with none.
 
     Raises:
-        ConfigError: One is not there; those that are there are named.
+        ConfigError: One is not there; those that are there are named, the most alike first.
     """
     there = sorted(known)
     strange = [topic for topic in wanted if topic not in there]
     if strange:
-        some = ", ".join(there[:_TOPICS_NAMED]) + (", ..." if len(there) > _TOPICS_NAMED else "")
+        near = difflib.get_close_matches(strange[0], there, n=_TOPICS_NAMED)
+        nearest_first = [*near, *(topic for topic in there if topic not in near)]
+        some = ", ".join(nearest_first[:_TOPICS_NAMED])
+        some += ", ..." if len(there) > _TOPICS_NAMED else ""
         names = f"there are {some}" if there else "there is none"
         raise ConfigError(f"the {where} has no topic {', '.join(strange)}; {names}")
 

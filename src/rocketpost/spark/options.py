@@ -167,6 +167,8 @@ class SourceOptions(RowOptions):
                 raise ConfigError(f"only one of {' and '.join(both)} can be given")
         if self.starting_offsets not in ("", "earliest", "latest", "group"):
             offsets_json("startingOffsets", self.starting_offsets)
+        if self.ending_offsets == "earliest":
+            raise ConfigError("endingOffsets=earliest is no end; latest is one, or JSON by queue")
         if self.ending_offsets != "latest":
             ends = offsets_json("endingOffsets", self.ending_offsets)
             if EARLIEST in ends.values():

@@ -254,7 +254,8 @@ def test_options_that_an_archive_cannot_honour_are_refused(tmp_path: Path) -> No
         return str(caught.value)
 
     assert "startingTimestamp cannot be used here" in refused(starting_timestamp=5)
-    assert "endingOffsets cannot be used here" in refused(ending_offsets="earliest")
+    ends = '{"T": {"broker-0": {"0": 1}}}'
+    assert "endingOffsets cannot be used here" in refused(ending_offsets=ends)
     assert "propertiesFormat must be map" in refused(properties_format="string")
     assert "bodyFormat must be bytes" in refused(body_format="string")
     assert "readDecoded true" in refused(read_decoded=False)

@@ -181,6 +181,9 @@ def test_topics_that_are_not_there_are_named_with_those_that_are() -> None:
     check_topics(["A"], {"A", "B"}, where="lake x")
     with pytest.raises(ConfigError, match=r"the lake x has no topic C, D; there are A, B$"):
         check_topics(["C", "A", "D"], {"B", "A"}, where="lake x")
+    many = {f"A{number:03}" for number in range(100)} | {"Spelled"}
+    with pytest.raises(ConfigError, match="there are Spelled, "):
+        check_topics(["Speled"], many, where="lake x")
     with pytest.raises(ConfigError, match="there is none"):
         check_topics(["C"], (), where="lake x")
     with pytest.raises(ConfigError, match=r"T00, .*, T19, \.\.\.$"):

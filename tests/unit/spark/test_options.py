@@ -69,7 +69,7 @@ def test_earliest_and_latest_are_taken_in_any_case() -> None:
         (BASE | {"maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
         (BASE | {"maxClockStepMs": "1"}, "needs filterPushdown=once"),
         (BASE | {"startingOffsetsByTimestampStrategy": "error"}, "needs startingTimestamp or"),
-        (BASE | {"endingOffsets": "earliest"}, "endingOffsets is no JSON"),
+        (BASE | {"endingOffsets": "earliest"}, "endingOffsets=earliest is no end"),
         (BASE | {"endingOffsets": '{"T":{"a":{"0":-2}}}'}, "is no end"),
         (
             BASE | {"startingOffsets": "earliest", "startingTimestamp": "5"},
