@@ -66,16 +66,18 @@ class Topics:
     @contextlib.contextmanager
     def traffic(self, topic: str) -> Iterator[None]:
         """Send to a topic all the time, from a thread."""
-        stop = threading.Event()
+        stop, under_way = threading.Event(), threading.Event()
 
         async def send() -> None:
             async with Producer("traffic", name_servers=self.cluster.addresses) as producer:
                 while not stop.is_set():
                     await producer.send(Message(topic, b"traffic"))
+                    under_way.set()
 
         thread = threading.Thread(target=lambda: asyncio.run(send()))
         thread.start()
         try:
+            assert under_way.wait(60)
             yield
         finally:
             stop.set()
