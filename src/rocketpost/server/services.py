@@ -213,7 +213,6 @@ class Services:
         )
         self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=store.queues)
         self.parts: tuple[Part, ...] = (
-            HoldPart(holds=self.holds, saved=self.persistence.save),
             StandstillPart(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
             ),
@@ -307,6 +306,8 @@ class Services:
                     forget_key=once.keys.forget,
                 ),
             )
+        # The last one: it tells of what goes, and others may keep that from going.
+        self.parts += (HoldPart(holds=self.holds, saved=self.persistence.save),)
         self.configure(self._broker, store_config)
 
     @property
