@@ -58,6 +58,6 @@ def test_a_script_needs_no_loop(name_servers: str) -> None:
 def test_no_example_is_left_out() -> None:
     tested = {"produce.py", "consume.py", "pull.py", "batch.py", "script.py"}
     tested |= {"transaction_orders.py"}  # by test_transaction_example
-    by_spark = ("windows", "join", "deduplicate", "stateful", "table")  # by spark/test_jobs
-    tested |= {f"spark_{name}.py" for name in by_spark}
+    by_spark = ("windows", "join", "deduplicate", "stateful", "table", "formats")
+    tested |= {f"spark_{name}.py" for name in by_spark}  # by spark/test_jobs
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested

@@ -89,7 +89,7 @@ async def test_a_sync_that_failed_between_append_and_commit_acknowledges_nothing
 
     def commit_after_a_failed_sync() -> Any:
         end = commit()
-        store._break("the commit log could not be made durable: EIO")
+        store._readiness.break_from_thread("the commit log could not be made durable: EIO")
         return end
 
     monkeypatch.setattr(store, "commit", commit_after_a_failed_sync)

@@ -20,7 +20,7 @@ from .conftest import Topics
 
 pytestmark = pytest.mark.slow
 
-TOPIC = "Bounded"
+TOPIC = "Bordered"
 Places = set[tuple[int, int]]
 
 
