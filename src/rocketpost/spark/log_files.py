@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import enum
 import errno
+import itertools
+import math
 import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -72,13 +74,16 @@ class Split(NamedTuple):
 def splits(
     segment: Segment, split_bytes: int, *, low: int = 0, high: int | None = None
 ) -> list[Split]:
-    """Cut a segment, or what of it lies between two positions of the log."""
+    """Cut a segment, or what of it lies between two positions of the log, into equal parts.
+
+    A short last part would cost a whole task, and leave a core without work at the end.
+    """
     first = max(0, low - segment.start)
     end = segment.limit if high is None else min(segment.limit, high - segment.start)
-    return [
-        Split(segment, begin, min(begin + split_bytes, end))
-        for begin in range(first, end, split_bytes)
-    ]
+    size = max(0, end - first)
+    count = math.ceil(size / split_bytes)
+    bounds = [first + size * number // count for number in range(count)]
+    return [Split(segment, *pair) for pair in itertools.pairwise([*bounds, end])]
 
 
 def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:

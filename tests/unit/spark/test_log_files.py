@@ -61,6 +61,14 @@ def test_every_record_is_read_once_however_segments_are_cut(
     assert offsets(cut(tmp_path, split_bytes)) == list(range(40))
 
 
+def test_a_segment_is_cut_into_equal_parts(tmp_path: Path) -> None:
+    write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    segment = segments(layout_of(str(tmp_path)))[0]
+    sizes = [part.end - part.begin for part in splits(segment, segment.limit - 1)]
+    assert sum(sizes) == segment.limit
+    assert sorted(sizes) == [segment.limit // 2, (segment.limit + 1) // 2]
+
+
 def test_what_nothing_was_written_to_is_no_split(tmp_path: Path) -> None:
     """Files are made at full size, and a task costs much however little it has to do."""
     write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
