@@ -46,6 +46,7 @@ TOPIC = "Tables"
 QUEUES = 4
 TASKS = 2
 NARROW = "topic string, queueId int, queueOffset bigint"
+AS_TEXT = ", properties as text"
 UNWEIGHED = 2**31 - 1
 _NOISE = os.urandom(len(BODY) - 8)
 
@@ -142,7 +143,10 @@ def frames() -> Callable[[int], bytes]:
 
 
 def tables(bench: Bench, session: SparkSession, store: str, parquet: str, count: int) -> None:
-    """The log against Parquet."""
+    """The log against Parquet, with properties as they are stored, and as the maps of the default.
+
+    Maps cost much on the way from Python to Spark, and Parquet's reader little: their goal is less.
+    """
 
     def log(**more: str) -> DataFrame:
         return session.read.format("rocketmq-log").options(**more).load(store)
@@ -152,26 +156,32 @@ def tables(bench: Bench, session: SparkSession, store: str, parquet: str, count:
         return reader.option("rows", count).load(store)
 
     session.dataSource.register(ReadyBatches)
-    every = log()
-    every.write.option("compression", "uncompressed").parquet(parquet)
+
+    def stored(frame: DataFrame, name: str) -> DataFrame:
+        frame.write.option("compression", "uncompressed").parquet(f"{parquet}/{name}")
+        return session.read.parquet(f"{parquet}/{name}")
+
+    every, as_text = log(), log(propertiesFormat="string")
     narrow = session.read.format("rocketmq-log").schema(NARROW).load(store)
     ways = {
-        "Parquet": session.read.parquet(parquet),
+        "Parquet": stored(every, "map"),
         "log": every,
         "log, every record": log(view="log"),
-        "log, properties as text": log(view="log", propertiesFormat="string"),
         "log, without bodies": narrow,
         "ready batches": ready("map"),
-        "ready batches, properties as text": ready("string"),
+        f"Parquet{AS_TEXT}": stored(as_text, "text"),
+        f"log{AS_TEXT}": as_text,
+        f"ready batches{AS_TEXT}": ready("string"),
     }
     assert ways["Parquet"].count() == ways["log"].count() == count
     seconds = timed(bench, ways)
     kernel = f"({'compiled' if COMPILED else 'plain'} kernel)"
     for name, spent in seconds.items():
         bench.add(f"scan 1 KB, {name}", count / statistics.median(spent) / 1000, "k rows/s")
-    goals = {"log": 0.8} if COMPILED else {}
-    for name in [name for name in ways if name != "Parquet"]:
-        ratio = ratio_of(seconds["Parquet"], seconds[name])
+    goals = {f"log{AS_TEXT}": 0.8, "log": 0.66} if COMPILED else {}
+    for name in [name for name in ways if not name.startswith("Parquet")]:
+        theirs = f"Parquet{AS_TEXT}" if name.endswith(AS_TEXT) else "Parquet"
+        ratio = ratio_of(seconds[theirs], seconds[name])
         bench.add(f"scan 1 KB, {name}, to Parquet", ratio, "x", least=goals.get(name), note=kernel)
     ratio = ratio_of(seconds["log"], seconds["log, without bodies"])
     bench.add("scan 1 KB, without bodies to with them", ratio, "x", least=1.5)
