@@ -145,7 +145,7 @@ def frames() -> Callable[[int], bytes]:
 def tables(bench: Bench, session: SparkSession, store: str, parquet: str, count: int) -> None:
     """The log against Parquet, with properties as they are stored, and as the maps of the default.
 
-    Maps cost much on the way from Python to Spark, and Parquet's reader little: their goal is less.
+    Each is compared with files that have the properties in the same form.
     """
 
     def log(**more: str) -> DataFrame:
@@ -178,7 +178,7 @@ def tables(bench: Bench, session: SparkSession, store: str, parquet: str, count:
     kernel = f"({'compiled' if COMPILED else 'plain'} kernel)"
     for name, spent in seconds.items():
         bench.add(f"scan 1 KB, {name}", count / statistics.median(spent) / 1000, "k rows/s")
-    goals = {f"log{AS_TEXT}": 0.8, "log": 0.66} if COMPILED else {}
+    goals = {"log": 0.8, f"log{AS_TEXT}": 0.8} if COMPILED else {}
     for name in [name for name in ways if not name.startswith("Parquet")]:
         theirs = f"Parquet{AS_TEXT}" if name.endswith(AS_TEXT) else "Parquet"
         ratio = ratio_of(seconds[theirs], seconds[name])
