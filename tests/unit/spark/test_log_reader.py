@@ -364,7 +364,9 @@ def test_filters_of_a_query_spare_reading(mixed: Path, counter: Counter) -> None
 # -- damage
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [*range(24), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(24, 60))]
+)
 def test_flipped_bytes_give_rows_or_an_error_that_says_where(store: Path, seed: int) -> None:
     chance = random.Random(seed)
     everything = {row["commitLogOffset"]: row for row in rows(store, view="log")}
