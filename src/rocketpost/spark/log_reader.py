@@ -38,6 +38,7 @@ from rocketpost.spark.predicates import Numbers, Predicates, Texts, extracted
 from rocketpost.spark.queue_ranges import Pending, QueueRange, picked, places
 from rocketpost.spark.telling import plainly
 from rocketpost.spark.visibility import Visibility
+from rocketpost.spark.worker_heap import keep_loaded
 from rocketpost.store.layout import Layout
 
 _TEXTS: Final = {
@@ -82,6 +83,7 @@ class LogReader(DataSourceReader):
         """Yield the messages of a task."""
         if not isinstance(partition, LogTask):
             return  # Spark makes one of its own where there is none
+        keep_loaded()
         on_corrupt = OnCorrupt(self.options.on_corrupt)
         layout = Layout(partition.root)
         visibility = None

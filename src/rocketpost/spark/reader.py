@@ -33,6 +33,7 @@ from rocketpost.spark.options import SourceOptions, replaced
 from rocketpost.spark.plan import Json, Offsets, QueueKey, Range
 from rocketpost.spark.predicates import Predicates, extracted
 from rocketpost.spark.telling import plainly
+from rocketpost.spark.worker_heap import keep_loaded
 
 
 @dataclass
@@ -76,6 +77,7 @@ class _Tasks:
         return pieces
 
     def _read(self, partition: Ranges) -> Iterator[pa.RecordBatch]:
+        keep_loaded()
         options = self.options
         tags: frozenset[str] = frozenset()
         if options.expression_type == "TAG":

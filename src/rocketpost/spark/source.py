@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.telling import plainly
+from rocketpost.spark.worker_heap import keep_loaded
 
 if TYPE_CHECKING:
     from rocketpost.spark.bodies.packing import Packing
@@ -86,6 +87,7 @@ class RocketMQSource(DataSource):
     def _options(self) -> SourceOptions:
         from rocketpost.spark.options import SourceOptions, parsed, with_keys
 
+        keep_loaded()
         return with_keys(parsed(SourceOptions, self.options))
 
     def _sink(self, schema: StructType) -> tuple[SinkOptions, Packing]:
@@ -93,6 +95,7 @@ class RocketMQSource(DataSource):
         from rocketpost.spark.options import parsed, with_keys
         from rocketpost.spark.sink_options import SinkOptions, check_columns
 
+        keep_loaded()
         options = with_keys(parsed(SinkOptions, self.options))
         packing = Packing(schema, options)
         check_columns(packing.columns, options)
@@ -132,6 +135,7 @@ class RocketMQLogSource(DataSource):
         from rocketpost.spark.log_options import LogOptions
         from rocketpost.spark.options import parsed
 
+        keep_loaded()
         return parsed(LogOptions, self.options)
 
 

@@ -35,6 +35,7 @@ from rocketpost.spark.plan import Offsets
 from rocketpost.spark.sending import Sending
 from rocketpost.spark.sink_brokers import noted_blocking
 from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.worker_heap import keep_loaded
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,7 @@ def _packed(packing: Packing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Written:
+    keep_loaded()
     context = TaskContext.get()
     assert context is not None
     epoch = options.epoch
