@@ -4,11 +4,15 @@ The kernel is ordinary Python that also runs uncompiled, so a missing compiler o
 is no error: ``python setup.py build_ext --inplace`` speeds a checkout up, nothing depends on it.
 """
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
 
 KERNEL = ["hashing", "queue_scan", "record_columns", "record_scan"]
+# Views of memory are passed by value, 200 bytes each: small functions have to be inlined.
+INLINE = ["-finline-limit=20000", "--param=inline-unit-growth=400"]
+INLINE += ["--param=large-function-growth=2000"]
 
 
 def kernel_extensions() -> list[Extension]:
@@ -19,7 +23,12 @@ def kernel_extensions() -> list[Extension]:
         return []
     folder = Path("src/rocketpost/kernel")
     extensions = [
-        Extension(f"rocketpost.kernel.{name}", [str(folder / f"{name}.py")], optional=True)
+        Extension(
+            f"rocketpost.kernel.{name}",
+            [str(folder / f"{name}.py")],
+            extra_compile_args=INLINE if os.name == "posix" else [],
+            optional=True,
+        )
         for name in KERNEL
         if (folder / f"{name}.py").exists()
     ]

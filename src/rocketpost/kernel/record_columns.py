@@ -5,12 +5,21 @@ reads its numbers; the others fill one buffer each, from those places, or compar
 buffers are the caller's: bytes, or arrays of 32- or 64-bit numbers. Nothing is read outside a
 record that ``lay_out`` has found sound.
 
-These are made to be compiled. They also run as they are, but there numpy is the faster way.
+These are made to be compiled. They also run as they are, but there numpy is the faster way. Bytes
+are moved and compared by the C library then: most are in small pieces, and loops of our own would
+take several instructions for each byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+try:
+    import cython
+except ImportError:
+    from rocketpost.kernel import uncompiled as cython
+if not cython.compiled:
+    from rocketpost.kernel.uncompiled import memcmp, memmove
 
 Bytes = bytes | memoryview
 Buffer = memoryview
@@ -234,7 +243,7 @@ def measure(begins: Places, ends: Places, offsets: Buffer) -> int:
 def copy_slices(data: Bytes, begins: Places, offsets: Places, joined: Buffer) -> None:
     """Put slices of the data one behind the other, at offsets that :func:`measure` gave."""
     for i in range(len(begins)):
-        _copy(data, begins[i], joined, offsets[i], offsets[i + 1])
+        _copy(data, begins[i], joined, offsets[i], offsets[i + 1] - offsets[i])
 
 
 def is_ascii(text: Bytes) -> bool:
@@ -246,79 +255,129 @@ def is_ascii(text: Bytes) -> bool:
 
 
 def split_properties(
-    data: Bytes, begins: Places, ends: Places, row_ends: Buffer, pairs: Buffer
+    data: Bytes,
+    begins: Places,
+    ends: Places,
+    row_ends: Buffer,
+    name_ends: Buffer,
+    names: Buffer,
+    value_ends: Buffer,
+    values: Buffer,
 ) -> int:
-    """Cut property strings into pairs, as ``codec.properties`` does.
+    """Cut property strings into names and values, as ``codec.properties`` does.
+
+    Most strings have the names of the one before, in the same order, and the same values but for
+    a few. So each pair is compared with its like in the string before, and where all the rest of
+    both is the same, that is taken at once.
 
     Args:
         data: Where the strings are.
         begins: Where each begins.
         ends: Where each ends.
         row_ends: Takes 0, and the number of pairs up to the end of each string.
-        pairs: Takes four quarters: where names begin and end, and where values do. A quarter
-            needs room for a pair of every three bytes.
+        name_ends: Takes 0, and where each name ends; one for every three bytes is enough.
+        names: Takes the names, one behind the other; as many bytes as the strings have do.
+        value_ends: As ``name_ends``, of the values.
+        values: Takes the values, likewise.
 
     Returns:
         How many pairs there are.
     """
-    room = len(pairs) // 4
-    found = 0
     row_ends[0] = 0
+    name_ends[0] = 0
+    value_ends[0] = 0
+    found = 0
+    known = 0  # the first pair of the string before
+    known_at = -1  # where its next pair is; -1 if that cannot be told
+    known_end = 0
     for i in range(len(begins)):
         first = found
         at = begins[i]
         end = ends[i]
-        name_at = at
-        name_end = end
-        while at <= end:
-            while at < end and data[at] > _VALUE_END:
-                at += 1
-            if at == end or data[at] == _VALUE_END:
-                # Without a name or a value it does not count.
-                if name_at < name_end < at - 1:
-                    row = _pair_of(data, pairs, first, found, name_at, name_end)
-                    pairs[row] = name_at
-                    pairs[room + row] = name_end
-                    pairs[2 * room + row] = name_end + 1
-                    pairs[3 * room + row] = at
-                    if row == found:
-                        found += 1
-                name_at = at + 1
-                name_end = end
-            elif data[at] == _NAME_END and name_end == end:
-                name_end = at
-            at += 1
+        is_alike = True  # up to here, the names are those of the string before
+        while at < end:
+            like = known + found - first
+            is_alike = is_alike and like < first
+            if (
+                is_alike
+                and known_at >= 0
+                and known_end - known_at == end - at
+                and _is_same(data, at, data, known_at, end - at)
+            ):
+                found = _again(like, first, found, name_ends, names)
+                _again(like, first, found - first + like, value_ends, values)
+                break
+            name_end = at
+            if is_alike:
+                name_end += name_ends[like + 1] - name_ends[like]
+                is_alike = (
+                    name_end < end
+                    and data[name_end] == _NAME_END
+                    and _is_same(data, at, names, name_ends[like], name_end - at)
+                )
+            if is_alike:
+                value_end = _find(data, name_end, end, _VALUE_END)
+                if known_at >= 0:
+                    known_at += name_end - at + value_ends[like + 1] - value_ends[like] + 2
+            else:
+                value_end = _find(data, at, end, _VALUE_END)
+                name_end = _find(data, at, value_end, _NAME_END)
+            # Without a name or a value it does not count.
+            if at < name_end < value_end - 1:
+                row = found
+                if not is_alike:
+                    row = _pair_of(data, at, name_end - at, name_ends, names, first, found)
+                if row == found:
+                    _append(data, at, name_end, name_ends, names, found)
+                    _append(data, name_end + 1, value_end, value_ends, values, found)
+                    found += 1
+                else:
+                    _replace(data, name_end + 1, value_end, value_ends, values, row, found)
+            at = value_end + 1
         row_ends[i + 1] = found
+        known = first
+        known_at = begins[i]
+        known_end = end
+        size = name_ends[found] - name_ends[first] + value_ends[found] - value_ends[first]
+        size += 2 * (found - first)
+        if size != end - known_at and size != end - known_at + 1:
+            known_at = -1  # not every pair counted
     return found
 
 
 def find_values(
-    data: Bytes, name: bytes, row_ends: Places, pairs: Places, begins: Buffer, ends: Buffer
+    name: bytes,
+    row_ends: Places,
+    name_ends: Places,
+    names: Bytes,
+    value_ends: Places,
+    begins: Buffer,
+    ends: Buffer,
 ) -> int:
     """Find what each string says for a name.
 
     Args:
-        data: Where the strings are.
         name: The name.
         row_ends: As :func:`split_properties` left it.
-        pairs: The same.
-        begins: Takes where the values begin; -1 where there is none.
+        name_ends: The same.
+        names: The same.
+        value_ends: The same.
+        begins: Takes where among the values each begins; -1 where there is none.
         ends: Takes where they end; -1 where there is none.
 
     Returns:
         How many have one.
     """
-    room = len(pairs) // 4
     size = len(name)
     found = 0
     for i in range(len(begins)):
         begins[i] = -1
         ends[i] = -1
         for row in range(row_ends[i], row_ends[i + 1]):
-            name_at = pairs[row]
-            if pairs[room + row] - name_at == size and _is_same(data, name_at, name, 0, size):
-                begins[i] = pairs[2 * room + row]
-                ends[i] = pairs[3 * room + row]
+            at = name_ends[row]
+            if name_ends[row + 1] - at == size and _is_same(name, 0, names, at, size):
+                begins[i] = value_ends[row]
+                ends[i] = value_ends[row + 1]
                 found += 1
                 break
     return found
@@ -348,15 +407,17 @@ def write_hosts(data: Bytes, hosts_at: Places, shift: int, offsets: Buffer, text
         How many bytes that makes.
     """
     size = 0
+    known = 0
     for i in range(len(hosts_at)):
         offsets[i] = size
         at = hosts_at[i] + shift
-        if i and _is_same(data, at, data, hosts_at[i - 1] + shift, 8):
+        host = _long(data, at)
+        is_known = i > 0 and host == known
+        known = host
+        if is_known:
             begin = offsets[i - 1]
-            end = size + size - begin
-            for k in range(size, end):
-                text[k] = text[k + begin - size]
-            size = end
+            _copy(text, begin, text, size, size - begin)
+            size += size - begin
             continue
         for k in range(4):
             size = _write_number(data[at + k], text, size)
@@ -384,17 +445,54 @@ def _write_number(number: int, text: Buffer, at: int) -> int:
     return at
 
 
+def _append(data: Bytes, at: int, end: int, ends: Buffer, joined: Buffer, count: int) -> None:
+    """Put a piece behind those that are there."""
+    _copy(data, at, joined, ends[count], end - at)
+    ends[count + 1] = ends[count] + end - at
+
+
+def _again(like: int, last: int, count: int, ends: Buffer, joined: Buffer) -> int:
+    """Put the pieces from ``like`` up to ``last`` behind those that are there once more.
+
+    Returns:
+        How many there are then.
+    """
+    shift = ends[count] - ends[like]
+    _copy(joined, ends[like], joined, ends[count], ends[last] - ends[like])
+    for row in range(like, last):
+        count += 1
+        ends[count] = ends[row + 1] + shift
+    return count
+
+
+def _replace(
+    data: Bytes, at: int, end: int, ends: Buffer, joined: Buffer, row: int, count: int
+) -> None:
+    """Put a piece in the place of another one."""
+    behind = ends[row + 1]
+    shift = end - at - (behind - ends[row])
+    _copy(joined, behind, joined, behind + shift, ends[count] - behind)
+    _copy(data, at, joined, ends[row], end - at)
+    for other in range(row, count):
+        ends[other + 1] += shift
+
+
 def _pair_of(
-    data: Bytes, pairs: Places, first: int, found: int, name_at: int, name_end: int
+    data: Bytes, at: int, size: int, name_ends: Places, names: Bytes, first: int, found: int
 ) -> int:
     """Return which pair of a string has a name; ``found`` if none has. The last value counts."""
-    room = len(pairs) // 4
-    size = name_end - name_at
     for row in range(first, found):
-        other = pairs[row]
-        if pairs[room + row] - other == size and _is_same(data, other, data, name_at, size):
+        begin = name_ends[row]
+        if name_ends[row + 1] - begin == size and _is_same(data, at, names, begin, size):
             return row
     return found
+
+
+def _find(data: Bytes, at: int, end: int, mark: int) -> int:
+    """Return where a mark is, or the end."""
+    while at < end and data[at] != mark:
+        at += 1
+    return at
 
 
 def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
@@ -406,15 +504,21 @@ def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
 
 
 def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
-    k = 0
-    while k < size and data[at + k] == other[begin + k]:
-        k += 1
-    return k == size
+    """Whether two pieces are the same."""
+    is_same: bool
+    if cython.compiled:
+        is_same = memcmp(cython.address(data[at]), cython.address(other[begin]), size) == 0
+    else:
+        is_same = data[at : at + size] == other[begin : begin + size]
+    return is_same
 
 
-def _copy(data: Bytes, begin: int, joined: Buffer, at: int, end: int) -> None:
-    for k in range(end - at):
-        joined[at + k] = data[begin + k]
+def _copy(data: Bytes, begin: int, joined: Buffer, at: int, size: int) -> None:
+    """Copy a piece; it may lie in the same buffer."""
+    if cython.compiled:
+        memmove(cython.address(joined[at]), cython.address(data[begin]), size)
+    else:
+        joined[at : at + size] = data[begin : begin + size]
 
 
 def _short(data: Bytes, at: int) -> int:

@@ -183,20 +183,23 @@ class KernelProperties:
     """The property strings of a batch, split into names and values."""
 
     def __init__(self, data: memoryview, begins: Ints, ends: Ints) -> None:
-        self._data = data
+        size = int((ends - begins).sum())
+        room = size // _PAIR_BYTES_MIN + 1
         self._row_ends = np.empty(len(begins) + 1, np.int32)
-        room = int((ends - begins).sum()) // _PAIR_BYTES_MIN
-        self._pairs = np.empty(4 * room, np.int64)
+        self._name_ends, self._value_ends = np.empty((2, room), np.int32)
+        self._name_bytes, self._value_bytes = np.empty((2, size), np.uint8)
         count = kernel.split_properties(
             data,
             begins.data,
             ends.data,
             self._row_ends.data,
-            self._pairs.data,
+            self._name_ends.data,
+            self._name_bytes.data,
+            self._value_ends.data,
+            self._value_bytes.data,
         )
-        names_at, name_ends, values_at, value_ends = self._pairs.reshape(4, room)[:, :count]
-        self._names = texts(data, names_at, name_ends)
-        self._values = texts(data, values_at, value_ends)
+        self._names = as_text(count, self._name_ends, self._name_bytes)
+        self._values = as_text(count, self._value_ends, self._value_bytes)
 
     def map(self) -> pa.Array:
         """Return names and values."""
@@ -207,16 +210,17 @@ class KernelProperties:
         count = len(self._row_ends) - 1
         begins, ends = np.empty((2, count), np.int64)
         found = kernel.find_values(
-            self._data,
             name.encode(),
             self._row_ends.data,
-            self._pairs.data,
+            self._name_ends.data,
+            self._name_bytes.data,
+            self._value_ends.data,
             begins.data,
             ends.data,
         )
         if not found:
             return pa.nulls(count, pa.string())
-        return texts(self._data, begins, ends, has_nulls=found < count)
+        return texts(self._value_bytes.data, begins, ends, has_nulls=found < count)
 
 
 def slices(data: memoryview, begins: Ints, ends: Ints) -> pa.BinaryArray:
@@ -234,9 +238,23 @@ def texts(data: memoryview, begins: Ints, ends: Ints, *, has_nulls: bool = False
     """
     offsets, joined = _joined(data, begins, ends)
     valid = pa.py_buffer(np.packbits(begins >= 0, bitorder="little")) if has_nulls else None
-    kind = pa.string() if kernel.is_ascii(joined.data) else pa.binary()
+    return as_text(len(begins), offsets, joined, valid)
+
+
+def as_text(
+    count: int,
+    offsets: npt.NDArray[np.int32],
+    joined: npt.NDArray[np.uint8],
+    valid: pa.Buffer | None = None,
+) -> pa.StringArray:
+    """Return texts that lie one behind the other.
+
+    Raises:
+        pa.ArrowInvalid: One is not UTF-8.
+    """
+    kind = pa.string() if kernel.is_ascii(joined[: offsets[count]].data) else pa.binary()
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(joined)]
-    found = pa.Array.from_buffers(kind, len(begins), buffers)
+    found = pa.Array.from_buffers(kind, count, buffers)
     return found if kind == pa.string() else utf8(found)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from struct import pack, pack_into
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketpost.codec.properties import decode_properties
@@ -18,6 +18,20 @@ from .test_record_scan import record
 
 odd_text = st.lists(
     st.sampled_from([b"\x01", b"\x02", b"TAGS", b"a", b"b", b"\xc3\xa4"]), max_size=12
+).map(b"".join)
+alike_text = st.lists(
+    st.sampled_from(
+        [
+            b"a\x01b\x02",
+            b"a\x01bb\x02",
+            b"TAGS\x01b\x02",
+            b"\x02",
+            b"b\x02",
+            b"a\x01\x02",
+            b"a\x01b",
+        ]
+    ),
+    max_size=6,
 ).map(b"".join)
 
 
@@ -166,31 +180,37 @@ def test_ascii_is_known(kernel: ModuleType, text: bytes) -> None:
     assert bool(kernel.is_ascii(memoryview(text))) == text.isascii()
 
 
-@given(st.lists(odd_text, max_size=5))
+@given(st.lists(odd_text | alike_text, max_size=8))
+@example([b"a\x01b\x02c\x01d\x02", b"a\x01x\x02c\x01d\x02", b"c\x01d\x02"])
+@example([b"a\x01b\x02\x02c\x01d", b"a\x01x\x02\x02c\x01d", b"a\x01b\x02c\x01d"])
+@example([b"a\x01b\x02c\x01d\x02a\x01long\x02", b"a\x01b\x02c\x01d\x02a\x01long\x02"])
 def test_properties_are_split_as_by_the_plain_decoder(
     kernel: ModuleType, texts: list[bytes]
 ) -> None:
     data = memoryview(b"".join(texts))
-    ends = [sum(map(len, texts[: at + 1])) for at in range(len(texts))]
-    begins = [0, *ends[:-1]] if ends else []
-    row_ends, pairs = room("i", len(texts) + 1), room("q", 4 * (len(data) // 3))
-    count = kernel.split_properties(data, longs(*begins), longs(*ends), row_ends, pairs)
-    places = [pairs.tolist()[at * (len(pairs) // 4) :][:count] for at in range(4)]
-    every = [
-        (bytes(data[a:b]).decode(), bytes(data[c:d]).decode())
-        for a, b, c, d in zip(*places, strict=True)
-    ]
+    places = [0, *accumulate(map(len, texts))]
+    row_ends = room("i", len(texts) + 1)
+    name_ends, value_ends = room("i", len(data) // 3 + 1), room("i", len(data) // 3 + 1)
+    names, values = room("B", len(data)), room("B", len(data))
+    begins, ends = longs(*places[:-1]), longs(*places[1:])
+    count = kernel.split_properties(
+        data, begins, ends, row_ends, name_ends, names, value_ends, values
+    )
+    every = list(zip(cut(names, name_ends, count), cut(values, value_ends, count), strict=True))
     expected = [list(decode_properties(text).items()) for text in texts]
-    rows = row_ends.tolist()
-    assert [every[a:b] for a, b in pairwise(rows)] == expected
-    values_at, value_ends = room("q", len(texts)), room("q", len(texts))
-    found = kernel.find_values(data, b"TAGS", row_ends, pairs, values_at, value_ends)
+    assert [every[a:b] for a, b in pairwise(row_ends.tolist())] == expected
+    begins, ends = room("q", len(texts)), room("q", len(texts))
+    found = kernel.find_values(b"TAGS", row_ends, name_ends, names, value_ends, begins, ends)
     tags = [dict(pairs).get("TAGS") for pairs in expected]
     assert found == len(tags) - tags.count(None)
     assert [
-        None if a < 0 else bytes(data[a:b]).decode()
-        for a, b in zip(values_at.tolist(), value_ends.tolist(), strict=True)
+        None if a < 0 else bytes(values[a:b]).decode()
+        for a, b in zip(begins.tolist(), ends.tolist(), strict=True)
     ] == tags
+
+
+def cut(joined: memoryview, ends: memoryview, count: int) -> list[str]:
+    return [bytes(joined[a:b]).decode() for a, b in pairwise(ends.tolist()[: count + 1])]
 
 
 @given(st.lists(st.binary(min_size=8, max_size=8) | st.just(b"\x7f\0\0\1\0\0\x2a\x9f"), max_size=5))
