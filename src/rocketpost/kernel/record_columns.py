@@ -333,6 +333,8 @@ def split_properties(
                     found += 1
                 else:
                     _replace(data, name_end + 1, value_end, value_ends, values, row, found)
+            else:
+                is_alike = False
             at = value_end + 1
         row_ends[i + 1] = found
         known = first

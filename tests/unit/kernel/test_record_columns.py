@@ -182,6 +182,7 @@ def test_ascii_is_known(kernel: ModuleType, text: bytes) -> None:
 
 @given(st.lists(odd_text | alike_text, max_size=8))
 @example([b"a\x01b\x02c\x01d\x02", b"a\x01x\x02c\x01d\x02", b"c\x01d\x02"])
+@example([b"a\x01b\x02c\x01d\x02", b"a\x01\x02c\x01d\x02"])
 @example([b"a\x01b\x02\x02c\x01d", b"a\x01x\x02\x02c\x01d", b"a\x01b\x02c\x01d"])
 @example([b"a\x01b\x02c\x01d\x02a\x01long\x02", b"a\x01b\x02c\x01d\x02a\x01long\x02"])
 def test_properties_are_split_as_by_the_plain_decoder(
