@@ -48,6 +48,8 @@ TASKS = 2
 NARROW = "topic string, queueId int, queueOffset bigint"
 AS_TEXT = ", properties as text"
 UNWEIGHED = 2**31 - 1
+WARM_UP = 2
+"""Rounds until the JVM has compiled what every way needs."""
 _NOISE = os.urandom(len(BODY) - 8)
 
 
@@ -118,7 +120,7 @@ class _ArrowWriter(DataSourceArrowWriter):
 
 async def spark(bench: Bench, directory: Path) -> None:
     """Everything about Spark."""
-    count = bench.count(400_000)
+    count = bench.count(1_000_000)
     options = {"spark.driver.memory": "2g", "spark.local.dir": str(directory / "spark")}
     # Workers do not find this module: its classes travel with the task.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -269,11 +271,11 @@ def timed(
 ) -> dict[str, list[float]]:
     """Run every way once in each round, so that what disturbs one disturbs all."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(bench.rounds + 1):
+    for number in range(WARM_UP + bench.rounds):
         for name, frame in ways.items():
             began = time.perf_counter()
             frame.write.format(sink(name)).mode("append").save()
-            if number:  # the first one warms the machine up
+            if number >= WARM_UP:
                 seconds[name].append(time.perf_counter() - began)
     return seconds
 

@@ -1,6 +1,6 @@
 # C types for the compiled build of record_columns.py.
 cimport cython
-from libc.string cimport memcmp, memmove
+from libc.string cimport memchr, memcmp, memmove
 
 cdef long long _MAGIC_V1
 cdef long long _MAGIC_V2
@@ -94,6 +94,7 @@ cdef Py_ssize_t _pair_of(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_
                          const int[::1] name_ends, const unsigned char[::1] names,
                          Py_ssize_t first, Py_ssize_t found) noexcept
 
+@cython.locals(found=cython.p_uchar, place=Py_ssize_t)
 cdef Py_ssize_t _find(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end,
                       unsigned char mark) noexcept
 

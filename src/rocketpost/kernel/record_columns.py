@@ -19,7 +19,7 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.uncompiled import memcmp, memmove
+    from rocketpost.kernel.uncompiled import memchr, memcmp, memmove
 
 Bytes = bytes | memoryview
 Buffer = memoryview
@@ -492,9 +492,14 @@ def _pair_of(
 
 def _find(data: Bytes, at: int, end: int, mark: int) -> int:
     """Return where a mark is, or the end."""
-    while at < end and data[at] != mark:
-        at += 1
-    return at
+    if cython.compiled:
+        found = cython.cast(cython.p_uchar, memchr(cython.address(data[at]), mark, end - at))
+        place = end if found is cython.NULL else at + (found - cython.address(data[at]))
+    else:
+        place = at
+        while place < end and data[place] != mark:
+            place += 1
+    return place
 
 
 def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:

@@ -6,5 +6,9 @@ from typing import Any
 
 compiled = False
 address: Any = None
+cast: Any = None
+memchr: Any = None
 memcmp: Any = None
 memmove: Any = None
+NULL: Any = None
+p_uchar: Any = None

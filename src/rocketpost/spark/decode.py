@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rocketpost.client.compression import decompress
@@ -82,10 +83,10 @@ class _Records:
         return pa.repeat(pa.scalar(self._broker_name, pa.string()), self._count)
 
     def number(self, field: str) -> pa.Array:
-        return pa.array(self.fields.number(field))
+        return _plain(pa.int32(), self.fields.number(field))
 
     def long(self, field: str) -> pa.Array:
-        return pa.array(self.fields.long(field))
+        return _plain(pa.int64(), self.fields.long(field))
 
     def host(self, host: Host) -> pa.Array:
         if not self._flags & _V6_BITS[host]:
@@ -131,19 +132,22 @@ _MAKERS: Final[dict[str, Callable[[_Records], pa.Array]]] = {
     "flag": lambda records: records.number("flag"),
     "sysflag": lambda records: records.number("sysFlag"),
     "bodycrc": lambda records: records.number("bodyCrc"),
-    "borntimestamp": lambda records: _timestamps(records.fields.born_times()),
+    "borntimestamp": lambda records: _plain(_TIME, records.fields.born_times()),
     "bornhost": lambda records: records.host(Host.BORN),
-    "storetimestamp": lambda records: _timestamps(records.fields.store_times()),
+    "storetimestamp": lambda records: _plain(_TIME, records.fields.store_times()),
     "storehost": lambda records: records.host(Host.STORE),
-    "reconsumetimes": lambda records: pa.array(records.fields.reconsume_times()),
-    "preparedtransactionoffset": lambda records: pa.array(records.fields.prepared_position()),
+    "reconsumetimes": lambda records: _plain(pa.int32(), records.fields.reconsume_times()),
+    "preparedtransactionoffset": lambda records: _plain(
+        pa.int64(), records.fields.prepared_position()
+    ),
     "storesize": lambda records: records.number("size"),
     "body": _Records.body,
 }
 
 
-def _timestamps(us: Ints) -> pa.Array:
-    return pa.TimestampArray.from_buffers(_TIME, len(us), [None, pa.py_buffer(us)])
+def _plain(kind: pa.DataType, values: Ints | npt.NDArray[np.int32]) -> pa.Array:
+    """Return numbers as a column; ``pa.array`` takes its time to find out what they are."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 @functools.cache
