@@ -10,14 +10,14 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
+from rocketpost.spark import worker_heap
 from rocketpost.spark.worker_heap import is_worker, keep_loaded
 
 
 @pytest.fixture(autouse=True)
-def _as_if_new() -> Iterator[None]:
-    keep_loaded.cache_clear()
+def _as_if_new(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(worker_heap._Kept, "modules", 0)
     yield
-    keep_loaded.cache_clear()
     gc.unfreeze()
 
 
@@ -39,12 +39,20 @@ def test_an_ordinary_process_is_left_alone(
     assert gc.get_freeze_count() == before
 
 
-def test_a_worker_keeps_what_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("loaded", "is_kept"), [(0, False), (5, False), (200, True)])
+def test_a_worker_keeps_what_is_loaded_once(
+    monkeypatch: pytest.MonkeyPatch, loaded: int, *, is_kept: bool
+) -> None:
     started_as(monkeypatch, "pyspark.daemon")
     keep_loaded()
     kept = gc.get_freeze_count()
     assert kept > 10_000
+    for number in range(loaded):  # by the first task, after its beginning
+        monkeypatch.setitem(sys.modules, f"loaded{number}", types.ModuleType("loaded"))
     later: list[list[object]] = [[] for _ in range(1000)]
+    for _ in range(2):
+        keep_loaded()
+        assert (gc.get_freeze_count() >= kept + len(later)) == is_kept
+    later += [[] for _ in range(10_000)]
     keep_loaded()
-    assert gc.get_freeze_count() <= kept
-    assert len(later) == 1000
+    assert gc.get_freeze_count() < kept + len(later)
