@@ -22,7 +22,7 @@ from rocketpost.spark.plan import Range
 BATCH_BYTES: Final = 2 * 1024 * 1024
 BATCH_ROWS: Final = 4096
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
-_TAGS: Final = (Column("tags", pa.string(), "string"),)
+_TAGS: Final = (Column("tags", pa.string(), "string", nullable=True),)
 
 
 def batches(

@@ -2,6 +2,9 @@
 
 A user's schema is a projection: it names the columns that are wanted, and nothing else is decoded.
 The types of a column are fixed, except that ``properties`` may be a map or the raw text.
+
+Columns that no message leaves empty are NOT NULL, so that Spark asks no row about them. A user's
+schema may say so or not; Spark compares what batches say with what it was told.
 """
 
 from __future__ import annotations
@@ -23,18 +26,24 @@ class Column(NamedTuple):
     name: str
     arrow: pa.DataType
     spark: str
+    nullable: bool = False
+
+    @property
+    def field(self) -> pa.Field[pa.DataType]:
+        """The column in the schema of a batch."""
+        return pa.field(self.name, self.arrow, nullable=self.nullable)
 
 
 ALL: Final = (
     Column("topic", pa.string(), "string"),
-    Column("brokerName", pa.string(), "string"),
+    Column("brokerName", pa.string(), "string", nullable=True),
     Column("queueId", pa.int32(), "int"),
     Column("queueOffset", pa.int64(), "bigint"),
     Column("commitLogOffset", pa.int64(), "bigint"),
     Column("msgId", pa.string(), "string"),
-    Column("uniqKey", pa.string(), "string"),
-    Column("keys", pa.string(), "string"),
-    Column("tags", pa.string(), "string"),
+    Column("uniqKey", pa.string(), "string", nullable=True),
+    Column("keys", pa.string(), "string", nullable=True),
+    Column("tags", pa.string(), "string", nullable=True),
     Column("flag", pa.int32(), "int"),
     Column("sysFlag", pa.int32(), "int"),
     Column("bodyCrc", pa.int32(), "int"),
@@ -64,7 +73,15 @@ def full(properties_format: str = "map") -> tuple[Column, ...]:
 
 def ddl(columns: tuple[Column, ...]) -> str:
     """Return the schema in Spark's words."""
-    return ", ".join(f"{column.name} {column.spark}" for column in columns)
+    return ", ".join(
+        f"{column.name} {column.spark}{'' if column.nullable else ' NOT NULL'}"
+        for column in columns
+    )
+
+
+def nullable(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the same columns without the promise that they have values."""
+    return tuple(column._replace(nullable=True) for column in columns)
 
 
 def projected(wanted: list[tuple[str, str]]) -> tuple[Column, ...]:

@@ -52,6 +52,11 @@ def decode(
         raise damaged(chunk.data, int(chunk.starts[chunk.fields.count]))
     records = _Records(chunk, broker_name, decompressed)
     arrays = [records.column(column) for column in columns]
+    # Spark would show whatever lies in the place of such a null.
+    assert all(
+        column.nullable or not array.null_count
+        for column, array in zip(columns, arrays, strict=True)
+    )
     return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
 
@@ -152,4 +157,4 @@ def _plain(kind: pa.DataType, values: Ints | npt.NDArray[np.int32]) -> pa.Array:
 
 @functools.cache
 def _schema(columns: tuple[Column, ...]) -> pa.Schema:
-    return pa.schema([pa.field(column.name, column.arrow) for column in columns])
+    return pa.schema([column.field for column in columns])

@@ -23,8 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from rocketpost.errors import StoreError
-from rocketpost.spark import columns
-from rocketpost.spark.lake import DELTA, Batch, DataFile, Footer, Lake, Snapshot, counting
+from rocketpost.spark.lake import COLUMNS, DELTA, Batch, DataFile, Footer, Lake, Snapshot, counting
 
 APPLICATION: Final = "rocketpost.archive"
 MANIFEST: Final = "rocketpost"
@@ -131,7 +130,7 @@ class DeltaLake(Lake):
 
 
 _SCHEMA: Final = pa.schema(
-    [*[(column.name, column.arrow) for column in columns.ALL], ("date", pa.date32())]
+    [*[column.field for column in COLUMNS], pa.field("date", pa.date32(), nullable=True)]
 )
 
 

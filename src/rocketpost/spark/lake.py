@@ -28,6 +28,7 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from rocketpost.errors import ConfigError, StoreError
+from rocketpost.spark import columns
 from rocketpost.spark.plan import Offsets, QueueKey, Range, flat, nested
 
 VERSION: Final = 1
@@ -35,6 +36,8 @@ PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 FORMATS: Final = (PARQUET, DELTA)
 DATA: Final = "data"
+COLUMNS: Final = columns.nullable(columns.full())
+"""What the files have. None of it is required in any file: so those of all times are alike."""
 _BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
 _FOOTERS_AT_ONCE: Final = 8
 _TOPICS_NAMED: Final = 20

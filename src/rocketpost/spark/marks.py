@@ -36,7 +36,7 @@ UNMARKED_MAX: Final = 1_000_000
 """So many messages are searched without a mark and without a word of the user."""
 _SINK: Final = re.compile("[A-Za-z0-9_-]{1,80}")
 _KEYS: Final = (
-    Column("uniqKey", pa.string(), "string"),
+    Column("uniqKey", pa.string(), "string", nullable=True),
     Column("queueOffset", pa.int64(), "bigint"),
 )
 _ID_TIME: Final = slice(20, 28)

@@ -73,6 +73,20 @@ def test_every_message_is_archived_once_over_several_runs(
     assert verify(topics.spark, str(tmp_path)) == []
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_column_of_any_file_is_required(topics: Topics, tmp_path: Path, kind: str) -> None:
+    topic = f"Optional-{kind}"
+    options = config(topics, topic, tmp_path, format=kind)
+    for start in (0, 10):
+        topics.send(topic, numbered(10, start))
+        archive(topics.spark, options)
+    lake = open_lake(str(tmp_path))
+    written = [pq.read_schema(tmp_path / file.path) for file in lake.snapshot().files]
+    assert compact(topics.spark, str(tmp_path)) is not None
+    written += [pq.read_schema(tmp_path / file.path) for file in lake.snapshot().files]
+    assert [field for schema in written for field in schema if not field.nullable] == []
+
+
 def test_a_delta_reader_reads_what_spark_has_archived(topics: Topics, tmp_path: Path) -> None:
     topics.send("Other", numbered(10), tags="A", keys="k", properties={"a": "b"})
     archive(topics.spark, config(topics, "Other", tmp_path, format=DELTA))

@@ -58,5 +58,10 @@ def test_rows_of_the_log_are_rows_of_the_broker(spark: SparkSession, tmp_path: P
         assert live == by_broker
     assert table(log.load(root)) == by_broker
     assert len(list(Path(root, "commitlog").glob("0*"))) > 2
+    nullable = [field.name for field in log.load(root).schema if field.nullable]
+    assert nullable == ["brokerName", "uniqKey", "keys", "tags"]
+    words = "brokerName string, body binary NOT NULL, topic string"
+    rows = spark.read.format("rocketmq-log").schema(words).load(root).distinct().collect()
+    assert {row.brokerName for row in rows} == {None}
     assert log.option("tags", "A").load(root).count() == 30
     assert log.option("startingTimestamp", str(2**41)).load(root).count() == 0

@@ -92,6 +92,64 @@ def test_a_schema_of_the_users_is_a_projection(topics: Topics) -> None:
     assert topics.read("Projected").count() == 10
 
 
+def test_what_is_never_null_is_known_to_spark(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Filled", numbered(10))
+    for frame in (topics.read("Filled"), topics.stream("Filled", startingOffsets="earliest")):
+        nullable = [field.name for field in frame.schema if field.nullable]
+        assert nullable == ["brokerName", "uniqKey", "keys", "tags"]
+    assert sum(topics.drain(frame, tmp_path)) == 10
+    rows = topics.read("Filled").collect()
+    again = topics.spark.createDataFrame(rows, topics.read("Filled").schema)
+    assert sorted(again.collect(), key=str) == sorted(rows, key=str)
+    assert {(row.keys, row.tags) for row in rows} == {(None, None)}
+
+
+def test_a_schema_of_the_users_may_say_what_is_never_null(topics: Topics, tmp_path: Path) -> None:
+    topics.send("Promised", numbered(10))
+    words = "queueOffset bigint NOT NULL, keys string, body binary"
+    options = {"nameServer": topics.cluster.addresses, "topic": "Promised"}
+    frame = topics.spark.read.format("rocketmq").schema(words).options(**options).load()
+    assert [field.nullable for field in frame.schema] == [False, True, True]
+    assert topics.bodies(frame) == texts(numbered(10))
+    stream = topics.spark.readStream.format("rocketmq").schema(words).options(**options)
+    assert sum(topics.drain(stream.option("startingOffsets", "earliest").load(), tmp_path)) == 10
+    reader = topics.spark.read.format("rocketmq").schema("keys string NOT NULL").options(**options)
+    with pytest.raises(PySparkException, match="keys may be null; leave NOT NULL out"):
+        reader.load().collect()
+
+
+def test_a_stream_goes_on_when_spark_learns_what_is_never_null(
+    topics: Topics, tmp_path: Path
+) -> None:
+    def counted(words: str) -> int:
+        """Return how many messages of the only topic the state has counted so far."""
+        stream = topics.spark.readStream.format("rocketmq").schema(words).options(**options)
+        counts: list[int] = []
+        query = (
+            stream.load()
+            .groupBy("topic")
+            .count()
+            .writeStream.outputMode("update")
+            .option("checkpointLocation", str(tmp_path))
+            .foreachBatch(lambda rows, _: counts.extend(row["count"] for row in rows.collect()))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return counts[-1]
+
+    options = {
+        "nameServer": topics.cluster.addresses,
+        "topic": "Learned",
+        "startingOffsets": "earliest",
+    }
+    said = []
+    for words in ("topic string", "topic string NOT NULL", "topic string"):
+        topics.send("Learned", numbered(10))
+        said.append(counted(words))
+    assert said == [10, 20, 30]
+
+
 def test_tags_are_filtered_by_the_broker_and_exactly(topics: Topics) -> None:
     topics.send("Tagged", numbered(20), tags="Aa")  # has the hash of BB
     topics.send("Tagged", numbered(20, 20), tags="BB")

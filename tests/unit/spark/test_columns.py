@@ -31,4 +31,13 @@ def test_what_is_no_column_is_refused(name: str, kind: str, said: str) -> None:
 
 
 def test_the_whole_schema_in_sparks_words() -> None:
-    assert columns.ddl(columns.ALL[:3]) == "topic string, brokerName string, queueId int"
+    first = columns.ALL[:3]
+    assert columns.ddl(first) == "topic string NOT NULL, brokerName string, queueId int NOT NULL"
+    without = columns.nullable(first)
+    assert columns.ddl(without) == "topic string, brokerName string, queueId int"
+
+
+def test_what_may_be_null() -> None:
+    for how in ("map", "string", "none"):
+        found = [each.name for each in columns.full(how) if each.nullable]
+        assert found == ["brokerName", "uniqKey", "keys", "tags"]

@@ -68,7 +68,16 @@ def test_a_projection_has_its_columns_and_no_others(
     batch = decode(Chunk(data, starts, compiled=compiled), wanted, broker_name=None)
     assert batch.schema.names == [each.name for each in wanted]
     assert [field.type for field in batch.schema] == [each.arrow for each in wanted]
+    assert [field.nullable for field in batch.schema] == [each.nullable for each in wanted]
     assert batch.num_rows == 2
+
+
+@WAYS
+def test_a_null_never_gets_to_where_spark_expects_none(compiled: bool) -> None:
+    data, starts = laid_out([record(properties_bytes=b"")])
+    wanted = tuple(each._replace(nullable=False) for each in columns.ALL if each.name == "keys")
+    with pytest.raises(AssertionError):
+        decode(Chunk(data, starts, compiled=compiled), wanted, broker_name=None)
 
 
 @WAYS

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rocketpost.errors import StoreError
-from rocketpost.spark import delta_lake
+from rocketpost.spark import columns, delta_lake
 from rocketpost.spark.delta_lake import APPLICATION, DeltaLake
 from rocketpost.spark.plan import QueueKey, Range
 
@@ -41,6 +41,13 @@ def test_a_delta_reader_sees_every_message_with_topic_and_date(lake: DeltaLake) 
     )
     assert some.column("body").to_pylist() == [b"3", b"4"]
     assert some.column("storeTimestamp").to_pylist() == [STORED, STORED]
+
+
+def test_the_table_requires_no_column_as_before(lake: DeltaLake) -> None:
+    commit(lake, 0, Range(A, 0, 1))
+    fields = DeltaTable(lake.uri).schema().fields
+    assert [field.name for field in fields] == [*[each.name for each in columns.ALL], "date"]
+    assert all(field.nullable for field in fields)
 
 
 def test_a_commit_is_made_durable_and_not_the_one_before(

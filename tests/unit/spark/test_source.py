@@ -58,7 +58,7 @@ def test_trap_discovery_needs_nothing_that_may_be_missing() -> None:
 
 
 def schema_of(some: tuple[columns.Column, ...]) -> StructType:
-    return StructType([field_of(each.name, KINDS[each.spark]) for each in some])
+    return StructType([StructField(each.name, KINDS[each.spark], each.nullable) for each in some])
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,8 @@ def schema_of(some: tuple[columns.Column, ...]) -> StructType:
         *[columns.full(how) for how in ("map", "string", "none")],
         *[(each,) for each in columns.ALL],
         tuple(reversed(columns.ALL)),
+        columns.nullable(columns.ALL),
+        (columns.ALL[0], *columns.nullable(columns.ALL[1:])),
     ],
     ids=lambda some: some[0].name + str(len(some)),
 )
@@ -79,17 +81,28 @@ def test_trap_batches_have_exactly_the_schema_that_spark_compares(
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
 
 
-def test_trap_bodies_too() -> None:
-    schema = StructType([field_of("body", StructType([field_of("n", LongType())]))])
+@pytest.mark.parametrize("nullable", [True, False])
+def test_trap_bodies_too(nullable: bool) -> None:
+    kind = StructType([field_of("n", LongType())])
+    schema = StructType([field_of("body", kind), StructField("topic", StringType(), nullable)])
     shape = Shape(schema, RowOptions(body_format="json", body_errors="null"))
     batch = shape.shown(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
 
 
-def test_a_column_that_is_never_null_is_refused() -> None:
-    schema = StructType([StructField("topic", StringType(), nullable=False)])
-    with pytest.raises(ConfigError, match="topic may be null; leave NOT NULL out"):
+@pytest.mark.parametrize("name", ["brokerName", "uniqKey", "KEYS", "tags"])
+def test_what_may_be_null_cannot_be_wanted_otherwise(name: str) -> None:
+    schema = StructType([StructField(name, StringType(), nullable=False)])
+    with pytest.raises(ConfigError, match=f"{name} may be null; leave NOT NULL out"):
         Shape(schema, RowOptions())
+
+
+@pytest.mark.parametrize("name", ["body", "corruptBody"])
+def test_bodies_by_a_format_may_be_null(name: str) -> None:
+    kinds = {"body": StringType(), "corruptBody": BinaryType()}
+    schema = StructType([StructField(each, kinds[each], each != name) for each in kinds])
+    with pytest.raises(ConfigError, match=f"column {name} may be null"):
+        Shape(schema, RowOptions(body_format="string", body_errors="keep"))
 
 
 def test_options_are_known_whatever_their_capitals() -> None:

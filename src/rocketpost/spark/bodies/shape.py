@@ -20,7 +20,7 @@ from rocketpost.spark.bodies.formats import codec_of
 from rocketpost.spark.columns import Column
 from rocketpost.spark.row_options import RowOptions
 
-CORRUPT: Final = Column("corruptBody", pa.binary(), "binary")
+CORRUPT: Final = Column("corruptBody", pa.binary(), "binary", nullable=True)
 _BODY: Final = next(each for each in columns.ALL if each.name == "body")
 _PLACE_NAMES: Final = ("topic", "queueid", "queueoffset")
 _PLACE: Final = tuple(each for each in columns.ALL if each.name.lower() in _PLACE_NAMES)
@@ -35,7 +35,7 @@ def ddl(options: RowOptions) -> str:
     codec = codec_of(options)
     every = columns.full(options.properties_format)
     if codec is not None:
-        body = Column(_BODY.name, _BODY.arrow, codec.words())
+        body = Column(_BODY.name, _BODY.arrow, codec.words(), nullable=True)
         every = tuple(body if each is _BODY else each for each in every)
         if options.body_errors == "keep":
             every = (*every, CORRUPT)
@@ -81,16 +81,21 @@ class Shape:
                 arrays.append(corrupt)
             else:
                 arrays.append(batch.column(column.name))
-        fields = [pa.field(column.name, column.arrow) for column in self._wanted]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        schema = pa.schema([column.field for column in self._wanted])
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _column(self, field: StructField) -> Column:
-        words = field.dataType.simpleString()
-        if not field.nullable:  # Spark compares that too
+        known = self._known(field)
+        if known.nullable and not field.nullable:
             raise ConfigError(f"the column {field.name} may be null; leave NOT NULL out")
+        return known._replace(nullable=field.nullable)
+
+    def _known(self, field: StructField) -> Column:
+        words = field.dataType.simpleString()
         if self._codec is not None and field.name.lower() == "body":
             self._codec.check(field.dataType)
-            return Column(field.name, to_arrow_type(field.dataType, timezone="UTC"), words)
+            arrow = to_arrow_type(field.dataType, timezone="UTC")
+            return Column(field.name, arrow, words, nullable=True)
         if self._errors == "keep" and field.name.lower() == "corruptbody":
             if words != CORRUPT.spark:
                 raise ConfigError(f"the column {CORRUPT.name} is {CORRUPT.spark}, not {words}")

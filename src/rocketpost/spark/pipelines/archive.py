@@ -22,6 +22,7 @@ from rocketpost.errors import ClientError, ConfigError, StoreError
 from rocketpost.model.names import group_problem
 from rocketpost.spark import columns, plan
 from rocketpost.spark.lake import (
+    COLUMNS,
     DATA,
     FORMATS,
     Batch,
@@ -249,7 +250,7 @@ def messages(
         reading: Options for the reader of Parquet.
     """
     # A topic such as 2026 must stay a text, so types are not left to Spark's guess.
-    schema = columns.ddl(columns.full()) + ", batch string, date date"
+    schema = columns.ddl(COLUMNS) + ", batch string, date date"
     by_base: dict[str, list[str]] = {}
     for file in files:
         # Ours lie in a folder of their batch, those that Delta tools rewrote in none.
@@ -262,7 +263,7 @@ def messages(
         .parquet(*uris)
         for base, uris in sorted(by_base.items())
     ]
-    names = [column.name for column in columns.full()]
+    names = [column.name for column in COLUMNS]
     return functools.reduce(DataFrame.unionByName, [frame.select(*names) for frame in frames])
 
 
@@ -306,7 +307,8 @@ def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> D
         partition_records_max=source.partition_records_max or _TASK_RECORDS_MAX,
         partitions_max=min(tasks, source.partitions_max) if source.partitions_max else tasks,
     )
-    reader = spark.read.format("rocketmq")
+    # Columns that are never null would be required ones in files.
+    reader = spark.read.format("rocketmq").schema(columns.ddl(COLUMNS))
     for key, value in exact.given().items():
         reader = reader.option(key, value)
     return reader.load()
