@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rocketpost.errors import StoreError
-from rocketpost.kernel.record_scan import scan_records
+from rocketpost.kernel.record_scan import INVALID, scan_records
 from rocketpost.spark.log_files import (
     BLANK,
     CHUNK_BYTES,
@@ -37,6 +37,7 @@ from rocketpost.store.layout import Layout, parse_file_name
 
 log = logging.getLogger(__name__)
 
+_PAGE: Final = 4096
 _TAILS: Final = (4096, 64 * 1024, 8 * 1024 * 1024)
 _UNFINISHED_MAX: Final = 16
 """How many of the last segments may have been written while a store was copied."""
@@ -148,7 +149,7 @@ def _written(listed: list[Segment]) -> list[Segment]:
     for at in range(first, len(listed) - 1):
         # One that was cut has lost something, and what follows is still the log.
         is_cut = listed[at].limit < _size(listed[at], listed[at + 1])
-        if not is_cut and _is_open(listed[at]):
+        if not is_cut and (_is_open(listed[at]) or _is_torn(listed[at])):
             left_out = [each for each in listed[at + 1 :] if _has_records(each)]
             if left_out:
                 log.warning(
@@ -183,6 +184,29 @@ def _is_open(segment: Segment) -> bool:
         return _ends_unwritten(file, segment, max(0, size - len(data)), data)
 
 
+def _is_torn(segment: Segment) -> bool:
+    with Opened(segment.path) as file:
+        return _torn(file, segment, segment.limit) is not None
+
+
+def _torn(file: Opened, segment: Segment, end: int) -> int | None:
+    """Return where records break off, shortly before ``end``, in a page that was copied too early.
+
+    Files are copied page by page. Of one that a broker writes to at the same time, a page may come
+    half empty and the next one full: records end, and so does the page, in zeros.
+    """
+    begin = max(0, end - _TAILS[1])
+    at = aligned(file, segment, begin, end) if begin else 0
+    if at is None:
+        return None
+    data = file.read(at, end - at)
+    _, stop, verdict = scan_records(data, 0, segment.start + at, count_max=_ALL)
+    page_end = _PAGE - (at + stop) % _PAGE + stop
+    if verdict != INVALID or any(data[stop:page_end][-HEAD_BYTES:]) or not any(data[page_end:]):
+        return None
+    return at + stop
+
+
 def _ends_unwritten(file: Opened, segment: Segment, begin: int, data: bytes) -> bool:
     """Whether the last records of a segment are followed by nothing, or by a part of a record."""
     if not np.frombuffer(data, np.uint8).any():
@@ -208,6 +232,9 @@ def _end(segment: Segment, known: int) -> int:
             head = file.read(known, SMALLEST)
             stated = int.from_bytes(head[28:36], "big")
             if head[4:8] in MAGICS and stated == segment.start + known:
+                torn = _torn(file, segment, known)
+                if torn is not None:
+                    return torn
                 end = _verified(file, segment, known)
                 if end > known:
                     return end

@@ -90,6 +90,25 @@ def test_a_copy_ends_with_the_segment_that_was_not_finished(
     assert f"left_out={len(starts) - 2}" in caplog.text
 
 
+@pytest.mark.parametrize("written", [0, 3, 60, 150])
+def test_a_copy_ends_in_the_page_that_was_copied_too_early(tmp_path: Path, written: int) -> None:
+    size = 4 * SEGMENT
+    some = write_log(tmp_path, numbered(160), segment_bytes=size)
+    second = [each for each in some if size <= each.position < 2 * size]
+    page_end = size + 3 * SEGMENT
+    torn = next(each for each in second if page_end - 700 < each.position < page_end - 400)
+    assert some[-1].position > 2 * size
+    data = bytearray(path(tmp_path, size).read_bytes())
+    hole = slice(torn.position + written - size, page_end - size)
+    data[hole] = bytes(page_end - torn.position - written)
+    path(tmp_path, size).write_bytes(data)
+    for newest in (-1, second[-1].position, some[-1].position):
+        assert end(tmp_path, newest) == torn.position
+    data[hole] = b"?" * (page_end - torn.position - written)
+    path(tmp_path, size).write_bytes(data)
+    assert end(tmp_path) == some[-1].position + some[-1].size
+
+
 def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     true = some[-1].position + some[-1].size
