@@ -136,7 +136,7 @@ async def spark(bench: Bench, directory: Path) -> None:
                 tables(
                     bench, session, store, str(directory / f"parquet{len(more)}"), count, sockets
                 )
-                if sockets:
+                if not sockets:
                     sinks(bench, session, store)
                     await broker(bench, session, cluster, count)
             finally:

@@ -5,9 +5,9 @@ reads its numbers; the others fill one buffer each, from those places, or compar
 buffers are the caller's: bytes, or arrays of 32- or 64-bit numbers. Nothing is read outside a
 record that ``lay_out`` has found sound.
 
-These are made to be compiled. They also run as they are, but there numpy is the faster way. Bytes
-are moved and compared by the C library then: most are in small pieces, and loops of our own would
-take several instructions for each byte.
+These are made to be compiled. They also run as they are, but there numpy is the faster way. When
+compiled they let the C library move and compare bytes: most lie in small pieces, and loops of our
+own would take several instructions for each byte.
 """
 
 from __future__ import annotations

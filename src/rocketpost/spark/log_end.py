@@ -145,20 +145,27 @@ def _size(segment: Segment, after: Segment) -> int:
 
 def _written(listed: list[Segment]) -> list[Segment]:
     """Leave out segments behind the first that was not finished."""
-    first = max(0, len(listed) - _UNFINISHED_MAX)
-    for at in range(first, len(listed) - 1):
-        # One that was cut has lost something, and what follows is still the log.
-        is_cut = listed[at].limit < _size(listed[at], listed[at + 1])
-        if not is_cut and (_is_open(listed[at]) or _is_torn(listed[at])):
-            left_out = [each for each in listed[at + 1 :] if _has_records(each)]
-            if left_out:
-                log.warning(
-                    "the log ends in a segment that was not finished segment=%s left_out=%s",
-                    listed[at].path,
-                    len(left_out),
-                )
-            return listed[: at + 1]
-    return listed
+    kept = listed
+    for at in range(max(0, len(listed) - _UNFINISHED_MAX), len(listed) - 1):
+        if not _is_cut(*listed[at : at + 2]) and _is_open(listed[at]):
+            kept = listed[: at + 1]
+            break
+    # Who copies is faster than who writes: only the last segment that was finished may be torn.
+    if len(kept) > 1 and not _is_cut(*kept[-2:]) and _is_torn(kept[-2]):
+        kept = kept[:-1]
+    left_out = [each for each in listed[len(kept) :] if _has_records(each)]
+    if left_out:
+        log.warning(
+            "the log ends in a segment that was not finished segment=%s left_out=%s",
+            kept[-1].path,
+            len(left_out),
+        )
+    return kept
+
+
+def _is_cut(segment: Segment, after: Segment) -> bool:
+    """Whether a file was cut: it has lost something, and what follows is still the log."""
+    return segment.limit < _size(segment, after)
 
 
 def _has_records(segment: Segment) -> bool:

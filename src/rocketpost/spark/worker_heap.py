@@ -34,7 +34,7 @@ class _Kept:
 
 
 def keep_loaded() -> None:
-    """Let this process, if it is a worker of Spark's, not look again at what it has loaded."""
+    """Let this process, if it is a worker of Spark's, keep what it has loaded and has freed."""
     if is_worker() and len(sys.modules) >= _Kept.modules + _MODULES_MIN:
         gc.collect()
         gc.freeze()

@@ -109,6 +109,17 @@ def test_a_copy_ends_in_the_page_that_was_copied_too_early(tmp_path: Path, writt
     assert end(tmp_path) == some[-1].position + some[-1].size
 
 
+def test_an_empty_page_further_back_is_damage(tmp_path: Path) -> None:
+    size = 4 * SEGMENT
+    some = write_log(tmp_path, numbered(160), segment_bytes=size)
+    assert some[-1].position > 2 * size
+    data = bytearray(path(tmp_path).read_bytes())
+    torn = next(each for each in some if 2 * SEGMENT - 700 < each.position < 2 * SEGMENT - 400)
+    data[torn.position : 2 * SEGMENT] = bytes(2 * SEGMENT - torn.position)
+    path(tmp_path).write_bytes(data)
+    assert end(tmp_path) == some[-1].position + some[-1].size
+
+
 def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     true = some[-1].position + some[-1].size
