@@ -190,8 +190,10 @@ def test_a_pending_transaction_is_ended_by_the_next_owner(
         cluster.stop_broker() if ending == "stopped" else cluster.kill_broker()
 
         cluster.settings = {
-            # Longer than op messages are gathered: Apache's broker asks about what they will name.
+            # Apache's broker asks about what it has ended but not yet written down: up to twice the
+            # interval at which it gathers ends, 3 seconds unless told.
             **SMALL_STORE, "transactionTimeOut": "5000", "transactionCheckInterval": "5000",
+            "transactionOpBatchInterval": "100",
         }  # fmt: skip
         cluster.start_broker(second)
         # The next member of the group is asked about the one that is pending, and nothing else.

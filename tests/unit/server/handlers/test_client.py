@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.record import message_id, pack_host
 from rocketpost.errors import ConnectionLost
+from rocketpost.server.handlers.client import LEAVE_SECONDS
 
 from .fakes import NOTIFY, TIMED_OUT, FakeConnection, json_of
 from .world import World
@@ -138,10 +141,41 @@ async def test_a_client_takes_its_leave(world: World) -> None:
     told(first), told(second)
     fields = {"clientID": "id-1", "producerGroup": "", "consumerGroup": "G"}
     assert (await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)).code == 0
-    assert (told(first), told(second)) == (0, 1)
+    assert list(world.membership.consumers["G"].members) == [second]
     fields = {"clientID": "id-1", "producerGroup": "P"}
     await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)
     assert list(world.membership.producers["P"]) == [second]
+
+
+async def test_the_offsets_of_who_leaves_may_come_after_its_leave(world: World) -> None:
+    first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
+    await join(world, first, heartbeat("id-1"))
+    await join(world, second, heartbeat("id-2"))
+    told(first), told(second)
+    fields = {"clientID": "id-1", "producerGroup": "", "consumerGroup": "G"}
+    await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)
+    assert (told(first), told(second)) == (0, 0)
+    world.clients.connection_lost(first)  # type: ignore[arg-type]
+    assert (told(first), told(second)) == (0, 1)
+    # Once only, and not because some time went by.
+    await asyncio.sleep(LEAVE_SECONDS * 1.5)
+    assert (told(first), told(second)) == (0, 0)
+
+
+async def test_who_leaves_and_stays_connected_is_not_waited_for(world: World) -> None:
+    first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
+    await join(world, first, heartbeat("id-1"))
+    await join(world, second, heartbeat("id-2"))
+    fields = {"clientID": "id-1", "producerGroup": "", "consumerGroup": "G"}
+    await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)
+    await join(world, first, heartbeat("id-1"))
+    told(first), told(second)
+    await world.call(Code.UNREGISTER_CLIENT, fields, connection=first)
+    async with asyncio.timeout(30):
+        while not told(second):
+            await asyncio.sleep(0.01)
+    world.clients.connection_lost(first)  # type: ignore[arg-type]
+    assert told(second) == 0
 
 
 async def test_silent_clients_are_closed_and_the_rest_is_told(world: World) -> None:
