@@ -57,15 +57,18 @@ cpdef bint is_ascii(const unsigned char[::1] text) noexcept
 cpdef Py_ssize_t split_properties(const unsigned char[::1] data, const long long[::1] begins,
                                   const long long[::1] ends, int[::1] row_ends,
                                   int[::1] name_ends, unsigned char[::1] names,
-                                  int[::1] value_ends, unsigned char[::1] values) noexcept
+                                  int[::1] value_ends, unsigned char[::1] values,
+                                  unsigned char[::1] alike) noexcept
 
-@cython.locals(size=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, row=Py_ssize_t, at=Py_ssize_t)
+@cython.locals(size=Py_ssize_t, found=Py_ssize_t, place=Py_ssize_t, i=Py_ssize_t, first=Py_ssize_t,
+               last=Py_ssize_t, row=Py_ssize_t)
 cpdef Py_ssize_t find_values(const unsigned char[::1] name, const int[::1] row_ends,
                              const int[::1] name_ends, const unsigned char[::1] names,
-                             const int[::1] value_ends, long long[::1] begins,
-                             long long[::1] ends) noexcept
+                             const int[::1] value_ends, const unsigned char[::1] alike,
+                             long long[::1] begins, long long[::1] ends) noexcept
 
-@cython.locals(i=Py_ssize_t, k=Py_ssize_t, at=Py_ssize_t, byte=cython.uchar)
+@cython.locals(host=cython.longlong, high=cython.longlong, i=Py_ssize_t, k=Py_ssize_t, at=Py_ssize_t,
+               host_at=Py_ssize_t, place=Py_ssize_t, known=Py_ssize_t, byte=cython.uchar)
 cpdef void write_ids(const unsigned char[::1] data, const long long[::1] hosts_at,
                      Py_ssize_t shift, const long long[::1] starts, unsigned char[::1] text) noexcept
 
@@ -109,10 +112,13 @@ cdef bint _is_same(const unsigned char[::1] data, Py_ssize_t at, const unsigned 
 cdef void _copy(const unsigned char[::1] data, Py_ssize_t begin, unsigned char[::1] joined,
                 Py_ssize_t at, Py_ssize_t size) noexcept
 
+@cython.locals(number=Py_ssize_t)
 cdef Py_ssize_t _short(const unsigned char[::1] data, Py_ssize_t at) noexcept
 
-@cython.locals(number=cython.longlong, k=Py_ssize_t)
+@cython.locals(number=cython.longlong)
 cdef long long _int(const unsigned char[::1] data, Py_ssize_t at) noexcept
 
-@cython.locals(number=cython.longlong, k=Py_ssize_t)
 cdef long long _long(const unsigned char[::1] data, Py_ssize_t at) noexcept
+
+@cython.locals(four=cython.p_const_uchar, number=cython.uint)
+cdef long long _unsigned(const unsigned char[::1] data, Py_ssize_t at) noexcept

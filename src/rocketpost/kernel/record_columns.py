@@ -263,6 +263,7 @@ def split_properties(
     names: Buffer,
     value_ends: Buffer,
     values: Buffer,
+    alike: Buffer,
 ) -> int:
     """Cut property strings into names and values, as ``codec.properties`` does.
 
@@ -279,6 +280,8 @@ def split_properties(
         names: Takes the names, one behind the other; as many bytes as the strings have do.
         value_ends: As ``name_ends``, of the values.
         values: Takes the values, likewise.
+        alike: Takes 1 for each string that has the names of the one before, in the same order; 0
+            for others.
 
     Returns:
         How many pairs there are.
@@ -337,6 +340,7 @@ def split_properties(
                 is_alike = False
             at = value_end + 1
         row_ends[i + 1] = found
+        alike[i] = is_alike and found - first == first - known
         known = first
         known_at = begins[i]
         known_end = end
@@ -353,6 +357,7 @@ def find_values(
     name_ends: Places,
     names: Bytes,
     value_ends: Places,
+    alike: Bytes,
     begins: Buffer,
     ends: Buffer,
 ) -> int:
@@ -364,6 +369,7 @@ def find_values(
         name_ends: The same.
         names: The same.
         value_ends: The same.
+        alike: The same.
         begins: Takes where among the values each begins; -1 where there is none.
         ends: Takes where they end; -1 where there is none.
 
@@ -372,25 +378,44 @@ def find_values(
     """
     size = len(name)
     found = 0
+    place = 0  # of the name among the others
     for i in range(len(begins)):
-        begins[i] = -1
-        ends[i] = -1
-        for row in range(row_ends[i], row_ends[i + 1]):
-            at = name_ends[row]
-            if name_ends[row + 1] - at == size and _is_same(name, 0, names, at, size):
-                begins[i] = value_ends[row]
-                ends[i] = value_ends[row + 1]
-                found += 1
-                break
+        first = row_ends[i]
+        last = row_ends[i + 1]
+        if not alike[i]:
+            place = _pair_of(name, 0, size, name_ends, names, first, last) - first
+        row = first + place
+        if row < last:
+            begins[i] = value_ends[row]
+            ends[i] = value_ends[row + 1]
+            found += 1
+        else:
+            begins[i] = -1
+            ends[i] = -1
     return found
 
 
 def write_ids(data: Bytes, hosts_at: Places, shift: int, starts: Places, text: Buffer) -> None:
-    """Write message ids, 32 characters each: the IPv4 store host and the position, in hex."""
+    """Write message ids, 32 characters each: the IPv4 store host and the position, in hex.
+
+    Most differ from the one before in the last digits alone.
+    """
+    host = 0
+    high = 0
     for i in range(len(starts)):
         at = 32 * i
-        for k in range(16):
-            byte = data[hosts_at[i] + shift + k] if k < 8 else data[starts[i] + 20 + k]
+        host_at = hosts_at[i] + shift
+        place = starts[i] + 28
+        known = 0
+        if i > 0 and _long(data, host_at) == host:
+            known = 8
+            if _int(data, place) == high:
+                known = 12
+            _copy(text, at - 32, text, at, 2 * known)
+        host = _long(data, host_at)
+        high = _int(data, place)
+        for k in range(known, 16):
+            byte = data[host_at + k] if k < 8 else data[place + k - 8]
             text[at + 2 * k] = _DIGITS[byte >> 4]
             text[at + 2 * k + 1] = _DIGITS[byte & 15]
 
@@ -530,20 +555,27 @@ def _copy(data: Bytes, begin: int, joined: Buffer, at: int, size: int) -> None:
 
 def _short(data: Bytes, at: int) -> int:
     """Return a signed number of 2 bytes."""
-    return -(data[at] >> 7) << 16 | data[at] << 8 | data[at + 1]
+    number = data[at] << 8 | data[at + 1]
+    return number - (number >> 15 << 16)
 
 
 def _int(data: Bytes, at: int) -> int:
     """Return a signed number of 4 bytes."""
-    number = -(data[at] >> 7)
-    for k in range(4):
-        number = number << 8 | data[at + k]
-    return number
+    number = _unsigned(data, at)
+    return number - (number >> 31 << 32)
 
 
 def _long(data: Bytes, at: int) -> int:
     """Return a signed number of 8 bytes."""
-    number = _int(data, at)
-    for k in range(4, 8):
-        number = number << 8 | data[at + k]
+    return _int(data, at) << 32 | _unsigned(data, at + 4)
+
+
+def _unsigned(data: Bytes, at: int) -> int:
+    """Return a number of 4 bytes."""
+    number: int
+    if cython.compiled:  # compilers make one load of this, if it is written in just this way
+        four = cython.address(data[at])
+        number = four[0] << 24 | four[1] << 16 | four[2] << 8 | four[3]
+    else:
+        number = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return number

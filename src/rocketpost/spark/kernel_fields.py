@@ -188,6 +188,7 @@ class KernelProperties:
         self._row_ends = np.empty(len(begins) + 1, np.int32)
         self._name_ends, self._value_ends = np.empty((2, room), np.int32)
         self._name_bytes, self._value_bytes = np.empty((2, size), np.uint8)
+        self._alike = np.empty(len(begins), np.uint8)
         count = kernel.split_properties(
             data,
             begins.data,
@@ -197,6 +198,7 @@ class KernelProperties:
             self._name_bytes.data,
             self._value_ends.data,
             self._value_bytes.data,
+            self._alike.data,
         )
         self._names = as_text(count, self._name_ends, self._name_bytes)
         self._values = as_text(count, self._value_ends, self._value_bytes)
@@ -215,6 +217,7 @@ class KernelProperties:
             self._name_ends.data,
             self._name_bytes.data,
             self._value_ends.data,
+            self._alike.data,
             begins.data,
             ends.data,
         )

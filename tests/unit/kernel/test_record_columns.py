@@ -194,29 +194,47 @@ def test_properties_are_split_as_by_the_plain_decoder(
     name_ends, value_ends = room("i", len(data) // 3 + 1), room("i", len(data) // 3 + 1)
     names, values = room("B", len(data)), room("B", len(data))
     begins, ends = longs(*places[:-1]), longs(*places[1:])
+    alike = room("B", len(texts))
     count = kernel.split_properties(
-        data, begins, ends, row_ends, name_ends, names, value_ends, values
+        data, begins, ends, row_ends, name_ends, names, value_ends, values, alike
     )
     every = list(zip(cut(names, name_ends, count), cut(values, value_ends, count), strict=True))
     expected = [list(decode_properties(text).items()) for text in texts]
     assert [every[a:b] for a, b in pairwise(row_ends.tolist())] == expected
-    begins, ends = room("q", len(texts)), room("q", len(texts))
-    found = kernel.find_values(b"TAGS", row_ends, name_ends, names, value_ends, begins, ends)
-    tags = [dict(pairs).get("TAGS") for pairs in expected]
-    assert found == len(tags) - tags.count(None)
-    assert [
-        None if a < 0 else bytes(values[a:b]).decode()
-        for a, b in zip(begins.tolist(), ends.tolist(), strict=True)
-    ] == tags
+    order = [[name for name, _ in pairs] for pairs in expected]
+    assert all(order[i] == order[i - 1] for i in range(1, len(texts)) if alike[i])
+    for name in ("TAGS", "a", "c"):
+        begins, ends = room("q", len(texts)), room("q", len(texts))
+        found = kernel.find_values(
+            name.encode(), row_ends, name_ends, names, value_ends, alike, begins, ends
+        )
+        wanted = [dict(pairs).get(name) for pairs in expected]
+        assert found == len(wanted) - wanted.count(None)
+        assert [
+            None if a < 0 else bytes(values[a:b]).decode()
+            for a, b in zip(begins.tolist(), ends.tolist(), strict=True)
+        ] == wanted
 
 
 def cut(joined: memoryview, ends: memoryview, count: int) -> list[str]:
     return [bytes(joined[a:b]).decode() for a, b in pairwise(ends.tolist()[: count + 1])]
 
 
-@given(st.lists(st.binary(min_size=8, max_size=8) | st.just(b"\x7f\0\0\1\0\0\x2a\x9f"), max_size=5))
-def test_hosts_and_ids_are_written(kernel: ModuleType, hosts: list[bytes]) -> None:
-    data = memoryview(b"".join(b"?" * 28 + b"position" + host for host in hosts))
+eight = st.binary(min_size=8, max_size=8)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            eight | st.just(b"\x7f\0\0\1\0\0\x2a\x9f"),
+            eight | st.integers(2**33 - 3, 2**33 + 3).map(lambda at: at.to_bytes(8, "big")),
+        ),
+        max_size=5,
+    )
+)
+def test_hosts_and_ids_are_written(kernel: ModuleType, both: list[tuple[bytes, bytes]]) -> None:
+    hosts = [host for host, _ in both]
+    data = memoryview(b"".join(b"?" * 28 + position + host for host, position in both))
     starts = longs(*range(0, 44 * len(hosts), 44))
     offsets, text = room("i", len(hosts) + 1), room("B", 27 * len(hosts))
     size = kernel.write_hosts(data, starts, 36, offsets, text)
@@ -227,4 +245,4 @@ def test_hosts_and_ids_are_written(kernel: ModuleType, hosts: list[bytes]) -> No
     ]
     ids = room("B", 32 * len(hosts))
     kernel.write_ids(data, starts, 36, starts, ids)
-    assert bytes(ids).decode() == "".join((host + b"position").hex().upper() for host in hosts)
+    assert bytes(ids).decode() == "".join((host + at).hex().upper() for host, at in both)
