@@ -174,7 +174,7 @@ class GroupTable:
         self.version = body.data_version
 
     def _may_create(self, group: str) -> bool:
-        if group.startswith(names.SYSTEM_GROUP_PREFIX) or group in names.SYSTEM_GROUPS:
+        if names.is_system_group(group):
             return names.group_problem(group) is None
         return self.auto_create and names.group_problem(group) is None
 

@@ -103,6 +103,11 @@ def is_own_offset(topic: str, group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX) and is_system_topic(topic)
 
 
+def is_system_group(group: str) -> bool:
+    """Whether tools or brokers consume under this name, and no user does."""
+    return group.startswith(SYSTEM_GROUP_PREFIX) or group in SYSTEM_GROUPS
+
+
 def is_retry_or_dlq(topic: str) -> bool:
     """Whether this is some group's retry or dead-letter topic."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))

@@ -13,7 +13,6 @@ Where manifests are, and which files count, is the business of the two kinds of 
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import posixpath
@@ -30,6 +29,7 @@ import pyarrow.parquet as pq
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.spark import columns
 from rocketpost.spark.plan import Offsets, QueueKey, Range, flat, nested
+from rocketpost.spark.spelling import some_like
 
 VERSION: Final = 1
 PARQUET: Final = "parquet"
@@ -40,7 +40,6 @@ COLUMNS: Final = columns.nullable(columns.full())
 """What the files have. None of it is required in any file: so those of all times are alike."""
 _BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
 _FOOTERS_AT_ONCE: Final = 8
-_TOPICS_NAMED: Final = 20
 
 
 class DataFile(NamedTuple):
@@ -327,11 +326,7 @@ def check_topics(wanted: Iterable[str], known: Iterable[str], *, where: str) -> 
     there = sorted(known)
     strange = [topic for topic in wanted if topic not in there]
     if strange:
-        near = difflib.get_close_matches(strange[0], there, n=_TOPICS_NAMED)
-        nearest_first = [*near, *(topic for topic in there if topic not in near)]
-        some = ", ".join(nearest_first[:_TOPICS_NAMED])
-        some += ", ..." if len(there) > _TOPICS_NAMED else ""
-        names = f"there are {some}" if there else "there is none"
+        names = f"there are {some_like(strange[0], there)}" if there else "there is none"
         raise ConfigError(f"the {where} has no topic {', '.join(strange)}; {names}")
 
 

@@ -107,6 +107,22 @@ class Link(Line):
         """Return where the group stands, None where it has never been."""
         return self._thread.call(self._of_each(queues, self._consumer.fetch_offset))
 
+    def known_groups(self, queues: Iterable[QueueKey]) -> frozenset[str]:
+        """Return every group that a broker of these queues knows, whether it consumes or not.
+
+        Raises:
+            Fault: A broker tells not everybody.
+        """
+        return self._thread.call(self._known_groups(frozenset(queue.broker for queue in queues)))
+
+    def consuming(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return the groups that consume topics or did, as one broker of each topic knows them.
+
+        Raises:
+            Fault: A broker tells not everybody.
+        """
+        return self._thread.call(self._consuming(topics))
+
     def commit(self, offsets: Offsets) -> None:
         """Store where the group stands."""
 
@@ -148,6 +164,22 @@ class Link(Line):
             return len(pulled.data) // count
 
         return self._thread.call(self._of_each([queue], one))[queue]
+
+    async def _known_groups(self, brokers: frozenset[str]) -> frozenset[str]:
+        async def ask() -> frozenset[str]:
+            table = (await self._admin.cluster.info()).broker_addr_table
+            if away := brokers - table.keys():
+                raise NotYet(f"the broker {min(away)} is gone")
+            # By the lowest id: a slave has the groups of its master as well.
+            found = [min(table[broker].broker_addrs.items())[1] for broker in sorted(brokers)]
+            tables = await asyncio.gather(*map(self._admin.groups.table, found))
+            return frozenset(name for each in tables for name in each.subscription_group_table)
+
+        return await self._again(ask)
+
+    async def _consuming(self, topics: Iterable[str]) -> frozenset[str]:
+        asked = [self._again(partial(self._admin.topics.groups_of, topic)) for topic in topics]
+        return frozenset(group for groups in await asyncio.gather(*asked) for group in groups)
 
     async def _hold(self, group: str, brokers: list[str]) -> None:
         for broker in brokers:

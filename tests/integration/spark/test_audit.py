@@ -15,12 +15,17 @@ from rocketpost.client import (
     Message,
     Producer,
     ProducerConfig,
+    PullConsumer,
+    PullConsumerConfig,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
     StartFrom,
 )
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.config import ClientConfig
 from rocketpost.errors import ConfigError
+from rocketpost.model.group import GroupConfig
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import audit_checks as checks
 from rocketpost.spark.pipelines import audit_reconciliation as reconciliation
@@ -316,6 +321,36 @@ def test_a_topic_that_is_not_there_is_refused_and_those_that_are_named(
     replay = ["pipeline", "replay", "-n", topics.cluster.addresses, "-t", "Speled", "--name", "n"]
     result = CliRunner().invoke(rocketpost, [*replay, "--lake", str(lake)])
     assert (result.exit_code, "has no topic Speled" in result.stderr) == (2, True), result.output
+
+
+def test_a_group_that_no_broker_knows_is_refused_and_not_made(topics: Topics) -> None:
+    topics.send("Grouped", [b"x"] * 8)
+
+    async def groups(*made: str) -> set[str]:
+        async with AdminClient(config=ClientConfig(name_servers=topics.cluster.addresses)) as admin:
+            (broker,) = (await admin.cluster.info()).broker_addr_table.values()
+            assert broker.master is not None
+            for name in made:
+                await admin.groups.create(broker.master, GroupConfig(group_name=name))
+            return set((await admin.groups.table(broker.master)).subscription_group_table)
+
+    async def consume() -> None:
+        asked = PullConsumerConfig(name_servers=topics.cluster.addresses)
+        async with PullConsumer("grouped-one", config=asked) as consumer:
+            for queue in await consumer.queues("Grouped"):
+                await consumer.commit_offset(queue, 1)
+
+    asyncio.run(consume())
+    asked = ["pipeline", "audit", "-n", topics.cluster.addresses, "-t", "Grouped", "-g"]
+    for more in ([], ["--dry-run"]):
+        result = CliRunner().invoke(rocketpost, [*asked, "groupd-one", *more])
+        assert result.exit_code == 2, result.output
+        said = " ".join(result.stderr.split())
+        assert "no broker knows the group groupd-one; those that consume Grouped are" in said
+        assert "are grouped-one" in said
+    assert "groupd-one" not in asyncio.run(groups("not-yet"))
+    report = audit(topics.spark, config(topics, "Grouped", group="not-yet"))
+    assert report.finding("waiting").count == 8
 
 
 def test_the_command_fails_and_writes_what_it_found(topics: Topics, tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def audit(spark: SparkSession, config: AuditConfig) -> AuditReport:
     """Compare what was produced, what is stored and what was consumed.
 
     Raises:
-        ConfigError: The table of produced messages has no column with ids, or a lake or store has
-            no such topic.
+        ConfigError: The table of produced messages has no column with ids, a lake or store has no
+            such topic, or no broker knows the group.
         ClientError: Brokers cannot be asked.
         PySparkException: Something cannot be read.
     """

@@ -15,7 +15,7 @@ from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, boun
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
 from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.audit_sources import check_store
+from rocketpost.spark.pipelines.audit_sources import check, check_store
 from rocketpost.spark.pipelines.command import (
     Run,
     html_option,
@@ -89,6 +89,7 @@ def audit(
     if run.dry_run:
         _say_plan(run, config)
         return
+    check(config)
     with run.session() as spark, run.progress(spark, "auditing"):
         report = audit_all(spark, config)
     if html_file is not None:

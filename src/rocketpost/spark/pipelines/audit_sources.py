@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.codec.record import CRC_MASK
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ConfigError, Fault
+from rocketpost.model.names import is_system_group
 from rocketpost.model.sysflag import COMPRESSED
 from rocketpost.spark.lake import check_topics
 from rocketpost.spark.link import Link
@@ -19,7 +21,10 @@ from rocketpost.spark.pipelines import audit_checks as checks
 from rocketpost.spark.pipelines.archive import archived
 from rocketpost.spark.pipelines.audit_config import AuditConfig
 from rocketpost.spark.plan import Bounds, QueueKey
+from rocketpost.spark.spelling import some_like
 from rocketpost.spark.store_state import state_of
+
+logger = logging.getLogger(__name__)
 
 _UNKNOWN_BROKER: Final = "store"
 _READ: Final = (
@@ -27,6 +32,17 @@ _READ: Final = (
     "keys string, sysFlag int, bodyCrc int, bornTimestamp timestamp, storeTimestamp timestamp, "
     "storeSize int, body binary"
 )
+
+
+def check(config: AuditConfig) -> None:
+    """Refuse what can be seen to make no sense before Spark starts.
+
+    Raises:
+        ConfigError: No broker knows the group.
+        ClientError: Brokers cannot be asked.
+    """
+    if config.group:
+        bounds(config)
 
 
 def stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
@@ -105,10 +121,40 @@ def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
 
 
 def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, int | None]]:
-    """Return what brokers have of the topics, and where the group stands."""
+    """Return what brokers have of the topics, and where the group stands.
+
+    Raises:
+        ConfigError: No broker knows the group.
+        ClientError: Brokers cannot be asked.
+    """
     with Link(config.source_options()) as link:
         queues = link.queues()
-        return link.bounds(queues), link.group_offsets(queues) if config.group else {}
+        have = link.bounds(queues)
+        committed = link.group_offsets(queues) if config.group else {}
+        # Brokers say 0 of a young queue to every group, also to one that does not exist.
+        if config.group and not any(committed.values()):
+            _check_group(link, config, queues)
+    return have, committed
+
+
+def _check_group(link: Link, config: AuditConfig, queues: list[QueueKey]) -> None:
+    """Refuse a group that nobody knows: every message would seem to wait for it.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    try:
+        consuming = link.consuming(config.topics)
+        if config.group in consuming or config.group in link.known_groups(queues):
+            return
+    except Fault as fault:  # such as one that tells it to administrators only
+        logger.debug("a broker does not tell its groups: fault=%s", fault)
+        return
+    users = [group for group in consuming if not is_system_group(group)]
+    hint = f"those that consume {', '.join(config.topics)} are {some_like(config.group, users)}"
+    if not users:
+        hint = f"no group consumes {', '.join(config.topics)} yet; leave it out"
+    raise ConfigError(f"no broker knows the group {config.group}; {hint}")
 
 
 def everywhere(spark: SparkSession, config: AuditConfig) -> DataFrame | None:
