@@ -223,15 +223,24 @@ def archived(spark: SparkSession, lake_uri: str, topics: Sequence[str] = ()) -> 
     Raises:
         ConfigError: Nothing was archived there, or nothing of one of the topics.
     """
+    lake, held = opened(lake_uri, topics)
+    frame = messages(spark, lake, held.files)
+    return frame.filter(f.col("topic").isin(*topics)) if topics else frame
+
+
+def opened(lake_uri: str, topics: Sequence[str] = ()) -> tuple[Lake, Snapshot]:
+    """Return a lake, and what it holds.
+
+    Raises:
+        ConfigError: Nothing was archived there, or nothing of one of the topics.
+        StoreError: A manifest cannot be read.
+    """
     lake = open_lake(lake_uri)
     held = lake.snapshot()
     if not held.files:
         raise ConfigError(f"there is nothing archived in {lake_uri}")
-    frame = messages(spark, lake, held.files)
-    if not topics:
-        return frame
     check_topics(topics, held.topics, where=f"lake {lake_uri}")
-    return frame.filter(f.col("topic").isin(*topics))
+    return lake, held
 
 
 def messages(

@@ -101,6 +101,7 @@ def archive(
         _show_ranges(run, "would be archived", pieces, lost)
         run.conclude({"lake": lake, "queues": _as_json(pieces), "lost": lost})
         return
+    config.open()  # which refuses a lake of another kind before Spark starts
     total = ArchiveReport()
     run.can_go_on = True
     try:

@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.model.names import TRACE_TOPIC
-from rocketpost.spark.lake import check_topics, open_lake
+from rocketpost.spark.lake import open_lake
 from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, bounds
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
 from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.audit_sources import check, check_store
+from rocketpost.spark.pipelines.audit_sources import check, is_file, stores
 from rocketpost.spark.pipelines.command import (
     Run,
     html_option,
@@ -24,6 +24,7 @@ from rocketpost.spark.pipelines.command import (
     until_option,
 )
 from rocketpost.spark.pipelines.page import utc
+from rocketpost.spark.pipelines.paths import check_readable
 
 _EXAMPLES_SHOWN = 3
 
@@ -86,10 +87,14 @@ def audit(
         end_ms=until,
         late_ms=None if late is None else round(late * 1000),
     )
+    if config.produced and is_file(config.produced):
+        run.check_path("--produced", config.produced)
+    for path in stores(config):
+        check_readable("--store", path)
+    check(config)
     if run.dry_run:
         _say_plan(run, config)
         return
-    check(config)
     with run.session() as spark, run.progress(spark, "auditing"):
         report = audit_all(spark, config)
     if html_file is not None:
@@ -103,13 +108,10 @@ def _say_plan(run: Run, config: AuditConfig) -> None:
     run.say(f"would audit {', '.join(config.topics)} in the {config.source}{against}")
     if config.lake:
         held = open_lake(config.lake).snapshot()
-        check_topics(config.topics, held.topics, where=config.source)
         for queue, end in held.watermark.items():
             if queue.topic in config.topics:
                 run.say(f"{queue}: up to offset {end}")
-    elif config.store:
-        check_store(config)
-    else:
+    elif not config.store:
         have, committed = bounds(config)
         for queue, bound in have.items():
             group = f", {config.group} is at {committed[queue]}" if config.group else ""

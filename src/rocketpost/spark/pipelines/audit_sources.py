@@ -18,7 +18,7 @@ from rocketpost.spark.link import Link
 from rocketpost.spark.log_end import layout_of
 from rocketpost.spark.log_options import LogOptions
 from rocketpost.spark.pipelines import audit_checks as checks
-from rocketpost.spark.pipelines.archive import archived
+from rocketpost.spark.pipelines.archive import archived, opened
 from rocketpost.spark.pipelines.audit_config import AuditConfig
 from rocketpost.spark.plan import Bounds, QueueKey
 from rocketpost.spark.spelling import some_like
@@ -38,9 +38,14 @@ def check(config: AuditConfig) -> None:
     """Refuse what can be seen to make no sense before Spark starts.
 
     Raises:
-        ConfigError: No broker knows the group.
+        ConfigError: A lake or a store has nothing of a topic, or no broker knows the group.
+        StoreError: A lake or a store cannot be read.
         ClientError: Brokers cannot be asked.
     """
+    if config.lake:
+        opened(config.lake, config.topics)
+    elif config.store:
+        check_store(config)
     if config.group:
         bounds(config)
 
@@ -89,10 +94,15 @@ def check_store(config: AuditConfig) -> None:
     Raises:
         ConfigError: One is in none of them.
     """
-    stores = LogOptions(path=config.store).paths
-    known = {topic for path in stores for topic in state_of(layout_of(path)).topics}
+    states = [state_of(layout_of(path)) for path in stores(config)]
+    known = {topic for state in states for topic in state.topics}
     if known:
         check_topics(config.topics, known, where=config.source)
+
+
+def stores(config: AuditConfig) -> list[str]:
+    """Return the store directories to audit."""
+    return LogOptions(path=config.store).paths if config.store else []
 
 
 def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
@@ -102,14 +112,14 @@ def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
         ConfigError: It is not clear which column has them.
     """
     name = config.produced.lower()
-    if name.endswith(".csv"):
+    if not is_file(name):
+        frame = spark.table(config.produced)
+    elif name.endswith(".csv"):
         frame = spark.read.option("header", "true").csv(config.produced)
     elif name.endswith((".json", ".jsonl")):
         frame = spark.read.json(config.produced)
-    elif "/" in name or name.endswith(".parquet"):
-        frame = spark.read.parquet(config.produced)
     else:
-        frame = spark.table(config.produced)
+        frame = spark.read.parquet(config.produced)
     wanted = config.produced_column or config.identified_by
     if wanted not in frame.columns:
         if config.produced_column or len(frame.columns) != 1:
@@ -118,6 +128,11 @@ def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
             )
         wanted = frame.columns[0]
     return frame.select(f.col(wanted).cast("string").alias("id"))
+
+
+def is_file(produced: str) -> bool:
+    """Return whether what was produced is in files, not in a table that Spark knows."""
+    return "/" in produced or produced.lower().endswith((".csv", ".json", ".jsonl", ".parquet"))
 
 
 def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, int | None]]:

@@ -30,6 +30,7 @@ from rich.console import Console, RenderableType
 
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.spark.pipelines.options_file import config_option
+from rocketpost.spark.pipelines.paths import check_readable, local_path
 from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
 from rocketpost.spark.session import LOCAL_MASTER, leave_signals_to_us, make_session
 
@@ -93,6 +94,16 @@ class Run:
     def stopped(self) -> str:
         """What to say if it ends before all is done."""
         return _STOPPED + (_GOES_ON if self.can_go_on else "")
+
+    def check_path(self, option: str, path: str) -> None:
+        """Refuse what Spark could not read; what is not on this machine it must find out itself.
+
+        Raises:
+            ConfigError: It is on this machine, and cannot be read.
+        """
+        place = local_path(path, self._settings)
+        if place is not None:
+            check_readable(option, place)
 
     def pause(self, seconds: float) -> None:
         """Wait, but not when it is to end."""

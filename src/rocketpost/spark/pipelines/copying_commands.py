@@ -25,7 +25,7 @@ from rocketpost.spark.pipelines.dead_letters import REDRIVES_MAX, Choice, DeadLe
 from rocketpost.spark.pipelines.page import utc
 from rocketpost.spark.pipelines.replay import ReplayReport
 from rocketpost.spark.pipelines.replay import replay as replay_all
-from rocketpost.spark.pipelines.selection import Selection, parse_offsets
+from rocketpost.spark.pipelines.selection import Selection, check_lake, parse_offsets
 
 _BAR: Final = 8
 _EXAMPLE: Final = 60
@@ -91,6 +91,7 @@ def replay(
         keys=key,
         offsets=parse_offsets(offsets) if offsets else None,
     )
+    check_lake(selection)
     run.can_go_on = True
     with run.session() as spark, run.progress(spark, "replaying") as shown:
         report = replay_all(

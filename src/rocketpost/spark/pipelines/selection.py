@@ -18,11 +18,10 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.properties import KEY_SEPARATOR
-from rocketpost.spark.lake import open_lake
 from rocketpost.spark.link import Link
 from rocketpost.spark.narrowing import first_since
 from rocketpost.spark.options import SourceOptions, exactly
-from rocketpost.spark.pipelines.archive import archived
+from rocketpost.spark.pipelines.archive import archived, opened
 from rocketpost.spark.plan import Bounds, Offsets, QueueKey
 
 _NARROW: Final = (
@@ -105,8 +104,8 @@ def select(spark: SparkSession, selection: Selection) -> Found:
         ClientError: Brokers cannot be asked.
     """
     if selection.lake:
+        check_lake(selection)
         every = archived(spark, selection.lake, selection.topics)
-        _check_archived(selection)
         frame = every.filter(_condition(selection))
         return Found(frame, frame)
     given = fixed(selection).given()
@@ -183,17 +182,17 @@ def _narrowed(
     return start | low, start | high
 
 
-def _check_archived(selection: Selection) -> None:
-    """Refuse offsets that a lake does not have.
+def check_lake(selection: Selection) -> None:
+    """Refuse what the lake of a selection does not have; one without a lake is fine.
 
     Raises:
-        ConfigError: A queue was not archived.
-        ClientError: What was archived of it begins later.
+        ConfigError: Nothing was archived there, or nothing of a topic or a queue.
+        ClientError: What was archived of a queue begins later.
     """
-    if selection.offsets is None:
+    if not selection.lake:
         return
-    held = open_lake(selection.lake).snapshot().ranges
-    for queue, span in selection.offsets.items():
+    held = opened(selection.lake, selection.topics)[1].ranges
+    for queue, span in (selection.offsets or {}).items():
         if queue not in held:
             raise ConfigError(f"the offsets name a queue that was not archived: {queue}")
         if span.start < held[queue].start:

@@ -146,6 +146,36 @@ def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str)
     assert said in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["audit", "--produced", "no.csv"], "--produced no.csv cannot be read: No such file"),
+        (["audit", "--produced", "no.csv", "--dry-run"], "--produced no.csv cannot be read"),
+        (["audit", "--produced", "file:/no/such"], "--produced /no/such cannot be read"),
+        (["audit", "--store", "here,gone"], "--store gone cannot be read: No such file"),
+        (["audit", "--lake", "here"], "there is nothing archived in here"),
+        (["audit", "--lake", "here", "--dry-run"], "there is nothing archived in here"),
+        (["replay", "--name", "n", "--lake", "gone"], "there is nothing archived in gone"),
+        (["archive", "--lake", "file"], "file is a file, and a lake is a directory"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_spark_starts(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_session(*_: object, **__: object) -> None:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr("rocketpost.spark.pipelines.command.make_session", no_session)
+    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("here", "commitlog").mkdir(parents=True)
+    Path("file").touch()
+    result = CliRunner().invoke(pipeline, [*words, "-t", "T", "-n", "127.0.0.1:1"])
+    assert result.exit_code == 2, result.exception
+    assert said in " ".join(result.output.split())
+
+
 def test_an_archive_asks_for_name_servers_by_the_name_of_their_option() -> None:
     result = CliRunner().invoke(pipeline, ["archive", "-t", "T", "--lake", "l"])
     assert (result.exit_code, "--name-server (-n) is required" in result.output) == (2, True)
