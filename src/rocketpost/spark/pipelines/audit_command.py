@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 
 import click
+import msgspec
 from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.model.names import TRACE_TOPIC
-from rocketpost.spark.lake import open_lake
-from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig, bounds
+from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
-from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.audit_sources import check, is_file, stores
+from rocketpost.spark.pipelines.audit_report import AuditReport, PlannedQueue
+from rocketpost.spark.pipelines.audit_sources import check, is_file, planned, stores
 from rocketpost.spark.pipelines.command import (
     Run,
     html_option,
@@ -25,6 +25,7 @@ from rocketpost.spark.pipelines.command import (
 )
 from rocketpost.spark.pipelines.page import utc
 from rocketpost.spark.pipelines.paths import check_readable
+from rocketpost.spark.plan import QueueKey
 
 _EXAMPLES_SHOWN = 3
 
@@ -104,19 +105,32 @@ def audit(
 
 
 def _say_plan(run: Run, config: AuditConfig) -> None:
+    """Say what would be read, in words and for programs."""
     against = f" against {config.produced}" if config.produced else ""
-    run.say(f"would audit {', '.join(config.topics)} in the {config.source}{against}")
-    if config.lake:
-        held = open_lake(config.lake).snapshot()
-        for queue, end in held.watermark.items():
-            if queue.topic in config.topics:
-                run.say(f"{queue}: up to offset {end}")
-    elif not config.store:
-        have, committed = bounds(config)
-        for queue, bound in have.items():
-            group = f", {config.group} is at {committed[queue]}" if config.group else ""
-            offsets = f"offsets {bound.first} to {bound.end - 1}"
-            run.say(f"{queue}: {offsets if bound.end > bound.first else 'no messages'}{group}")
+    run.say(f"would audit {', '.join(config.topics)} in the {config.source}{against}", markup=False)
+    queues = planned(config)
+    for queue in queues or ():
+        run.say(_planned_queue(queue, config.group), markup=False)
+    run.conclude(
+        {
+            "topics": config.topics,
+            "source": config.source,
+            "produced": config.produced or None,
+            "group": config.group or None,
+            "queues": msgspec.to_builtins(queues),
+        }
+    )
+
+
+def _planned_queue(queue: PlannedQueue, group: str) -> str:
+    key = QueueKey(queue.topic, queue.broker, queue.queue_id)
+    text = f"{key}: no messages"
+    if queue.last is not None:
+        text = f"{key}: offsets {queue.first} to {queue.last}"
+    if not group:
+        return text
+    at = "has no offset" if queue.committed is None else f"is at {queue.committed}"
+    return f"{text}, {group} {at}"
 
 
 def _show(run: Run, report: AuditReport) -> None:

@@ -56,6 +56,18 @@ class QueueFacts(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
 
+class PlannedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an audit would read of one queue, and where the group stands."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    first: int | None
+    """The first offset; None if there are no messages."""
+    last: int | None
+    committed: int | None
+
+
 class Latency(msgspec.Struct, frozen=True, rename="camel"):
     """How long something took, in milliseconds.
 

@@ -20,6 +20,7 @@ from rocketpost.spark.log_options import LogOptions
 from rocketpost.spark.pipelines import audit_checks as checks
 from rocketpost.spark.pipelines.archive import archived, opened
 from rocketpost.spark.pipelines.audit_config import AuditConfig
+from rocketpost.spark.pipelines.audit_report import PlannedQueue
 from rocketpost.spark.plan import Bounds, QueueKey
 from rocketpost.spark.spelling import some_like
 from rocketpost.spark.store_state import state_of
@@ -170,6 +171,37 @@ def _check_group(link: Link, config: AuditConfig, queues: list[QueueKey]) -> Non
     if not users:
         hint = f"no group consumes {', '.join(config.topics)} yet; leave it out"
     raise ConfigError(f"no broker knows the group {config.group}; {hint}")
+
+
+def planned(config: AuditConfig) -> list[PlannedQueue] | None:
+    """Return what would be read of each queue; None of a store, which only reading it would tell.
+
+    Raises:
+        ConfigError: A lake has nothing of a topic, or no broker knows the group.
+        ClientError: Brokers cannot be asked.
+    """
+    if config.store:
+        return None
+    is_asked = config.group or not config.lake
+    have, committed = bounds(config) if is_asked else ({}, {})
+    if config.lake:
+        ranges = opened(config.lake, config.topics)[1].ranges.values()
+        have = {
+            piece.queue: Bounds(piece.start, piece.end)
+            for piece in sorted(ranges)
+            if piece.queue.topic in config.topics
+        }
+    return [
+        PlannedQueue(
+            topic=queue.topic,
+            broker=queue.broker,
+            queue_id=queue.queue_id,
+            first=bound.first if bound.end > bound.first else None,
+            last=bound.end - 1 if bound.end > bound.first else None,
+            committed=committed.get(queue),
+        )
+        for queue, bound in have.items()
+    ]
 
 
 def everywhere(spark: SparkSession, config: AuditConfig) -> DataFrame | None:
