@@ -19,8 +19,8 @@ from rocketpost.spark.decode import decode
 from rocketpost.spark.fields import Ints, numbers
 from rocketpost.spark.plan import Range
 
-BATCH_BYTES: Final = 2 * 1024 * 1024
-BATCH_ROWS: Final = 4096
+BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_ROWS: Final = 16_384
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 _TAGS: Final = (Column("tags", pa.string(), "string", nullable=True),)
 
