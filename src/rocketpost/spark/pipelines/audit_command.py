@@ -16,6 +16,7 @@ from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit_page import page
 from rocketpost.spark.pipelines.audit_report import AuditReport, PlannedQueue
 from rocketpost.spark.pipelines.audit_sources import check, is_file, planned, stores
+from rocketpost.spark.pipelines.audit_table import queue_table
 from rocketpost.spark.pipelines.command import (
     Run,
     html_option,
@@ -135,7 +136,7 @@ def _planned_queue(queue: PlannedQueue, group: str) -> str:
 
 def _show(run: Run, report: AuditReport) -> None:
     run.say(_findings(report))
-    run.say(_queues(report))
+    run.say(queue_table(report, width=run.width))
     for latency in report.latencies:
         run.say(
             f"{latency.name}: median {latency.median:,.0f} ms, 95 % {latency.p95:,.0f} ms, "
@@ -166,24 +167,4 @@ def _findings(report: AuditReport) -> Table:
         table.add_row(
             finding.name, f"[{color}]{finding.count:,}[/{color}]", escape("\n".join(lines))
         )
-    return table
-
-
-def _queues(report: AuditReport) -> Table:
-    table = Table(title="queues")
-    has_group = any(queue.lag is not None for queue in report.queues)
-    names = ["queue", "messages", "bytes", "offsets", "holes", "repeats", "disorder"]
-    for name in [*names, "lag"] if has_group else names:
-        is_name = name == "queue"
-        table.add_column(
-            name, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name
-        )
-    for queue in report.queues:
-        offsets = f"{queue.first:,} to {queue.last:,}"
-        counts = (queue.holes, queue.repeats, queue.disorder)
-        row = [escape(queue.name), f"{queue.messages:,}", f"{queue.stored_bytes:,}", offsets]
-        row += [f"{count:,}" for count in counts]
-        if has_group:
-            row.append("" if queue.lag is None else f"{queue.lag:,}")
-        table.add_row(*row)
     return table

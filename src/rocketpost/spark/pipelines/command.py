@@ -95,6 +95,11 @@ class Run:
         """What to say if it ends before all is done."""
         return _STOPPED + (_GOES_ON if self.can_go_on else "")
 
+    @property
+    def width(self) -> int:
+        """How many characters of the summary fit a line."""
+        return self._out.width
+
     def check_path(self, option: str, path: str) -> None:
         """Refuse what Spark could not read; what is not on this machine it must find out itself.
 
