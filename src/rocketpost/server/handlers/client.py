@@ -168,9 +168,10 @@ class ClientHandlers:
 
     def connection_lost(self, connection: Connection) -> None:
         """Take a client that is gone out of its groups."""
-        for group, timer in list(self._leaving.get(connection, {}).items()):
+        leaving = self._leaving.pop(connection, {})
+        for timer in leaving.values():
             timer.cancel()
-            self._tell_of_leave(connection, group)
+        self._notify(leaving)
         self._left(self._membership.lost(connection))
 
     def expire(self) -> None:
