@@ -49,6 +49,7 @@ class GroupTable:
         self.version = DataVersion()
         self.revision = 0
         """Grows with every change; whoever saves the table compares it."""
+        self._loaded_ms = 0  # when what was loaded had changed last
 
     @property
     def configs(self) -> Mapping[str, GroupConfig]:
@@ -86,6 +87,15 @@ class GroupTable:
                 "updateSubGroup or set autoCreateSubscriptionGroup=true"
             )
         return config
+
+    def adopt(self, group: str, *, used_ms: int) -> None:
+        """Take back a group that came into being by being used just before a crash.
+
+        One that was used only before the saved table changed last was deleted, and stays so.
+        """
+        unknown = group not in self._configs and names.group_problem(group) is None
+        if unknown and used_ms >= self._loaded_ms:
+            self._store(GroupConfig(group_name=group))
 
     def update(self, wanted: GroupConfig) -> GroupConfig:
         """Create or change a group; keys of ``wanted.attributes`` are signed, ``+k`` or ``-k``.
@@ -172,6 +182,7 @@ class GroupTable:
             self._configs[name] = msgspec.structs.replace(config, group_name=name)
         self._forbidden = body.forbidden_table
         self.version = body.data_version
+        self._loaded_ms = self.version.timestamp
 
     def _may_create(self, group: str) -> bool:
         if names.is_system_group(group):

@@ -8,7 +8,7 @@ made again from the revive topic after a crash.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from rocketpost.broker.pop_needed import Needed
@@ -113,6 +113,9 @@ class Flight:
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._by_key)
 
     def find(self, key: Key) -> Checkpoint | None:
         """Return a checkpoint that has not ended."""

@@ -147,6 +147,21 @@ def test_a_file_that_is_no_group_table_is_refused(clock: FakeClock, text: bytes)
         GroupTable(clock=clock).load(text)
 
 
+def test_a_group_that_was_used_after_the_table_was_saved_is_taken_back(clock: FakeClock) -> None:
+    saved = GroupTable(clock=clock)
+    saved.find_or_create("Deleted")
+    used_ms = clock.now_ms()
+    clock.advance(10)
+    saved.delete("Deleted")
+    saved.find_or_create("Kept")
+    table = GroupTable(clock=clock, auto_create=False)
+    table.load(saved.to_json())
+    table.adopt("Deleted", used_ms=used_ms)
+    table.adopt("New", used_ms=clock.now_ms())
+    table.adopt("a/b", used_ms=clock.now_ms())
+    assert set(table.configs) == {"Kept", "New"}
+
+
 def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_module, "GROUP_COUNT_MAX", 1)
     table = GroupTable(clock=clock)

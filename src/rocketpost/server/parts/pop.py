@@ -83,6 +83,8 @@ class PopPart(Part):
             log=log,
         )
         progress.recover()
+        for key in flight:  # what nobody's group holds would be dropped when it is due
+            groups.adopt(key.group, used_ms=key.pop_ms)
         self._targets = Targets(topics=topics, random_below=random.randrange)
         receipts = ReceiptService(
             store=store,

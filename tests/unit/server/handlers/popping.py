@@ -77,6 +77,11 @@ class PopWorld:
         self.is_slow = False
         self.is_full = False
         self.storing: list[tuple[asyncio.Future[list[Appended]], list[Appended]]] = []
+        self.link = Link()
+        self.start()
+
+    def start(self) -> None:
+        """Start, or start again after a crash, with the tables as they are."""
         self.part = PopPart(
             store=self.store,
             topics=self.topics,
@@ -95,7 +100,6 @@ class PopWorld:
         )
         self.configure()
         self.caller = Caller(self.part)
-        self.link = Link()
 
     def configure(self, **settings: object) -> None:
         self.part.configure(BrokerConfig(**settings), StoreConfig(root="."))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketpost.broker.group import GroupTable
 from rocketpost.codec.bodies.pop import AckSet, BatchAck, encode_batch_ack, encode_bits
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.headers.pop import ChangedInvisibleTime
@@ -136,3 +137,17 @@ async def test_it_is_told_until_when_a_message_is_in_somebodys_hands(
     await world.ack(first)
     assert await until_ms(first.offset) == 0
     assert await until_ms(second.offset) == second.pop_ms + 60_000
+
+
+async def test_what_a_group_that_a_crash_forgot_was_handed_comes_again(world: PopWorld) -> None:
+    await world.pop_all(invisibleTime=10_000)
+    world.groups = GroupTable(clock=world.clock)  # the group was made by its pop, and not saved
+    world.start()
+    running = asyncio.create_task(world.part.run())
+    world.clock.advance(10_000)
+    async with asyncio.timeout(2):
+        while (queue := world.store.queue("%RETRY%g_T", 0)) is None or queue.end < 2:
+            await asyncio.sleep(0)
+    assert len(await world.pop_all()) == 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
