@@ -314,7 +314,7 @@ async def test_who_reads_assigned_queues_commits_again_when_past_the_others(
         since = await cut_off(network, broker, stored=4)
         assert await poll_all(reader, 5) == [b"%d" % n for n in range(1, 6)]
     assert broker.offsets[("T", 0)] == 6
-    assert min(committed(network, since)) > 4
+    assert min(committed(network, since)) >= 4
 
 
 async def test_a_seek_back_is_committed_though_the_broker_was_lost(
