@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
+from rocketpost.spark.sockets import socket_settings
+from rocketpost.spark.worker_end import DAEMON
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ _LOCAL: Final = {
     "spark.driver.host": _LOCAL_ADDRESS,
     "spark.driver.bindAddress": _LOCAL_ADDRESS,
     "spark.sql.shuffle.partitions": "8",
+    "spark.python.daemon.module": DAEMON,
 }
 
 
@@ -77,7 +81,10 @@ def make_session(
         os.environ.setdefault("SPARK_LOCAL_IP", _LOCAL_ADDRESS)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings_of(is_local=is_local, options=options or {}).items():
+    settings = settings_of(is_local=is_local, options=options or {})
+    if is_local and SparkContext._active_spark_context is None:
+        settings = socket_settings() | settings
+    for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     from rocketpost.spark.source import register

@@ -17,7 +17,8 @@ import gc
 import sys
 from typing import Final
 
-_FORKED_BY: Final = "pyspark.daemon"
+from rocketpost.spark.worker_end import forked_by
+
 _MODULES_MIN: Final = 50
 """How many modules more are worth it: each time, cycles of that moment are kept for good."""
 _FREE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -35,7 +36,7 @@ class _Kept:
 
 def keep_loaded() -> None:
     """Let this process, if it is a worker of Spark's, keep what it has loaded and has freed."""
-    if is_worker() and len(sys.modules) >= _Kept.modules + _MODULES_MIN:
+    if forked_by() and len(sys.modules) >= _Kept.modules + _MODULES_MIN:
         gc.collect()
         gc.freeze()
         if not _Kept.modules:
@@ -49,9 +50,3 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, _FREE_BYTES_MAX)
         mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_MAX)
-
-
-def is_worker() -> bool:
-    """Whether this process is one that Spark uses again and again."""
-    started_as = getattr(sys.modules["__main__"], "__spec__", None)
-    return started_as is not None and started_as.name == _FORKED_BY

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType, StructField, StructType
 
 from rocketpost.spark import RocketMQSource
+from rocketpost.spark.sockets import ENABLED
+from rocketpost.spark.worker_end import DAEMON, forked_by
 
 from .conftest import Topics
 
@@ -77,3 +82,69 @@ def test_arrow_reads_without_looking_twice(spark: SparkSession) -> None:
     assert jvm is not None
     assert jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
     assert jvm.org.apache.arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED is False
+
+
+def who_works() -> type[DataSource]:
+    """Return a source that shows which processes planned and read it."""
+
+    class Planned(InputPartition):
+        def __init__(self) -> None:
+            self.is_quiet = hasattr(sys.modules["__main__"].worker, "__wrapped__")  # type: ignore[attr-defined]
+
+    class WhoReader(DataSourceReader):
+        def partitions(self) -> Sequence[InputPartition]:
+            return [Planned()]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[bool, str | None]]:
+            assert isinstance(partition, Planned)
+            yield partition.is_quiet, forked_by()
+
+    class WhoSource(RocketMQSource):
+        @classmethod
+        def name(cls) -> str:
+            return "who-works"
+
+        def schema(self) -> str:
+            return "isQuiet boolean, daemon string"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return WhoReader()
+
+    return WhoSource
+
+
+def test_workers_of_all_kinds_wait_for_a_task(spark: SparkSession) -> None:
+    spark.dataSource.register(who_works())
+    assert [tuple(row) for row in spark.read.format("who-works").load().collect()] == [
+        (True, DAEMON)
+    ]
+    # A function that knows nothing of us.
+    started_as = udf(lambda _: sys.modules["__main__"].__spec__.name, "string")  # type: ignore[union-attr]
+    assert spark.range(1).select(started_as("id")).head() == (DAEMON,)
+    assert spark.sparkContext.getConf().get(ENABLED) == "true"
+
+
+LET_GO = """
+import sys, threading
+from pyspark.sql.functions import udf
+from rocketpost.spark.session import make_session
+
+name_server, topic, idle_seconds = sys.argv[1:]
+spark = make_session("quiet", master="local[2]", options={"spark.driver.memory": "512m"})
+frame = spark.read.format("rocketmq").load(nameServer=name_server, topic=topic)
+twice = udf(lambda value: 2 * value, "long")
+print(sum(row[0] for row in frame.select(twice("queueOffset")).collect()))
+threading.Event().wait(float(idle_seconds))
+spark.stop()
+"""
+IDLE_SECONDS = 75
+"""Spark looks every now and then for workers that have waited for a minute."""
+
+
+@pytest.mark.long
+def test_workers_that_are_let_go_end_in_silence(topics: Topics) -> None:
+    topics.send("Quiet", [b"%d" % number for number in range(20)])
+    command = [sys.executable, "-c", LET_GO, topics.cluster.addresses, "Quiet", str(IDLE_SECONDS)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(said.stdout) > 0
+    assert "Traceback" not in said.stderr, said.stderr

@@ -110,6 +110,12 @@ def test_options_of_a_file_of_settings_stay_in_force(side: str) -> None:
     assert f"spark.{side}.extraJavaOptions" not in session.settings_of(is_local=False, options={})
 
 
+@pytest.mark.parametrize("is_local", [True, False])
+def test_other_machines_need_nothing_of_ours(*, is_local: bool) -> None:
+    settings = session.settings_of(is_local=is_local, options={})
+    assert ("spark.python.daemon.module" in settings) == is_local
+
+
 def test_the_user_decides_about_everything_else() -> None:
     options = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
     settings = session.settings_of(is_local=True, options=options)

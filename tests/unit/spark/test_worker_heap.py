@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from rocketpost.spark import worker_heap
-from rocketpost.spark.worker_heap import is_worker, keep_loaded
+from rocketpost.spark.worker_heap import keep_loaded
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +36,15 @@ def test_an_ordinary_process_is_left_alone(
     started_as(monkeypatch, name)
     before = gc.get_freeze_count()
     keep_loaded()
-    assert not is_worker()
     assert gc.get_freeze_count() == before
 
 
+@pytest.mark.parametrize("daemon", ["pyspark.daemon", "rocketpost.spark.worker_daemon"])
 @pytest.mark.parametrize(("loaded", "is_kept"), [(0, False), (5, False), (200, True)])
 def test_a_worker_keeps_what_is_loaded_once(
-    monkeypatch: pytest.MonkeyPatch, loaded: int, *, is_kept: bool
+    monkeypatch: pytest.MonkeyPatch, daemon: str, loaded: int, *, is_kept: bool
 ) -> None:
-    started_as(monkeypatch, "pyspark.daemon")
+    started_as(monkeypatch, daemon)
     keep_loaded()
     kept = gc.get_freeze_count()
     assert kept > 10_000

@@ -1,0 +1,54 @@
+"""How Spark's Python workers end: in silence when they are let go.
+
+Spark lets a worker go by closing its connection: after a minute without a task, and when a session
+ends. The worker takes the end of its input for a task that went wrong and reports it, to nobody;
+over a Unix socket that fails, and Spark shows a traceback that means nothing. So a worker looks
+first whether there is a task at all.
+
+Workers for tasks are forked by our daemon (:mod:`rocketpost.spark.worker_daemon`), which sees to
+that. Those that plan a query always come from Spark's own. They load our formats, so they are
+changed from inside, by :func:`end_quietly`; should another PySpark look different there, it acts as
+it always did.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final
+
+Work = Callable[[socket.socket, bool], int]
+
+DAEMON: Final = "rocketpost.spark.worker_daemon"
+_SPARKS_DAEMON: Final = "pyspark.daemon"
+_NO_MORE: Final = 1
+"""What a worker returns that takes no further task."""
+
+
+def forked_by() -> str | None:
+    """Return the module that forked this process as a worker of Spark's, None if none did."""
+    started_as = getattr(sys.modules["__main__"], "__spec__", None)
+    name = None if started_as is None else started_as.name
+    return name if name in (DAEMON, _SPARKS_DAEMON) else None
+
+
+def end_quietly() -> None:
+    """Let this process, if it is a worker of Spark's own daemon, end in silence when let go."""
+    main = sys.modules["__main__"]
+    work = getattr(main, "worker", None)
+    if forked_by() == _SPARKS_DAEMON and work is not None and not hasattr(work, "__wrapped__"):
+        main.worker = with_a_task(work)  # type: ignore[attr-defined]
+
+
+def with_a_task(work: Work) -> Work:
+    """Return what does ``work`` for the task that comes, and nothing if none does."""
+
+    @functools.wraps(work)
+    def wait_and_work(connection: socket.socket, authenticated: bool) -> int:
+        if not connection.recv(1, socket.MSG_PEEK):
+            return _NO_MORE
+        return work(connection, authenticated)
+
+    return wait_and_work
