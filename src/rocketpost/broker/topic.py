@@ -223,22 +223,19 @@ class TopicTable:
         Raises:
             InvalidParameter: The name is not legal.
         """
-        config = self.create_internal(topic, queue_nums=queue_nums)
-        if config.write_queue_nums < queue_nums:
-            config = msgspec.structs.replace(
-                config,
-                read_queue_nums=max(config.read_queue_nums, queue_nums),
-                write_queue_nums=queue_nums,
-            )
-            self._store(config)
-        return config
+        return self._widen(self.create_internal(topic, queue_nums=queue_nums), queue_nums)
 
     def adopt(self, topic: str, *, queue_nums: int) -> None:
         """Add a topic whose queues are in the store but which the saved table does not know.
 
         A send may create a topic and be acknowledged just before a crash; the messages are there.
+        Likewise a retry topic may have got more queues. Other topics have those that users want.
         """
-        if topic not in self._configs and _name_problem(topic) is None:
+        known = self._configs.get(topic)
+        if known is not None:
+            if topic.startswith(names.RETRY_PREFIX):
+                self._widen(known, queue_nums)
+        elif _name_problem(topic) is None:
             count = min(max(1, queue_nums), QUEUE_COUNT_MAX)
             config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
             self._store(config)
@@ -321,6 +318,16 @@ class TopicTable:
             raise InvalidParameter(f"topicSysFlag={wanted.topic_sys_flag} takes 0 to 3")
         if wanted.attributes.get("+" + MESSAGE_TYPE) == MIXED:
             raise InvalidParameter(f"{MESSAGE_TYPE}={MIXED} is not enabled on this broker")
+
+    def _widen(self, config: TopicConfig, queue_nums: int) -> TopicConfig:
+        if config.write_queue_nums < queue_nums:
+            config = msgspec.structs.replace(
+                config,
+                read_queue_nums=max(config.read_queue_nums, queue_nums),
+                write_queue_nums=queue_nums,
+            )
+            self._store(config)
+        return config
 
     def _store(self, config: TopicConfig) -> None:
         name = config.topic_name

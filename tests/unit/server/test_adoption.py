@@ -11,6 +11,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import pack_host
 from rocketpost.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rocketpost.model.topic import TopicConfig
 from rocketpost.server.adoption import UNSAVED_MS_MAX, adopt_topics
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
@@ -38,8 +39,10 @@ class World:
         )
         self.store.commit()
 
-    def adopted(self, *, saved_ms: int = 0) -> dict[str, int]:
+    def adopted(self, *known: TopicConfig, saved_ms: int = 0) -> dict[str, int]:
         topics = TopicTable(clock=self.clock, cluster_name="C", broker_name="b")
+        for config in known:
+            topics.update(config)
         adopt_topics(self.store, topics, queue_nums=4, saved_ms=saved_ms)
         return {
             name: config.write_queue_nums
@@ -61,6 +64,18 @@ def test_topics_with_queues_are_known_again(world: World) -> None:
     world.put("U")
     world.put("%RETRY%g")
     assert world.adopted(saved_ms=world.clock.now_ms() + 1) == {"T": 7, "U": 4, "%RETRY%g": 1}
+
+
+def test_a_retry_topic_has_all_its_queues_again_and_another_those_that_users_want(
+    world: World,
+) -> None:
+    for topic in ("%RETRY%g_T", "%RETRY%h_T", "T"):
+        world.put(topic, 6)
+    narrow = TopicConfig(topic_name="%RETRY%g_T", read_queue_nums=1, write_queue_nums=1)
+    wide = TopicConfig(topic_name="%RETRY%h_T", read_queue_nums=9, write_queue_nums=9)
+    shrunk = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    counts = world.adopted(narrow, wide, shrunk)
+    assert counts == {"%RETRY%g_T": 7, "%RETRY%h_T": 9, "T": 2}
 
 
 def test_topics_that_something_waits_for_are_known_again(world: World) -> None:
