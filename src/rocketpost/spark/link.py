@@ -107,13 +107,17 @@ class Link(Line):
         """Return where the group stands, None where it has never been."""
         return self._thread.call(self._of_each(queues, self._consumer.fetch_offset))
 
-    def known_groups(self, queues: Iterable[QueueKey]) -> frozenset[str]:
-        """Return every group that a broker of these queues knows, whether it consumes or not.
+    def known_groups(self, queues: Iterable[QueueKey] | None = None) -> frozenset[str]:
+        """Return every group that a broker knows, whether it consumes or not.
+
+        Args:
+            queues: Whose brokers are asked; None asks all that are there.
 
         Raises:
             Fault: A broker tells not everybody.
         """
-        return self._thread.call(self._known_groups(frozenset(queue.broker for queue in queues)))
+        brokers = None if queues is None else frozenset(queue.broker for queue in queues)
+        return self._thread.call(self._known_groups(brokers))
 
     def consuming(self, topics: Iterable[str]) -> frozenset[str]:
         """Return the groups that consume topics or did, as one broker of each topic knows them.
@@ -165,13 +169,14 @@ class Link(Line):
 
         return self._thread.call(self._of_each([queue], one))[queue]
 
-    async def _known_groups(self, brokers: frozenset[str]) -> frozenset[str]:
+    async def _known_groups(self, brokers: frozenset[str] | None) -> frozenset[str]:
         async def ask() -> frozenset[str]:
             table = (await self._admin.cluster.info()).broker_addr_table
-            if away := brokers - table.keys():
+            asked = table.keys() if brokers is None else brokers
+            if away := asked - table.keys():
                 raise NotYet(f"the broker {min(away)} is gone")
             # By the lowest id: a slave has the groups of its master as well.
-            found = [min(table[broker].broker_addrs.items())[1] for broker in sorted(brokers)]
+            found = [min(table[broker].broker_addrs.items())[1] for broker in sorted(asked)]
             tables = await asyncio.gather(*map(self._admin.groups.table, found))
             return frozenset(name for each in tables for name in each.subscription_group_table)
 

@@ -27,8 +27,10 @@ from rocketpost.client import (
     PushConsumerConfig,
     StartFrom,
 )
+from rocketpost.client.admin import AdminClient
 from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
+from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic
 from rocketpost.model.properties import PRIORITY, RESERVED
 from rocketpost.spark.options import SourceOptions, parsed
@@ -310,7 +312,15 @@ def test_dead_letters_go_by_cause_and_each_once(topics: Topics, tmp_path: Path) 
     assert DeadLetters(topics.spark, topics.cluster.addresses, "mourners", key).frame.count() == 1
 
 
-def test_a_group_without_dead_letters_has_none(topics: Topics) -> None:
+def test_a_group_without_dead_letters_has_none_unless_nobody_knows_it(topics: Topics) -> None:
+    async def create() -> None:
+        async with AdminClient(name_servers=topics.cluster.addresses) as admin:
+            group = GroupConfig(group_name="immortals")
+            await admin.groups.create(topics.cluster.broker_addresses[0], group)
+
+    asyncio.run(create())
+    with pytest.raises(ConfigError, match=r"no broker knows the group imortals; .*: immortals"):
+        DeadLetters(topics.spark, topics.cluster.addresses, "imortals")
     letters = DeadLetters(topics.spark, topics.cluster.addresses, "immortals")
     assert letters.report().letters == 0
     assert letters.redrive(how(topics, "r")).letters == 0

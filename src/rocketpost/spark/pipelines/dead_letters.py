@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -15,15 +16,20 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rocketpost.errors import ConfigError, RouteNotFound
+from rocketpost.errors import ConfigError, Fault, RouteNotFound
 from rocketpost.model import properties as names
-from rocketpost.model.names import dlq_topic, group_problem
+from rocketpost.model.names import dlq_topic, group_problem, is_system_group
 from rocketpost.spark.columns import ddl, full
+from rocketpost.spark.link import Link
+from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import timeline
 from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send, sending_tasks
 from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
 from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
+from rocketpost.spark.spelling import some_like
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN: Final = "unknown"
 REDRIVES: Final = "REDRIVES"
@@ -71,7 +77,7 @@ class DeadLetters:
         redrives_max: Letters that were sent again so often are not sent again any more.
 
     Raises:
-        ConfigError: The group's name is illegal.
+        ConfigError: The group's name is illegal, or no broker knows the group.
         ClientError: Brokers cannot be asked.
     """
 
@@ -101,6 +107,7 @@ class DeadLetters:
         try:
             found = select(spark, self._selection)
         except RouteNotFound:  # the topic comes with the first letter
+            _check_known(name_servers, group)
             none = spark.createDataFrame([], ddl(full()))
             found = Found(none, none)
         self._found = Found(*(chosen(explained(frame), self.choice) for frame in found))
@@ -215,6 +222,24 @@ def chosen(letters: DataFrame, choice: Choice) -> DataFrame:
     if choice.topic is not None:
         letters = letters.filter(f.col("origin") == choice.topic)
     return letters
+
+
+def _check_known(name_servers: str, group: str) -> None:
+    """Refuse a group that nobody knows: it would seem to be one that never failed.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    with Link(SourceOptions(name_servers=name_servers, topic=dlq_topic(group))) as link:
+        try:
+            known = link.known_groups()
+        except Fault as fault:  # such as one that tells it to administrators only
+            logger.debug("a broker does not tell its groups: fault=%s", fault)
+            return
+    if group not in known:
+        users = [name for name in known if not is_system_group(name)]
+        hint = f"those that there are: {some_like(group, users)}" if users else "there is none yet"
+        raise ConfigError(f"no broker knows the group {group}; {hint}")
 
 
 def _causes(letters: DataFrame) -> list[Cause]:
