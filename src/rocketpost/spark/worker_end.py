@@ -1,9 +1,10 @@
 """How Spark's Python workers end: in silence when they are let go.
 
-Spark lets a worker go by closing its connection: after a minute without a task, and when a session
-ends. The worker takes the end of its input for a task that went wrong and reports it, to nobody;
-over a Unix socket that fails, and Spark shows a traceback that means nothing. So a worker looks
-first whether there is a task at all.
+Spark lets a worker go by closing its connection: after a minute without a task, when a session
+ends, and when it has enough of a task's rows, as for ``show()``. The worker takes the end of its
+input for a task that went wrong, and what it can no longer write for another, and reports that, to
+nobody; over a Unix socket that fails, and Spark shows a traceback that means nothing. So a worker
+looks first whether there is a task at all, and one whose report nobody takes says no more.
 
 Workers for tasks are forked by our daemon (:mod:`rocketpost.spark.worker_daemon`), which sees to
 that. Those that plan a query always come from Spark's own. They load our formats, so they are
@@ -43,12 +44,16 @@ def end_quietly() -> None:
 
 
 def with_a_task(work: Work) -> Work:
-    """Return what does ``work`` for the task that comes, and nothing if none does."""
+    """Return what does ``work`` for the task that comes as long as anybody waits for it."""
 
     @functools.wraps(work)
     def wait_and_work(connection: socket.socket, authenticated: bool) -> int:
         if not connection.recv(1, socket.MSG_PEEK):
             return _NO_MORE
-        return work(connection, authenticated)
+        try:
+            return work(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            # Errors of the task itself are reported by now; this one is of the report.
+            return _NO_MORE
 
     return wait_and_work

@@ -124,6 +124,37 @@ def test_workers_of_all_kinds_wait_for_a_task(spark: SparkSession) -> None:
     assert spark.sparkContext.getConf().get(ENABLED) == "true"
 
 
+ENOUGH = """
+import pyarrow
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from rocketpost.spark.session import make_session
+
+class Reader(DataSourceReader):
+    def read(self, partition):
+        batch = pyarrow.RecordBatch.from_pydict({"text": ["x" * 100_000] * 40})
+        for _ in range(100):
+            yield batch
+
+class Source(DataSource):
+    name = classmethod(lambda cls: "much")
+    schema = lambda self: "text string"
+    reader = lambda self, schema: Reader()
+
+spark = make_session("enough", master="local[2]", options={"spark.driver.memory": "512m"})
+spark.dataSource.register(Source)
+for _ in range(3):
+    print(len(spark.read.format("much").load().limit(1).collect()))
+spark.stop()
+"""
+
+
+def test_a_worker_whose_rows_are_enough_ends_in_silence() -> None:
+    command = [sys.executable, "-c", ENOUGH]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["1"] * 3
+    assert "Traceback" not in said.stderr, said.stderr
+
+
 LET_GO = """
 import sys, threading
 from pyspark.sql.functions import udf

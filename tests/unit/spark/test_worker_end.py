@@ -46,6 +46,24 @@ def test_without_a_task_nothing_is_done(pair: Pair) -> None:
     assert with_a_task(spark_worker)(pair[0], True) == 1
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
+def test_rows_that_nobody_takes_end_a_worker_in_silence(pair: Pair, error: type[OSError]) -> None:
+    def unheard(connection: socket.socket, authenticated: bool) -> int:
+        raise error
+
+    pair[1].sendall(b"task")
+    assert with_a_task(unheard)(pair[0], True) == 1
+
+
+def test_other_errors_of_a_worker_are_told(pair: Pair) -> None:
+    def broken(connection: socket.socket, authenticated: bool) -> int:
+        raise PermissionError
+
+    pair[1].sendall(b"task")
+    with pytest.raises(PermissionError):
+        with_a_task(broken)(pair[0], True)
+
+
 def test_a_worker_that_plans_is_changed_once(monkeypatch: pytest.MonkeyPatch, pair: Pair) -> None:
     main = process(monkeypatch, "pyspark.daemon")
     main.worker = spark_worker  # type: ignore[attr-defined]
