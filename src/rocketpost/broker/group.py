@@ -91,11 +91,12 @@ class GroupTable:
     def adopt(self, group: str, *, used_ms: int) -> None:
         """Take back a group that came into being by being used just before a crash.
 
-        One that was used only before the saved table changed last was deleted, and stays so.
+        One that was used only before the saved table changed last was deleted, and stays so. A full
+        table takes it all the same: it had its place once, and the broker has to start.
         """
         unknown = group not in self._configs and names.group_problem(group) is None
         if unknown and used_ms >= self._loaded_ms:
-            self._store(GroupConfig(group_name=group))
+            self._put(GroupConfig(group_name=group))
 
     def update(self, wanted: GroupConfig) -> GroupConfig:
         """Create or change a group; keys of ``wanted.attributes`` are signed, ``+k`` or ``-k``.
@@ -225,8 +226,11 @@ class GroupTable:
             return
         if name not in self._configs and len(self._configs) >= GROUP_COUNT_MAX:
             raise SystemError_(f"this broker has {GROUP_COUNT_MAX} groups and takes no more")
-        self._configs[name] = config
-        self._changed(name)
+        self._put(config)
+
+    def _put(self, config: GroupConfig) -> None:
+        self._configs[config.group_name] = config
+        self._changed(config.group_name)
 
     def _changed(self, group: str) -> None:
         self.version = self.version.next(self._clock.now_ms())

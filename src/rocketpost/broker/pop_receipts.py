@@ -144,6 +144,9 @@ class ReceiptService:
             NoMessage: The receipt is good no more: acknowledged, changed or handed out again.
             StoreError: It cannot be stored now.
         """
+        if self._groups.find(key.group) is None:
+            # A fresh checkpoint would bring it back with the next start.
+            raise NoMessage(f"the group {key.group} was deleted, and its receipts with it")
         old = self._flight.find(key)
         if old is None or offset not in old.left:
             raise NoMessage("the receipt is good no more: the message was acknowledged or is late")

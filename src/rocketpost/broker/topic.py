@@ -229,7 +229,8 @@ class TopicTable:
         """Add a topic whose queues are in the store but which the saved table does not know.
 
         A send may create a topic and be acknowledged just before a crash; the messages are there.
-        Likewise a retry topic may have got more queues. Other topics have those that users want.
+        Likewise a retry topic may have got more queues. Other topics have those that users want. A
+        full table takes it all the same: it had its place once, and the broker has to start.
         """
         known = self._configs.get(topic)
         if known is not None:
@@ -238,7 +239,7 @@ class TopicTable:
         elif _name_problem(topic) is None:
             count = min(max(1, queue_nums), QUEUE_COUNT_MAX)
             config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
-            self._store(config)
+            self._put(config)
 
     def mark_ordered(self, ordered: Iterable[str]) -> None:
         """Set the order flag of exactly the topics that the name servers list as ordered.
@@ -335,8 +336,11 @@ class TopicTable:
             return
         if name not in self._configs and len(self._configs) >= TOPIC_COUNT_MAX:
             raise SystemError_(f"this broker has {TOPIC_COUNT_MAX} topics and takes no more")
-        self._configs[name] = config
-        self._changed(name)
+        self._put(config)
+
+    def _put(self, config: TopicConfig) -> None:
+        self._configs[config.topic_name] = config
+        self._changed(config.topic_name)
 
     def _discard(self, topic: str) -> TopicConfig | None:
         config = self._configs.pop(topic, None)

@@ -168,3 +168,5 @@ def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     table.find_or_create("A")
     with pytest.raises(SystemError_, match="takes no more"):
         table.find_or_create("B")
+    table.adopt("B", used_ms=clock.now_ms())  # at a start, which must not fail
+    assert set(table.configs) == {"A", "B"}

@@ -247,6 +247,8 @@ def test_the_number_of_topics_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     with pytest.raises(SystemError_, match="takes no more"):
         table.update(TopicConfig(topic_name="B"))
     table.update(TopicConfig(topic_name="A", perm=4))
+    table.adopt("B", queue_nums=1)  # at a start, which must not fail
+    assert set(table.configs) == {"A", "B"}
 
 
 def test_the_order_of_a_retry_topic_follows_its_group_not_the_name_servers() -> None:

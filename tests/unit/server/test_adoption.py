@@ -78,6 +78,18 @@ def test_a_retry_topic_has_all_its_queues_again_and_another_those_that_users_wan
     assert counts == {"%RETRY%g_T": 7, "%RETRY%h_T": 9, "T": 2}
 
 
+def test_a_retry_topic_that_was_made_smaller_stays_so(world: World) -> None:
+    world.put("%RETRY%g", 3)
+    world.clock.advance(10)
+    changed_ms = world.clock.now_ms()
+    world.put("%RETRY%h", 3)
+    smaller = [
+        TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=1)
+        for topic in ("%RETRY%g", "%RETRY%h")
+    ]
+    assert world.adopted(*smaller, saved_ms=changed_ms) == {"%RETRY%g": 1, "%RETRY%h": 4}
+
+
 def test_topics_that_something_waits_for_are_known_again(world: World) -> None:
     world.put(HALF_TOPIC, REAL_TOPIC="Committed", REAL_QID="5")
     world.put(SCHEDULE_TOPIC, 2, REAL_TOPIC="Delayed", REAL_QID="0", DELAY="3")

@@ -263,6 +263,8 @@ class PopHandlers:
                 if found:
                     _answer(connection.send, command, _notified(found=True))
                 return found
+            if self._groups.find(wish.group) is None:
+                raise GroupNotExist(f"the group {wish.group!r} was deleted meanwhile")
             popped = self._pop(wish)
             if popped.parts:
                 self._answer_when_stored(connection.send, connection, command, wish, popped)

@@ -12,7 +12,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.record import message_id, pack_host
 from rocketpost.errors import ConnectionLost
-from rocketpost.server.handlers.client import LEAVE_SECONDS
+from rocketpost.server.handlers import client as handlers
 
 from .fakes import NOTIFY, TIMED_OUT, FakeConnection, json_of
 from .world import World
@@ -156,6 +156,13 @@ async def test_a_client_takes_its_leave(world: World) -> None:
     assert list(world.membership.producers["P"]) == [second]
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let leaves be told after a moment that a test can wait for."""
+    monkeypatch.setattr(handlers, "LEAVE_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("soon")
 async def test_the_offsets_of_who_leaves_may_come_after_its_leave(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,11 +172,12 @@ async def test_the_offsets_of_who_leaves_may_come_after_its_leave(
     world.clients.connection_lost(first)  # type: ignore[arg-type]
     assert (told(first), told(second)) == (0, 1)
     # Nothing is left of it: this ends later than a timer of the leave would.
-    await asyncio.sleep(LEAVE_SECONDS)
+    await asyncio.sleep(handlers.LEAVE_SECONDS)
     assert (told(first), told(second)) == (0, 0)
     assert not caplog.records
 
 
+@pytest.mark.usefixtures("soon")
 async def test_who_leaves_and_stays_connected_is_not_waited_for(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ from rocketpost.codec.bodies.pop import AckSet, BatchAck, encode_batch_ack, enco
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.headers.pop import ChangedInvisibleTime
 
-from .popping import PopWorld, about
+from .popping import POP, PopWorld, about
 
 
 @pytest.fixture
@@ -151,3 +151,43 @@ async def test_what_a_group_that_a_crash_forgot_was_handed_comes_again(world: Po
     assert len(await world.pop_all()) == 2
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+def started_again(world: PopWorld) -> None:
+    """Start anew, with the groups that were saved; none comes into being by being used."""
+    groups = GroupTable(clock=world.clock, auto_create=False)
+    groups.load(world.groups.to_json())
+    world.groups = groups
+    world.start()
+
+
+async def test_more_time_does_not_bring_back_a_deleted_group(world: PopWorld) -> None:
+    [(_, receipt), _] = await world.pop_all()
+    world.clock.advance(1000)
+    world.groups.delete("g")
+    world.clock.advance(1000)
+    answer = await world.call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=60_000
+    )
+    assert answer.code == ResponseCode.NO_MESSAGE
+    assert "deleted" in (answer.remark or "")
+    started_again(world)
+    assert world.groups.find("g") is None
+
+
+async def test_a_pop_that_waits_does_not_bring_back_a_deleted_group(world: PopWorld) -> None:
+    for _, receipt in await world.pop_all():
+        await world.ack(receipt)
+    world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
+    assert world.part.held == 1
+    before = len(world.link.responses)
+    world.clock.advance(1000)
+    world.groups.delete("g")
+    world.clock.advance(1000)
+    world.send()
+    async with asyncio.timeout(10):
+        while world.part.held:
+            await asyncio.sleep(0)
+    assert world.link.responses[before].code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    started_again(world)
+    assert world.groups.find("g") is None
