@@ -250,10 +250,14 @@ def around(segment: Segment, ms: int) -> tuple[int, int]:
 def aligned(
     file: Opened, segment: Segment, begin: int, end: int, *, step: int = CHUNK_BYTES
 ) -> int | None:
-    """Return where the first record from ``begin`` on, before ``end``, begins."""
+    """Return where the first record from ``begin`` on, before ``end``, begins.
+
+    Mostly it is near: at first little is looked at, then more and more, up to ``step`` at once.
+    """
     at = file.next_data(begin)
+    size = min(step, _PROBE_BYTES)
     while at is not None and at < end:
-        data = file.read(at, step)
+        data = file.read(at, size)
         if len(data) < SMALLEST:
             return None
         for place in _candidates(data):
@@ -263,6 +267,7 @@ def aligned(
             if stated == segment.start + at + place:
                 return at + place
         at = file.next_data(at + len(data) - SMALLEST + 1)
+        size = min(step, 4 * size)
     return None
 
 

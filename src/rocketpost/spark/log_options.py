@@ -34,7 +34,7 @@ class LogOptions(RowOptions):
     clock_step_ms: int = option("maxClockStepMs", _CLOCK_STEP_MS)
     view: str = option("view", "consumer")
     broker_name: str = option("brokerName", "")
-    split_bytes: int = option("splitBytes", 128 * 1024 * 1024)
+    split_bytes: int | None = option("splitBytes", None)
     check_crc: bool = option("checkCrc", False)
     on_corrupt: str = option("onCorrupt", "fail")
 
@@ -44,7 +44,7 @@ class LogOptions(RowOptions):
         self.check_rows()
         one_of("view", self.view, "consumer", "log")
         one_of("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
-        if self.split_bytes < 1024 * 1024:
+        if self.split_bytes is not None and self.split_bytes < 1024 * 1024:
             raise ConfigError(f"splitBytes={self.split_bytes} is too small; at least 1048576")
         if self.clock_step_ms < 0:
             raise ConfigError(f"maxClockStepMs={self.clock_step_ms} is too small")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
+import os
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,6 +40,8 @@ from rocketpost.store.layout import Layout
 
 log = logging.getLogger(__name__)
 
+_SPLIT_BYTES_MIN: Final = 32 * 1024 * 1024
+_SPLIT_BYTES_MAX: Final = 256 * 1024 * 1024
 _PICKS_PER_TASK: Final = 10_000
 _TAIL_SPLITS_MAX: Final = 4
 """What queues lack is scanned by one task; more than so many splits of it, and all is scanned."""
@@ -58,6 +62,8 @@ class LogTask(InputPartition):
     """Which entries of the ranges count."""
     segments: tuple[Segment, ...] = ()
     """Those that ranges and positions lie in."""
+    split_bytes: int = _SPLIT_BYTES_MAX
+    """How the parts are cut that turn out to be needed too."""
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -72,6 +78,16 @@ def tasks(path: str, options: LogOptions, asked: Predicates) -> list[LogTask]:
     if not asked.brokers.admits(options.broker_name or None):
         return []
     return _Planner(path, options, asked).tasks()
+
+
+def split_bytes_of(size: int, cores: int) -> int:
+    """Return how much of a log each task reads so that all cores have the same to do.
+
+    Every task has a price of its own, as much as reading several MB: no more of them than needed.
+    Neither may they be few where a cluster has more cores than the machine that plans.
+    """
+    rounds = max(1, math.ceil(size / (cores * _SPLIT_BYTES_MAX)))
+    return max(_SPLIT_BYTES_MIN, math.ceil(size / (cores * rounds)))
 
 
 def joined(first: Predicates, second: Predicates) -> Predicates:
@@ -174,10 +190,14 @@ class _Planner:
         admits = self._asked.topics.admits
         return frozenset(topic for topic in self._state.topics if admits(topic))
 
+    def _step(self, low: int, high: int) -> int:
+        """Return how much of what lies between two positions a task scans."""
+        return self._options.split_bytes or split_bytes_of(high - low, os.cpu_count() or 1)
+
     # -- scanning
 
     def _scan(self, inside: list[Segment], low: int, high: int) -> list[LogTask]:
-        step = self._options.split_bytes
+        step = self._step(low, high)
         parts = [part for each in inside for part in splits(each, step, low=low, high=high)]
         return self._scanning(parts)
 
@@ -196,21 +216,17 @@ class _Planner:
         return self._options.view == "consumer" and is_narrow and is_simple
 
     def _by_queues(self, inside: list[Segment], low: int, high: int) -> list[LogTask]:
-        options, state = self._options, self._state
+        state, step = self._state, self._step(low, high)
         window = queue_ranges.window(low, high, self._asked)
         plan = queue_ranges.planned(
-            self._layout, state, self._topics(), self._asked, window, task_bytes=options.split_bytes
+            self._layout, state, self._topics(), self._asked, window, task_bytes=step
         )
         tail_from = max(self._settled(), low)
-        tail = [
-            part
-            for each in inside
-            for part in splits(each, options.split_bytes, low=tail_from, high=high)
-        ]
+        tail = [part for each in inside for part in splits(each, step, low=tail_from, high=high)]
         some = [s for s in inside if s.start + s.limit > tail_from or _meets(s, plan.spans)]
         cost = plan.cost_bytes + max(0, high - tail_from)
         scanned = sum(min(s.limit, high - s.start) - max(0, low - s.start) for s in some)
-        is_far = high - tail_from > _TAIL_SPLITS_MAX * options.split_bytes
+        is_far = high - tail_from > _TAIL_SPLITS_MAX * step
         if self._is_one_task or is_far or cost >= scanned:
             return self._scan(some, low, high)
         found = [
@@ -234,6 +250,7 @@ class _Planner:
                     tuple(tail),
                     pending=plan.pending,
                     segments=tuple(before),
+                    split_bytes=step,
                 )
             )
         return found
@@ -278,7 +295,7 @@ class _Planner:
             found.append(
                 LogTask(self._layout.root, self._state, positions=some, segments=tuple(near))
             )
-        step = self._options.split_bytes
+        step = self._step(low, high)
         parts = [
             part
             for first, end in hits.unknown

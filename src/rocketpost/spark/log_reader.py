@@ -116,7 +116,7 @@ class LogReader(DataSourceReader):
             for chunk in picked(found, task.segments, on_corrupt):
                 yield from self._seen(chunk, visibility, on_corrupt)
         if task.pending is not None:
-            task = _further_back(task, self.options.split_bytes, on_corrupt)
+            task = _further_back(task, on_corrupt)
         for split in task.splits:
             for chunk in chunks(split, on_corrupt):
                 if task.pending is not None:
@@ -235,7 +235,7 @@ def _lacking(chunk: Chunk, pending: dict[tuple[str, int], Pending], on_corrupt: 
     return chunk.only(chunk.fields.long("queueOffset") >= known[queues.numbers])
 
 
-def _further_back(task: LogTask, split_bytes: int, on_corrupt: OnCorrupt) -> LogTask:
+def _further_back(task: LogTask, on_corrupt: OnCorrupt) -> LogTask:
     """Return the task that reads from where every queue ends whose next message is missing.
 
     Queues lack their last messages only up to a place that is known, unless the store was copied
@@ -261,7 +261,7 @@ def _further_back(task: LogTask, split_bytes: int, on_corrupt: OnCorrupt) -> Log
     more = [
         part
         for segment in task.segments
-        for part in splits(segment, split_bytes, low=min(back), high=end)
+        for part in splits(segment, task.split_bytes, low=min(back), high=end)
     ]
     return LogTask(task.root, task.state, (*more, *task.splits), pending=task.pending)
 
