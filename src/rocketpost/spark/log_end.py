@@ -21,6 +21,7 @@ import numpy as np
 
 from rocketpost.errors import StoreError
 from rocketpost.kernel.record_scan import INVALID, scan_records
+from rocketpost.spark.chunk import walk
 from rocketpost.spark.log_files import (
     BLANK,
     CHUNK_BYTES,
@@ -200,18 +201,43 @@ def _torn(file: Opened, segment: Segment, end: int) -> int | None:
     """Return where records break off, shortly before ``end``, in a page that was copied too early.
 
     Files are copied page by page. Of one that a broker writes to at the same time, a page may come
-    half empty and the next one full: records end, and so does the page, in zeros.
+    half empty and the next one full: a record is damaged, and a page that it lies in ends in zeros.
     """
-    begin = max(0, end - _TAILS[1])
-    at = aligned(file, segment, begin, end) if begin else 0
+    at = _covering(file, segment, max(0, end - _TAILS[1]), end)
     if at is None:
         return None
     data = file.read(at, end - at)
     _, stop, verdict = scan_records(data, 0, segment.start + at, count_max=_ALL)
-    page_end = _PAGE - (at + stop) % _PAGE + stop
-    if verdict != INVALID or any(data[stop:page_end][-HEAD_BYTES:]) or not any(data[page_end:]):
+    if verdict != INVALID:
         return None
-    return at + stop
+    size = _stated_size(data[stop : stop + HEAD_BYTES])
+    first = _PAGE - (at + stop) % _PAGE + stop
+    last = max(first, stop + size + _PAGE - 1)
+    for page_end in range(first, min(last + 1, len(data)), _PAGE):
+        if not any(data[stop:page_end][-HEAD_BYTES:]) and any(data[page_end:]):
+            return at + stop
+    return None
+
+
+def _covering(file: Opened, segment: Segment, place: int, end: int) -> int | None:
+    """Return where the record begins that a place lies in; else the next one, if there is any."""
+    begin = max(0, place - _TAILS[2])
+    at = aligned(file, segment, begin, end) if begin else 0
+    if at is None or at >= place:
+        return at
+    wanted = place - at
+    data = file.read(at, wanted + SMALLEST)
+    starts, last = walk(data, bytes_max=wanted)
+    if last > wanted:
+        return at + int(starts[-1])
+    if last < wanted and last + _stated_size(data[last : last + HEAD_BYTES]) <= len(data):
+        return aligned(file, segment, place, end)  # damage lies in between
+    return at + last
+
+
+def _stated_size(head: bytes) -> int:
+    """Return how long a record says that it is; 0 of what is none."""
+    return int.from_bytes(head[:4], "big", signed=True) if head[4:8] in MAGICS else 0
 
 
 def _ends_unwritten(file: Opened, segment: Segment, begin: int, data: bytes) -> bool:
@@ -245,7 +271,8 @@ def _end(segment: Segment, known: int) -> int:
                 end = _verified(file, segment, known)
                 if end > known:
                     return end
-        return _verified(file, segment, _nearly(file, segment))
+        torn = _torn(file, segment, segment.limit)
+        return _verified(file, segment, _nearly(file, segment)) if torn is None else torn
 
 
 def _nearly(file: Opened, segment: Segment) -> int:

@@ -55,7 +55,6 @@ _LOCAL: Final = {
     "spark.driver.host": _LOCAL_ADDRESS,
     "spark.driver.bindAddress": _LOCAL_ADDRESS,
     "spark.sql.shuffle.partitions": "8",
-    "spark.python.daemon.module": DAEMON,
 }
 
 
@@ -83,7 +82,7 @@ def make_session(
     builder = SparkSession.builder.appName(name).master(master)
     settings = settings_of(is_local=is_local, options=options or {})
     if is_local and SparkContext._active_spark_context is None:
-        settings = socket_settings() | settings
+        settings = worker_settings() | settings
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -102,6 +101,17 @@ def settings_of(*, is_local: bool, options: Mapping[str, str]) -> dict[str, str]
     ):
         settings[key] = f"{ours} {settings.get(key, '')}".strip()
     return settings
+
+
+def worker_settings() -> dict[str, str]:
+    """Return what a JVM on this machine is told about its Python workers, if we start it.
+
+    One that has started this process may find this package only later, with ``--py-files``: too
+    late for the daemon of its workers.
+    """
+    if _STARTED_BY_JVM in os.environ:
+        return {}
+    return {"spark.python.daemon.module": DAEMON} | socket_settings()
 
 
 def leave_signals_to_us(session: SparkSession) -> None:

@@ -48,12 +48,13 @@ def with_a_task(work: Work) -> Work:
 
     @functools.wraps(work)
     def wait_and_work(connection: socket.socket, authenticated: bool) -> int:
-        if not connection.recv(1, socket.MSG_PEEK):
-            return _NO_MORE
         try:
+            if not connection.recv(1, socket.MSG_PEEK):
+                return _NO_MORE
             return work(connection, authenticated)
         except (BrokenPipeError, ConnectionResetError):
-            # Errors of the task itself are reported by now; this one is of the report.
+            # Nobody took the last rows of the task before, or those of this one. What went wrong in
+            # a task itself is reported by now: this is an error of the report.
             return _NO_MORE
 
     return wait_and_work

@@ -109,6 +109,45 @@ def test_a_copy_ends_in_the_page_that_was_copied_too_early(tmp_path: Path, writt
     assert end(tmp_path) == some[-1].position + some[-1].size
 
 
+PAGE = 4096
+NEAR = 180 * PAGE
+"""What is torn before this place is damage; what is torn behind it is near the end."""
+
+
+def large(count: int, body_bytes: int) -> list[Record]:
+    return [
+        record(queue_offset=at, body=(b"%03d" % at * (body_bytes // 3 + 1))[:body_bytes])
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize("body_bytes", [6000, 10_000, 20_000, 100_000])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_record_of_several_pages_is_torn_in_any_of_them(
+    tmp_path: Path, body_bytes: int, is_last: bool
+) -> None:
+    """Whether it is in the last segment that a queue knows of, or in the one before."""
+    size = NEAR + 64 * 1024
+    count = size // body_bytes + 3
+    some = write_log(tmp_path, large(count, body_bytes), segment_bytes=size)
+    assert some[-1].position > size
+    if is_last:
+        torn = next(each for each in some if each.position > size)
+        start, newest = size, some[-1].position
+    else:
+        torn = next(each for each in some if each.position + each.size > NEAR)
+        start, newest = 0, some[-1].position
+    whole = path(tmp_path, start).read_bytes()
+    begin, end_ = torn.position - start, torn.position - start + torn.size
+    first = begin if is_last else max(begin, NEAR)
+    for page in range(first // PAGE * PAGE, end_, PAGE):
+        hole = slice(max(min(page + PAGE // 2, end_ - 20), begin), page + PAGE)
+        data = bytearray(whole)
+        data[hole] = bytes(hole.stop - hole.start)
+        path(tmp_path, start).write_bytes(data)
+        assert end(tmp_path, newest) == torn.position, page
+
+
 def test_an_empty_page_further_back_is_damage(tmp_path: Path) -> None:
     size = 4 * SEGMENT
     some = write_log(tmp_path, numbered(160), segment_bytes=size)

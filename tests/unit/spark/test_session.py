@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark import session
+from rocketpost.spark.worker_end import DAEMON
 
 
 @pytest.fixture(autouse=True)
@@ -110,10 +111,18 @@ def test_options_of_a_file_of_settings_stay_in_force(side: str) -> None:
     assert f"spark.{side}.extraJavaOptions" not in session.settings_of(is_local=False, options={})
 
 
+def test_workers_are_ours_where_we_start_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert session.worker_settings()["spark.python.daemon.module"] == DAEMON
+    # As spark-submit does it: what is given by --py-files is not found by a daemon.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "40000")
+    assert session.worker_settings() == {}
+
+
 @pytest.mark.parametrize("is_local", [True, False])
 def test_other_machines_need_nothing_of_ours(*, is_local: bool) -> None:
     settings = session.settings_of(is_local=is_local, options={})
-    assert ("spark.python.daemon.module" in settings) == is_local
+    assert "spark.python.daemon.module" not in settings
 
 
 def test_the_user_decides_about_everything_else() -> None:

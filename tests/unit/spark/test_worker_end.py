@@ -46,6 +46,12 @@ def test_without_a_task_nothing_is_done(pair: Pair) -> None:
     assert with_a_task(spark_worker)(pair[0], True) == 1
 
 
+def test_rows_that_nobody_took_end_a_worker_in_silence(pair: Pair) -> None:
+    pair[0].sendall(b"rows of the task before")
+    pair[1].close()
+    assert with_a_task(spark_worker)(pair[0], True) == 1
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
 def test_rows_that_nobody_takes_end_a_worker_in_silence(pair: Pair, error: type[OSError]) -> None:
     def unheard(connection: socket.socket, authenticated: bool) -> int:

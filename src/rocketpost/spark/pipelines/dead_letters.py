@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rocketpost.errors import ConfigError, Fault, RouteNotFound
+from rocketpost.errors import ClientError, ConfigError, Fault, RouteNotFound
 from rocketpost.model import properties as names
 from rocketpost.model.names import dlq_topic, group_problem, is_system_group
 from rocketpost.spark.columns import ddl, full
@@ -235,6 +235,9 @@ def _check_known(name_servers: str, group: str) -> None:
             known = link.known_groups()
         except Fault as fault:  # such as one that tells it to administrators only
             logger.debug("a broker does not tell its groups: fault=%s", fault)
+            return
+        except ClientError as error:  # one that is away may be the one that knows it
+            logger.warning("nobody knows whether there is the group: group=%s %s", group, error)
             return
     if group not in known:
         users = [name for name in known if not is_system_group(name)]
