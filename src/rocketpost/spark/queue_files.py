@@ -17,6 +17,7 @@ _BATCH: Final = np.dtype(
     {"names": ["position", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": 46}
 )
 _FILLER_SIZE: Final = 0x7FFF_FFFF
+_FILLER: Final = _FILLER_SIZE.to_bytes(4, "big")
 _BLOCK_BITS: Final = 16
 
 Entries = npt.NDArray[np.void]
@@ -55,14 +56,19 @@ class QueueFiles:
     def entries(self, first: int, end: int) -> Entries:
         """Return entries by offset; those that are not there are zeros, as fillers are."""
         found = np.zeros(end - first, ENTRY)
+        has_fillers = False
         for start, (file_first, file_end) in zip(self._starts, self.files, strict=True):
             low, high = max(first, file_first), min(end, file_end)
             if low >= high:
                 continue
             data = self._read(start, low * ENTRY.itemsize - start, (high - low) * ENTRY.itemsize)
             some = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+            if len(some) == len(found) and _FILLER not in data:
+                return some
             found[low - first : low - first + len(some)] = some
-        found[found["size"] == _FILLER_SIZE] = 0
+            has_fillers = has_fillers or _FILLER in data
+        if has_fillers:
+            found[found["size"] == _FILLER_SIZE] = 0
         return found
 
     def found(self, offsets: Ints) -> Entries:

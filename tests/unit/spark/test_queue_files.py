@@ -29,6 +29,8 @@ def test_entries_by_offset_over_files_and_beyond(tmp_path: Path) -> None:
     entries = queue.entries(6, 18)
     assert entries["position"].tolist() == [0] * 5 + [100, 101, 102, 103, 104, 200, 0]
     assert entries["size"].tolist() == [0] * 5 + [91] * 5 + [92, 0]
+    assert queue.entries(12, 15)["position"].tolist() == [101, 102, 103]
+    assert queue.entries(9, 13)["size"].tolist() == [0, 0, 91, 91]
     found = queue.found(np.array([16, -(2**62), 12, 2**62, 15], np.int64))
     assert found["position"].tolist() == [200, 0, 101, 0, 104]
 
