@@ -36,7 +36,9 @@ _name_server = click.option(
 )
 _rate = click.option("--rate", type=click.IntRange(1), help="Messages a second at most, in all.")
 _name = click.option(
-    "--name", help="What this run is called; the same name and selection again continue it."
+    "--name",
+    help="What this run is called, such as monday; needed to send. "
+    "The same name and selection again continue it.",
 )
 
 
