@@ -271,8 +271,10 @@ def _end(segment: Segment, known: int) -> int:
                 end = _verified(file, segment, known)
                 if end > known:
                     return end
+        end = _verified(file, segment, _nearly(file, segment))
+        # What is torn behind that is left from before a broker cut its log off.
         torn = _torn(file, segment, segment.limit)
-        return _verified(file, segment, _nearly(file, segment)) if torn is None else torn
+        return end if torn is None else min(end, torn)
 
 
 def _nearly(file: Opened, segment: Segment) -> int:
