@@ -148,6 +148,18 @@ def test_a_record_of_several_pages_is_torn_in_any_of_them(
         assert end(tmp_path, newest) == torn.position, page
 
 
+def test_what_is_torn_behind_the_end_does_not_move_it(tmp_path: Path) -> None:
+    some = write_log(tmp_path, large(130, 6000), segment_bytes=NEAR + 64 * 1024)
+    data = bytearray(path(tmp_path).read_bytes())
+    last, left = some[20], some[125]  # a broker cut its log off, and then wrote no more
+    assert left.position > NEAR
+    data[last.position : last.position + last.size] = bytes(last.size)
+    page_end = (left.position // PAGE + 1) * PAGE
+    data[left.position + 200 : page_end] = bytes(page_end - left.position - 200)
+    path(tmp_path).write_bytes(data)
+    assert end(tmp_path) == last.position
+
+
 def test_an_empty_page_further_back_is_damage(tmp_path: Path) -> None:
     size = 4 * SEGMENT
     some = write_log(tmp_path, numbered(160), segment_bytes=size)
