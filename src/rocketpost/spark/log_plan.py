@@ -62,8 +62,6 @@ class LogTask(InputPartition):
     """Which entries of the ranges count."""
     segments: tuple[Segment, ...] = ()
     """Those that ranges and positions lie in."""
-    split_bytes: int = _SPLIT_BYTES_MAX
-    """How the parts are cut that turn out to be needed too."""
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -81,7 +79,7 @@ def tasks(path: str, options: LogOptions, asked: Predicates) -> list[LogTask]:
 
 
 def split_bytes_of(size: int, cores: int) -> int:
-    """Return how much of a log each task reads so that all cores have the same to do.
+    """Return how much of a log each task reads so that all cores have about the same to do.
 
     Every task has a price of its own, as much as reading several MB: no more of them than needed.
     Neither may they be few where a cluster has more cores than the machine that plans.
@@ -250,7 +248,6 @@ class _Planner:
                     tuple(tail),
                     pending=plan.pending,
                     segments=tuple(before),
-                    split_bytes=step,
                 )
             )
         return found

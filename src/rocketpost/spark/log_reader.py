@@ -261,7 +261,7 @@ def _further_back(task: LogTask, on_corrupt: OnCorrupt) -> LogTask:
     more = [
         part
         for segment in task.segments
-        for part in splits(segment, task.split_bytes, low=min(back), high=end)
+        for part in splits(segment, segment.limit, low=min(back), high=end)
     ]
     return LogTask(task.root, task.state, (*more, *task.splits), pending=task.pending)
 

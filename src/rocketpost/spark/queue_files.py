@@ -63,10 +63,10 @@ class QueueFiles:
                 continue
             data = self._read(start, low * ENTRY.itemsize - start, (high - low) * ENTRY.itemsize)
             some = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
-            if len(some) == len(found) and _FILLER not in data:
+            has_fillers = has_fillers or _FILLER in data
+            if len(some) == len(found) and not has_fillers:
                 return some
             found[low - first : low - first + len(some)] = some
-            has_fillers = has_fillers or _FILLER in data
         if has_fillers:
             found[found["size"] == _FILLER_SIZE] = 0
         return found
