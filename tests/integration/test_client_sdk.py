@@ -217,6 +217,22 @@ async def test_every_pull_status_is_met(
     assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 3)
 
 
+async def test_a_pull_stops_before_the_bytes_that_it_asked_for(
+    producer: Producer, reader: PullConsumer, topic: str
+) -> None:
+    queue = (await reader.queues(topic))[0]
+    for _ in range(6):
+        await producer.send(Message(topic, bytes(400)), queue=queue)
+    await pull_at(reader, queue, 5)
+    sizes = {}
+    for wanted in (1, 1500, 10**6):
+        found = await reader.pull_raw(queue, 0, count_max=32, bytes_max=wanted)
+        sizes[wanted] = (found.next_offset, len(found.data))
+    one = sizes[1][1]
+    assert one > 400
+    assert sizes == {1: (1, one), 1500: (1500 // one, 1500 // one * one), 10**6: (6, 6 * one)}
+
+
 async def test_a_held_pull_is_woken_by_a_message(
     producer: Producer, reader: PullConsumer, topic: str
 ) -> None:

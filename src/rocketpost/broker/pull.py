@@ -100,6 +100,7 @@ class PullService:
         count_max: int,
         tags: AbstractSet[int],
         judge: Judge | None = None,
+        bytes_max: int | None = None,
     ) -> Pulled:
         """Return what is at ``offset``, or why there is nothing, and where to go on.
 
@@ -110,6 +111,8 @@ class PullService:
             count_max: How many messages at most.
             tags: Tags codes wanted; empty means all.
             judge: Says which records are wanted; none means all.
+            bytes_max: How many bytes of records at most, below the limits of the broker; the first
+                record may exceed it. None or 0 for no such wish.
         """
         queue = self._records.queue(topic, queue_id)
         if queue is None or queue.end == 0:
@@ -125,7 +128,7 @@ class PullService:
             )
         if offset < first:
             return _nothing(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", first, first, end)
-        return self._read(queue, QueueOffset(offset), max(count_max, 1), tags, judge)
+        return self._read(queue, QueueOffset(offset), max(count_max, 1), tags, judge, bytes_max)
 
     def _read(
         self,
@@ -134,6 +137,7 @@ class PullService:
         count_max: int,
         tags: AbstractSet[int],
         judge: Judge | None,
+        bytes_wanted: int | None,
     ) -> Pulled:
         limits = self.limits
         first, end = queue.first, queue.end
@@ -148,6 +152,8 @@ class PullService:
         )
         count_max = min(count_max, limits.count_in_memory if in_memory else limits.count_on_disk)
         bytes_max = limits.bytes_in_memory if in_memory else limits.bytes_on_disk
+        if bytes_wanted is not None and 0 < bytes_wanted < bytes_max:
+            bytes_max = bytes_wanted
         if judge is None:
             chosen, passed = scan_units(units, tags, count_max=count_max, bytes_max=bytes_max)
         else:

@@ -118,6 +118,23 @@ def test_limits(log: Log) -> None:
     assert pull(service(log, batch_max=7), 5).message_count == 7
 
 
+@pytest.mark.parametrize(
+    ("wanted", "count"), [(35, 3), (30, 3), (29, 2), (1, 1), (10**9, 20), (0, 20), (-1, 20)]
+)
+def test_a_wish_for_fewer_bytes_holds_below_the_limits(log: Log, wanted: int, count: int) -> None:
+    limited = service(log, bytes_in_memory=200)
+    found = limited.pull("T", 0, 5, count_max=32, tags=frozenset(), bytes_max=wanted)
+    assert (found.message_count, found.next_offset) == (count, 5 + count)
+
+
+def test_a_wish_for_fewer_bytes_holds_where_a_judge_chooses(log: Log) -> None:
+    log.data = bytes(n // SIZE % 10 * SIZE for n in range(1000))
+    found = service(log).pull(
+        "T", 0, 5, count_max=32, tags=frozenset(), judge=Digits(7), bytes_max=2 * SIZE
+    )
+    assert (found.message_count, found.next_offset) == (2, 27)
+
+
 def test_fewer_from_disk(log: Log) -> None:
     cold = PullService(records=log, limits=PullLimits(memory_bytes=0))
     assert pull(cold, 5).message_count == 8

@@ -267,6 +267,7 @@ class PullHandler:
             count_max=header.max_msg_nums,
             tags=wanted.tags,
             judge=wanted.judge,
+            bytes_max=header.max_msg_bytes,
         )
 
     def _hold(
