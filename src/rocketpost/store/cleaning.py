@@ -17,6 +17,7 @@ from collections.abc import Callable
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.damage import DamageRegister
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.key_index import KeyIndex
@@ -41,6 +42,7 @@ class Cleaning:
         queues: QueueTable,
         index: KeyIndex | None,
         drops: DroppedTopics,
+        damage: DamageRegister,
         safe_position: Callable[[], int],
         set_disk_full: Callable[[str | None], None],
     ) -> None:
@@ -51,6 +53,7 @@ class Cleaning:
         self._queues = queues
         self._index = index
         self._drops = drops
+        self._damage = damage
         self._safe_position = safe_position
         self._set_disk_full = set_disk_full
         self._is_rejecting = False
@@ -110,6 +113,9 @@ class Cleaning:
                 log.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
         if plan.gone:
             self._untrimmed = list(self._queues)
+            first = self._segments.first
+            if first is not None:
+                self._damage.forget_before(first.start)
 
     def trim_queues(self, count_max: int = 200) -> bool:
         """Move the first offsets of some queues up to the log's start; True if more are left."""

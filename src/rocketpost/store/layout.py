@@ -10,9 +10,10 @@
     timerwheel.journal0 and 1             what the last saves changed in the wheel
     config/timercheck                     how far the timer has come
     checkpoint  abort  lock
+    damage.json                           damaged ranges of the commit log
 
-``allocating``, ``dropped``, ``config/droppedTopics.json``, ``config/producerState.json`` and the
-journals are ours; the rest is RocketMQ's.
+``allocating``, ``dropped``, ``config/droppedTopics.json``, ``config/producerState.json``,
+``damage.json`` and the journals are ours; the rest is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Layout:
         self.checkpoint = posixpath.join(root, "checkpoint")
         self.abort = posixpath.join(root, "abort")
         self.lock = posixpath.join(root, "lock")
+        self.damage = posixpath.join(root, "damage.json")
         self.timer_wheel = posixpath.join(root, "timerwheel")
         self.timer_log = posixpath.join(root, "timerlog")
         self.timer_checkpoint = posixpath.join(self.config, "timercheck")

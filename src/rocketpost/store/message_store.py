@@ -28,6 +28,7 @@ from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.commit_log import CommitLog
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.damage import DamageRegister
 from rocketpost.store.dispatch import Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.dropping import DroppedQueues, Dropping
@@ -89,6 +90,7 @@ class MessageStore:
         self._log = CommitLog(files, self.segments, self._allocator, long_topics=config.long_topics)
         self.view = self._log.view
         self._drops = DroppedTopics(files, self.layout.dropped_topics)
+        self.damage = DamageRegister(files, self.layout.damage)
         self._queue_files = QueueFiles(files, file_bytes=config.queue_file_bytes)
         self.queues = QueueTable(
             self.layout, self._queue_files, self._drops, store_time=self._log.store_time
@@ -114,6 +116,7 @@ class MessageStore:
             flusher=self._flusher,
             dispatcher=self._dispatcher,
             save_drops=self._dropping.save_blocking,
+            damage=self.damage,
             on_trouble=self._readiness.set_trouble,
             on_broken=self._readiness.break_from_thread,
         )
@@ -125,6 +128,7 @@ class MessageStore:
             queues=self.queues,
             index=self.index,
             drops=self._drops,
+            damage=self.damage,
             safe_position=lambda: min(self._flusher.durable, self._upkeep.saved_position),
             set_disk_full=self._readiness.set_nearly_full,
         )
@@ -500,6 +504,7 @@ class MessageStore:
         clean = self._guard.was_left_in_order
         self.segments.load_blocking(clean=clean)
         self._drops.load_blocking()
+        self.damage.load_blocking()
         recovered = Recovery(
             self.config,
             self._files,

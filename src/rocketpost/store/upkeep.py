@@ -16,6 +16,7 @@ from typing import Final
 from rocketpost.errors import StoreBroken
 from rocketpost.store.checkpoint import Progress, Times, save_checkpoint_blocking
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.damage import DamageRegister
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.flusher import Flusher
@@ -47,6 +48,7 @@ class Upkeep:
         flusher: Flusher,
         dispatcher: Dispatcher,
         save_drops: Callable[[], None],
+        damage: DamageRegister,
         on_trouble: Callable[[str | None], None],
         on_broken: Callable[[str], None],
     ) -> None:
@@ -60,6 +62,7 @@ class Upkeep:
         self._flusher = flusher
         self._dispatcher = dispatcher
         self._save_drops = save_drops
+        self._damage = damage
         self._on_trouble = on_trouble
         self._on_broken = on_broken
         self._wake = threading.Event()
@@ -95,6 +98,7 @@ class Upkeep:
             # It no longer counts the queues of deleted topics; were that not written down, a
             # restart would know neither that they were there nor how far they had counted.
             self._save_drops()
+            self._damage.save_blocking()
             self._flusher.flush_blocking()
             for queue in self._queues:
                 if queue.unsaved_bytes:
@@ -124,6 +128,8 @@ class Upkeep:
                 return
             if self._is_due():
                 self._save_or_report()
+            elif self._damage.is_changed:
+                self._save_damage()
 
     def _is_due(self) -> bool:
         behind = self._dispatcher.mark.position - self.saved_position
@@ -142,6 +148,13 @@ class Upkeep:
             self._on_trouble(f"queues or index could not be saved: {error.strerror}")
             return
         self._on_trouble(None)
+
+    def _save_damage(self) -> None:
+        try:
+            self._damage.save_blocking()
+        except OSError as error:
+            # It was logged when it was found, and is tried again at the next wake-up.
+            log.warning("list of damage not saved reason=%s", error.strerror)
 
     def _sync_queues(self) -> None:
         self._drain()
