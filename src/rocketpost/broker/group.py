@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from rocketpost.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
+from rocketpost.broker.own_state import check_deletion
 from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.bodies.group import GroupTableBody, decode_group_table, encode_group_table
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
@@ -127,8 +128,7 @@ class GroupTable:
         """
         if problem := names.group_problem(group):
             raise InvalidParameter(problem)
-        if group in names.SYSTEM_GROUPS:
-            raise InvalidParameter(f"the group {group!r} belongs to the system")
+        check_deletion(group)
         config = self._configs.pop(group, None)
         if config is not None:
             self._forbidden.pop(group, None)

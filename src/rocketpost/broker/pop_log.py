@@ -54,11 +54,6 @@ _BITS: Final = 32
 _READ_AT_ONCE: Final = 1024
 
 
-def revive_topic(cluster: str) -> str:
-    """Return the topic that the brokers of a cluster keep the log of popping in."""
-    return f"rmq_sys_REVIVE_LOG_{cluster}"
-
-
 class Store(Protocol):
     """The store, as far as reading the log needs it."""
 

@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.topic import TopicTable
-from rocketpost.codec.faults import GroupNotExist, InvalidParameter, NoPermission, SystemError_
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
 from rocketpost.codec.headers.offset import ResetOffset
 from rocketpost.model.ids import QueueOffset
-from rocketpost.model.names import is_own_offset
 from rocketpost.model.topic import TopicConfig
 
 
@@ -92,8 +92,7 @@ class ResetService:
         config = self._topics.require(wish.topic)
         if self._groups.find(wish.group) is None:
             raise GroupNotExist(f"the group {wish.group!r} does not exist on this broker")
-        if is_own_offset(wish.topic, wish.group):
-            raise NoPermission(f"the offsets of {wish.group} are the broker's own")
+        check_offset(wish.topic, wish.group)
         if wish.queue_id >= config.read_queue_nums:
             raise InvalidParameter(
                 f"queueId={wish.queue_id}: {wish.topic} has {config.read_queue_nums} queues"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketpost.broker.delay import postponed
+from rocketpost.broker.own_state import check_send_back
 from rocketpost.codec.faults import GroupNotExist, NoPermission, SystemError_
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import with_failure, without_failure
@@ -100,6 +101,7 @@ class RetryService:
         record = self._record_at(header.offset)
         if record is None:
             raise SystemError_(f"there is no message at position {header.offset}")
+        check_send_back(record.topic)
         why = failure(header.failure_kind, header.failure_text)
         limit = group.retry_max_times
         if client_version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:

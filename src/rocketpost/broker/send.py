@@ -37,6 +37,7 @@ from rocketpost.model.names import (
     NO_SEND_TOPICS,
     RETRY_PREFIX,
     dlq_topic,
+    revive_topic,
     topic_problem,
 )
 from rocketpost.model.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6, TRANSACTION_MASK
@@ -142,6 +143,7 @@ class SendService:
         self._store_host = store_host
         self._store_flag = STORE_HOST_V6 if len(store_host) > _HOST_V4_BYTES else 0
         self._cluster_name = cluster_name
+        self._no_sends = NO_SEND_TOPICS | {revive_topic(cluster_name)}
         self._region = region
         self._new_unique_id = new_unique_id
         self._random_below = random_below
@@ -180,7 +182,7 @@ class SendService:
         """
         topic = header.topic
         config = self._find(topic)
-        if config is None or self._is_closed or topic in NO_SEND_TOPICS:
+        if config is None or self._is_closed or topic in self._no_sends:
             config = self._topic_for(header)
         queue_id = header.queue_id
         if not 0 <= queue_id < config.write_queue_nums:
@@ -284,7 +286,7 @@ class SendService:
             if problem := topic_problem(topic):
                 raise InvalidParameter(problem)
             config = self._create(header)
-        if topic in NO_SEND_TOPICS:
+        if topic in self._no_sends:
             raise NoPermission(f"the topic {topic} is not for sending")
         if config.order and not self._broker_writable:
             # Other topics are drained by their routes; an ordered one must not split in between.

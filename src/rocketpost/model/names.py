@@ -15,6 +15,7 @@ GROUP_LENGTH_MAX: Final = 120
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -54,6 +55,7 @@ NO_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
+_WORK_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -98,6 +100,11 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
+def is_work_topic(topic: str) -> bool:
+    """Whether a broker keeps unfinished work in this topic: delays, timers, halves, pops."""
+    return topic in _WORK_TOPICS or topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
 def is_own_offset(topic: str, group: str) -> bool:
     """Whether an offset is a broker's own: how far its transactions and pops are done."""
     return group.startswith(SYSTEM_GROUP_PREFIX) and is_system_topic(topic)
@@ -121,6 +128,11 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the dead-letter topic of ``group``."""
     return DLQ_PREFIX + group
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic that the brokers of ``cluster`` keep the log of popping in."""
+    return REVIVE_TOPIC_PREFIX + cluster
 
 
 def reply_topic(cluster: str) -> str:

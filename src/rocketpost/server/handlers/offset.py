@@ -8,6 +8,7 @@ from typing import Protocol
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import (
@@ -19,7 +20,7 @@ from rocketpost.codec.bodies.offset import (
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import InvalidParameter, NoPermission, QueryNotFound
+from rocketpost.codec.faults import InvalidParameter, QueryNotFound
 from rocketpost.codec.headers.offset import (
     BrokerConsumeStats,
     CloneOffset,
@@ -159,8 +160,7 @@ class OffsetHandlers:
         header = command.read(UpdateOffset)
         config = self._topics.require(header.topic)
         self._groups.require(header.consumer_group)
-        if is_own_offset(header.topic, header.consumer_group):
-            raise NoPermission(f"the offsets of {header.consumer_group} are the broker's own")
+        check_offset(header.topic, header.consumer_group)
         # A topic may have been made smaller while somebody was still reading its last queues.
         count = max(config.read_queue_nums, config.write_queue_nums)
         known = header.queue_id < count or self._store.queue(header.topic, header.queue_id)
@@ -184,6 +184,8 @@ class OffsetHandlers:
             raise InvalidParameter(problem)
         self._groups.require(header.dest_group)
         members = self._membership.consumer_group(header.src_group)
+        if header.topic:
+            check_offset(header.topic, header.dest_group)
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
         for topic in topics:
             known = self._topics.find(topic) is not None

@@ -12,6 +12,7 @@ import msgspec
 
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable
+from rocketpost.broker.own_state import check_pop
 from rocketpost.broker.pop import Popped, PopService
 from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_targets import COUNT_MAX, Targets, Wish
@@ -203,6 +204,7 @@ class PopHandlers:
                 f"queue {queue_id} of the topic {topic_name} cannot be read: "
                 f"it has {topic.read_queue_nums} read queues"
             )
+        check_pop(topic_name, group_name)
         group = self._groups.find_or_create(group_name)
         if group is None:
             raise GroupNotExist(f"the group {group_name} does not exist on this broker")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from rocketpost.broker.own_state import check_pop
 from rocketpost.broker.pop_flight import Key, Stored, has_failed
 from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_receipts import ReceiptService
@@ -101,6 +102,7 @@ class ReceiptHandlers:
         for each, _ in named:
             topic = real_topic(_RETRY.get(each.r, IN_TOPIC), each.c, each.t)
             self._topics.require(topic)
+            check_pop(topic, each.c)
             cursors.append(Cursor(topic, each.c, each.q))
         storing = []
         for cursor, (each, offsets) in zip(cursors, named, strict=True):
@@ -153,11 +155,13 @@ class ReceiptHandlers:
 
         Raises:
             TopicNotExist: There is no such topic.
+            NoPermission: Nobody pops there but the broker.
             MessageIllegal: There is no such queue.
             NoMessage: The queue has no such message.
             InvalidParameter: It is no receipt.
         """
         topic = self._topics.require(header.topic)
+        check_pop(header.topic, header.consumer_group)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise MessageIllegal(f"queue {header.queue_id} of {header.topic} does not exist")
         queue = self._store.queue(header.topic, header.queue_id)

@@ -14,7 +14,7 @@ from rocketpost.broker.pop import PopService
 from rocketpost.broker.pop_batch import Batches
 from rocketpost.broker.pop_flight import Flight
 from rocketpost.broker.pop_in_order import OrderService
-from rocketpost.broker.pop_log import PopLog, revive_topic
+from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_needed import Needed
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_receipts import ReceiptService
@@ -24,6 +24,7 @@ from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
+from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import Put
