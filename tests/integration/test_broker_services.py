@@ -213,7 +213,23 @@ async def test_a_young_queue_is_consumed_from_its_start(tmp_path: Path) -> None:
         young = await peer.call(Code.QUERY_CONSUMER_OFFSET, **offset, queueId=0)
         assert (young.code, young.fields) == (0, {"offset": "0"})
         empty = await peer.call(Code.QUERY_CONSUMER_OFFSET, **offset, queueId=1)
-        assert empty.code == ResponseCode.QUERY_NOT_FOUND
+        assert (empty.code, empty.fields) == (0, {"offset": "0"})
+        await peer.close()
+
+
+async def test_a_message_stored_while_a_new_group_finds_its_start_is_consumed(
+    tmp_path: Path,
+) -> None:
+    """The steps of every client that starts at the end, with a send between two of them."""
+    async with broker(tmp_path) as server:
+        peer = await Peer().connect(server.port)
+        await create(peer)
+        queue = {"topic": "T", "queueId": 0}
+        known = await peer.call(Code.QUERY_CONSUMER_OFFSET, consumerGroup="New", **queue)
+        await send(peer, "T", 1)
+        if known.code == ResponseCode.QUERY_NOT_FOUND:
+            known = await peer.call(Code.GET_MAX_OFFSET, **queue)
+        assert known.fields == {"offset": "0"}
         await peer.close()
 
 

@@ -121,9 +121,11 @@ class PopService:
         is_cut = False
         for target in self._targets.of(wish):
             queue = self._scan.queue(target.topic, target.queue_id)
-            if queue is None:
-                continue
             cursor = target.cursor(wish.group)
+            if queue is None:
+                if wish.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
+                    self._commit(cursor, 0)
+                continue
             if wish.from_end and self._offsets.query(*cursor) == NO_OFFSET:
                 # At once, else it would begin behind what arrives until it is looked at.
                 self._commit(cursor, self._scan.initial(cursor, queue, wish))

@@ -98,9 +98,11 @@ class OrderService:
         count, size, rest, is_cut = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0, False
         for target in targets:
             queue = self._scan.queue(target.topic, target.queue_id)
-            if queue is None:
-                continue
             cursor = target.cursor(wish.group)
+            if queue is None:
+                if wish.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
+                    self._commit(cursor, 0)
+                continue
             self._offsets.take_reset(*cursor)  # what it set is the offset by now
             offset = self._position(cursor, queue, wish)
             self._commit(cursor, offset)

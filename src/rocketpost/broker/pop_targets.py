@@ -25,6 +25,11 @@ from rocketpost.model.topic import TopicConfig
 COUNT_MAX: Final = 32
 """Messages that one pop may ask for."""
 ALL_QUEUES: Final = -1
+EMPTY_QUEUES_MAX: Final = 256
+"""Queues of a topic up to which a pop keeps an offset in those that never had a message.
+
+Otherwise a stranger could fill the table of offsets with a few pops of a topic with many queues.
+"""
 
 
 class Wish(NamedTuple):
@@ -51,6 +56,15 @@ class Wish(NamedTuple):
     def is_picky(self) -> bool:
         """Whether not every message is wanted."""
         return bool(self.tags) or self.judge is not None
+
+    @property
+    def fixes_start(self) -> bool:
+        """Whether a new group keeps offset 0 where it finds a queue that never had a message.
+
+        Otherwise it would skip what is stored until its next pop, should that pop come so late
+        that the queue is not young any more.
+        """
+        return self.from_end and self.topic.read_queue_nums <= EMPTY_QUEUES_MAX
 
     @property
     def queue_ids(self) -> range:

@@ -182,6 +182,15 @@ class Feeding:
         self._resumed.set()
         self._resumed = asyncio.Event()
 
+    async def wait_until_begun(self, seconds: float) -> None:
+        """Return when the start offsets of our queues are known, at the latest after a while."""
+        try:
+            async with asyncio.timeout(seconds):
+                for owned in self.owned:
+                    await owned.wait_until_begun()
+        except TimeoutError:
+            logger.warning("start offsets not known yet: group=%s", self._group)
+
     async def stop_fetching(self) -> None:
         """Fetch nothing more; the queues stay ours until :meth:`close`."""
         await self._tasks.stop()
@@ -436,19 +445,36 @@ class Feeding:
         queue, config = owned.queue, self._config
         stored = await self._progress.load(queue)
         if stored is not None:
-            owned.persisted = stored
+            # A broker also says 0 where nothing is stored and the queue is young or empty; 0 is
+            # stored then, or the group would be as new as before after a pause.
+            owned.persisted = stored or None
             return stored
         is_retry = queue.topic.startswith(RETRY_PREFIX)
         if config.start_from is StartFrom.FIRST:
             return 0  # corrected by the first pull if the queue starts later
         if config.start_from is StartFrom.LAST:
-            return 0 if is_retry else await self._offsets.max_offset(queue)
+            return 0 if is_retry else await self._end_offset(owned)
         if is_retry:
             return await self._offsets.max_offset(queue)
         since = config.start_timestamp_ms
         return await self._offsets.search_offset(
             queue, self._started_ms - _HALF_HOUR_MS if since is None else since
         )
+
+    async def _end_offset(self, owned: OwnedQueue) -> int:
+        """Return the end of a queue in which the group has no offset.
+
+        Brokers other than ours say "not found" for an empty queue. If it has messages now, they
+        may have been stored since: asked again, the broker says 0 of a queue that is young.
+        """
+        end = await self._offsets.max_offset(owned.queue)
+        if not end or not self._shared:
+            return end
+        stored = await self._progress.load(owned.queue)
+        if stored is None:
+            return end
+        owned.persisted = stored or None
+        return stored
 
 
 def _snapshot(queues: Iterable[OwnedQueue]) -> Snapshot:

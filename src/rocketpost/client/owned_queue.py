@@ -88,15 +88,18 @@ class OwnedQueue:
         self._room = asyncio.Event()
         self._room.set()
         self._gone = asyncio.Event()
+        self._begun = asyncio.Event()
 
     def start_at(self, offset: int) -> None:
         """Begin to track at ``offset``."""
         self.tracker = OffsetTracker(offset)
+        self._begun.set()
 
     def drop(self) -> None:
         """Let it be ours no more."""
         self.dropped = True
         self._gone.set()
+        self._begun.set()
 
     @contextlib.contextmanager
     def hindered(self, why: str) -> Iterator[None]:
@@ -119,6 +122,10 @@ class OwnedQueue:
     def may_handle(self) -> bool:
         """Whether a handler may be called with a message of it now. Thread-safe."""
         return not self.dropped and (self.lock is None or self.lock.held)
+
+    async def wait_until_begun(self) -> None:
+        """Return when its start offset is known, or when it is ours no more."""
+        await self._begun.wait()
 
     async def wait_until_gone(self, seconds: float) -> None:
         """Return when it is ours no more, at the latest after ``seconds``."""

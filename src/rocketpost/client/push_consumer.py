@@ -53,6 +53,7 @@ from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
 
+_BEGIN_SECONDS: Final = 3.0
 _EXPIRE_SECONDS: Final = 60.0
 
 
@@ -360,6 +361,11 @@ class PushConsumer(Lifecycle):
         for subscription in self._subscriptions.given:
             await self._check_expression(session, subscription)
         await session.heartbeat_all()
+        if self._local is not None:
+            # No broker keeps a start for us: the end is where it is when we ask. Whoever sends
+            # once we have started expects us to get it.
+            await self._rebalancer.round()
+            await self._feeding.wait_until_begun(_BEGIN_SECONDS)
 
     async def _check_expression(self, session: Session, subscription: Subscription) -> None:
         if subscription.is_tag:

@@ -16,6 +16,7 @@ from rocketpost.codec.headers.pop import pop_retry_topic
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.errors import StoreFull
 from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.topic import TopicConfig
 from rocketpost.store.draft import Draft
 
 from .pop_world import BORN, BROKEN, HOST, REVIVE_TOPIC, World
@@ -245,6 +246,26 @@ def test_a_new_group_may_start_at_the_end(world: World, monkeypatch: pytest.Monk
     assert world.pop_names(world.wish(group="young", from_end=True)) == names
     world.limits = PullLimits(memory_bytes=0)
     assert world.pop_names(world.wish(group="h", from_end=True)) == names[1:]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_new_group_that_found_an_empty_queue_gets_its_first_message_however_late_it_looks(
+    world: World, in_order: bool
+) -> None:
+    wish = world.wish(from_end=True, in_order=in_order)
+    assert world.pop_names(wish) == []
+    names = [world.send(), world.send()]
+    world.limits = PullLimits(memory_bytes=0)  # the queue is not young any more
+    assert world.pop_names(wish) == names
+
+
+def test_a_pop_keeps_no_offsets_in_very_many_empty_queues(world: World) -> None:
+    world.topics.update(
+        TopicConfig(topic_name="Wide", read_queue_nums=65_536, write_queue_nums=65_536)
+    )
+    wide = world.topics.require("Wide")
+    world.service.pop(world.wish(from_end=True)._replace(topic=wide))
+    assert world.offsets.rows == []
 
 
 def test_peeking_takes_nothing(world: World) -> None:

@@ -25,7 +25,7 @@ from rocketpost.client import (
 from rocketpost.client import rebalance as rebalance_module
 from rocketpost.codec.bodies.offset import encode_queue_offsets
 from rocketpost.codec.codes import RequestCode, ResponseCode
-from rocketpost.codec.command import ONEWAY, encode_command
+from rocketpost.codec.command import ONEWAY, Command, encode_command
 from rocketpost.codec.lenient_json import decode_any, encode
 from rocketpost.codec.properties import decode_properties
 
@@ -672,6 +672,68 @@ async def test_a_broadcasting_member_gets_every_queue_and_keeps_its_own_offsets(
     async with again:
         await until(lambda: len(got) == 3)
     assert got[2].body == b"2"
+
+
+class YoungBroker(QueueBroker):
+    """Behaves as Apache's: "not found" for an empty queue, 0 for a young one.
+
+    A message is stored between the two requests of a client that starts at the end.
+    """
+
+    def _query_consumer_offset(self, command: Command) -> Answer:
+        key = command.fields["topic"], int(command.fields["queueId"])
+        if key in self.offsets or not self.records.get(key):
+            return super()._query_consumer_offset(command)
+        return Answer(fields={"offset": "0"})
+
+    def _get_max_offset(self, command: Command) -> Answer:
+        self.put(b"between", queue_id=int(command.fields["queueId"]))
+        return super()._get_max_offset(command)
+
+
+async def test_what_is_stored_while_a_new_group_finds_the_end_is_not_skipped(
+    use_network: Use,
+) -> None:
+    broker = YoungBroker()
+    use_network(network_of(ROUTES, {A: broker.serve}))
+    got = Got()
+    reader = consumer(start_from=StartFrom.LAST)
+    reader.subscribe("T", got)
+    async with reader:
+        await until(lambda: len(got) == 2)
+    assert [message.body for message in got] == [b"between"] * 2
+
+
+class ZeroBroker(QueueBroker):
+    """Behaves as ours: 0 for a queue that never had a message."""
+
+    def _query_consumer_offset(self, command: Command) -> Answer:
+        return Answer(fields={"offset": "0"})
+
+
+async def test_where_a_new_group_starts_is_stored_although_nothing_came(use_network: Use) -> None:
+    """A broker says 0 of an empty queue, which does not mean that it keeps it."""
+    broker = ZeroBroker()
+    network = use_network(network_of(ROUTES, {A: broker.serve}))
+    reader = consumer(start_from=StartFrom.LAST)
+    reader.subscribe("T", Got())
+    async with reader:
+        await until(lambda: network.sent(RequestCode.PULL_MESSAGE))
+    assert broker.offsets[("T", 0)] == broker.offsets[("T", 1)] == 0
+
+
+async def test_a_broadcasting_member_that_has_started_skips_nothing(
+    use_network: Use, tmp_path: Path
+) -> None:
+    _, broker = setup(use_network)
+    broker.put(b"old")
+    got = Got()
+    reader = consumer(**at_home(tmp_path), start_from=StartFrom.LAST)
+    reader.subscribe("T", got)
+    async with reader:
+        broker.put(b"new")
+        await until(lambda: got)
+    assert [message.body for message in got] == [b"new"]
 
 
 async def test_a_broadcast_message_that_fails_is_dropped(

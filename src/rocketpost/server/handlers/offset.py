@@ -141,13 +141,14 @@ class OffsetHandlers:
     def query(self, connection: Connection, command: Command) -> Reply:
         """Return where a group goes on in a queue.
 
-        A group without an offset starts a young queue at 0, whatever its client would choose:
-        else messages sent while the first consumer was starting would never be consumed.
+        A group without an offset starts at 0 where the queue is young or never had a message,
+        whatever its client would choose: else messages sent while the first consumer was starting
+        would never be consumed (ADR 0053).
         """
         header = command.read(QueryOffset)
         offset = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
         if offset == NO_OFFSET:
-            if not header.set_zero_if_not_found or not self._is_young(header):
+            if not header.set_zero_if_not_found or not self._starts_at_zero(header):
                 raise QueryNotFound(
                     f"the group {header.consumer_group} has no offset in queue "
                     f"{header.queue_id} of the topic {header.topic}"
@@ -283,9 +284,17 @@ class OffsetHandlers:
         config = self._topics.require(header.topic)
         return json_reply(TimeSpans(self._queries.time_spans(config, header.group)))
 
-    def _is_young(self, header: QueryOffset) -> bool:
+    def _starts_at_zero(self, header: QueryOffset) -> bool:
+        """Whether a new group starts at 0, whatever its client prefers.
+
+        In a queue that never had a message every preference means 0. A client that is told to
+        choose asks for the end with a second request, and would skip what is stored in between.
+        """
         queue = self._store.queue(header.topic, header.queue_id)
-        if queue is None or queue.first > 0:
-            return False
-        entry = queue.entry(0)
+        if queue is None:
+            config = self._topics.find(header.topic)
+            return config is not None and 0 <= header.queue_id < config.read_queue_nums
+        if queue.end == 0:
+            return True
+        entry = queue.entry(0) if queue.first == 0 else None
         return entry is not None and self._store.end_position - entry[0] <= self._memory_bytes

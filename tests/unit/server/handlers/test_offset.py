@@ -85,9 +85,6 @@ async def test_the_offsets_of_the_broker_itself_are_nobodys_to_set(world: World)
 
 async def test_a_group_without_offset_starts_a_young_queue_at_zero(world: World) -> None:
     code = Code.QUERY_CONSUMER_OFFSET
-    assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND
-    world.store.table["T", 0] = FakeQueue("T", [])
-    assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND
     world.store.table["T", 0] = FakeQueue("T", [1, 2])
     assert (await world.call(code, OFFSET)).fields == {"offset": "0"}
     no_zero = {**OFFSET, "setZeroIfNotFound": "false"}
@@ -95,6 +92,25 @@ async def test_a_group_without_offset_starts_a_young_queue_at_zero(world: World)
     world.store.end_position = Position(5001)  # now its first message counts as on disk
     assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND
     world.store.table["T", 0] = FakeQueue("T", [1, 2], first=3)
+    assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_a_group_without_offset_starts_a_queue_that_never_had_a_message_at_zero(
+    world: World,
+) -> None:
+    """Told to choose, its client would ask for the end, and skip what was stored in between."""
+    code = Code.QUERY_CONSUMER_OFFSET
+    assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND  # no such topic
+    world.add_topic("T")
+    assert (await world.call(code, OFFSET)).fields == {"offset": "0"}
+    beyond = {**OFFSET, "queueId": "99"}
+    assert (await world.call(code, beyond)).code == ResponseCode.QUERY_NOT_FOUND
+    no_zero = {**OFFSET, "setZeroIfNotFound": "false"}
+    assert (await world.call(code, no_zero)).code == ResponseCode.QUERY_NOT_FOUND
+    world.store.table["T", 0] = FakeQueue("T", [])  # its first message is not visible yet
+    world.store.end_position = Position(5001)
+    assert (await world.call(code, OFFSET)).fields == {"offset": "0"}
+    world.store.table["T", 0] = FakeQueue("T", [], first=3)  # all its messages have expired
     assert (await world.call(code, OFFSET)).code == ResponseCode.QUERY_NOT_FOUND
 
 
