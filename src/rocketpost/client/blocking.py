@@ -6,8 +6,9 @@
         producer.send(Message("Orders", b"..."))
 
 All clients of a process share one background thread with an event loop. They may be used by any
-thread. After a fork the child's clients connect anew when first used, and make ids of their own; a
-push consumer is the exception: it consumes in the process that started it only.
+thread. In a forked child they connect again on their first use, with client and message ids of
+their own, and never touch the parent's connections. A push consumer is the exception: it consumes
+only in the process that started it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Producer(BlockingClient[async_producer.Producer]):
             return async_producer.Producer(
                 group,
                 name_servers=name_servers,
-                config=config,
+                config=self._named(config),
                 idempotent=idempotent,
                 producer_id=producer_id,
                 epoch=epoch,
@@ -216,7 +217,9 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
     ) -> None:
         check_group(group)
         super().__init__(
-            lambda: async_pull.PullConsumer(group, name_servers=name_servers, config=config)
+            lambda: async_pull.PullConsumer(
+                group, name_servers=name_servers, config=self._named(config)
+            )
         )
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -290,7 +293,11 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         check_group(group)
         super().__init__(
             lambda: async_transaction.TransactionProducer(
-                group, checker=checker, topics=topics, name_servers=name_servers, config=config
+                group,
+                checker=checker,
+                topics=topics,
+                name_servers=name_servers,
+                config=self._named(config),
             )
         )
 
@@ -342,7 +349,7 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
 
         def make() -> async_lite.LitePullConsumer:
             inner = async_lite.LitePullConsumer(
-                group, name_servers=name_servers, config=config, strategy=strategy
+                group, name_servers=name_servers, config=self._named(config), strategy=strategy
             )
             for topic, (tags, sql) in self._topics.items():
                 inner.subscribe(topic, tags=tags, sql=sql)
@@ -442,7 +449,7 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
 
         def make() -> async_push.PushConsumer:
             inner = async_push.PushConsumer(
-                group, name_servers=name_servers, config=config, strategy=strategy
+                group, name_servers=name_servers, config=self._named(config), strategy=strategy
             )
             for wish in self._wishes:
                 wish(inner)
@@ -518,7 +525,13 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
 
     def run_forever(self) -> None:
         """Return when another thread stops the consumer, or an interrupt comes."""
+        self._running()
         self._stopped.wait()
+
+    def after_fork(self) -> None:
+        """Forget what is the parent's."""
+        super().after_fork()
+        self._stopped = threading.Event()
 
     def _wish(self, wish: Callable[[async_push.PushConsumer], Announcement]) -> None:
         if self._inner is not None:
@@ -536,7 +549,9 @@ class AdminClient(BlockingClient[async_admin.AdminClient]):
     def __init__(
         self, *, name_servers: str | None = None, config: ClientConfig | None = None
     ) -> None:
-        super().__init__(lambda: async_admin.AdminClient(name_servers=name_servers, config=config))
+        super().__init__(
+            lambda: async_admin.AdminClient(name_servers=name_servers, config=self._named(config))
+        )
 
     def call(self, work: Callable[[async_admin.AdminClient], Coroutine[Any, Any, T]]) -> T:
         """Return what a call of the async client returns.

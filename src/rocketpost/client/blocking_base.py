@@ -1,13 +1,21 @@
-"""What the blocking clients share: a client on the loop thread, made anew in a forked child."""
+"""The common part of blocking clients: a client on the loop thread, restarted in forked children.
+
+A fork copies the client but not the loop thread, and the copied connections and locks are the
+parent's. A hook that runs in the child before anything else forgets them all, so the child's
+threads find a client that is merely not started yet: the first to call starts it, the others wait.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from rocketpost.client.config import ClientConfig
 from rocketpost.client.loop_thread import LoopThread, shared
 from rocketpost.errors import ClientError
 
@@ -25,11 +33,15 @@ class Startable(Protocol):
 
 
 C = TypeVar("C", bound=Startable)
+S = TypeVar("S", bound=ClientConfig)
 T = TypeVar("T")
 
 
 class BlockingClient(Generic[C]):
-    """A client on the loop thread, made anew in a forked child. Thread-safe."""
+    """A client on the loop thread, restarted in forked children. Thread-safe."""
+
+    _child = 0
+    """The process id, in a child whose parent ran this client."""
 
     def __init__(self, make: Callable[[], C], *, survives_fork: bool = True) -> None:
         self._make = make
@@ -38,7 +50,11 @@ class BlockingClient(Generic[C]):
         self._abandoned: list[object] = []
         self._inner: C | None = None
         self._thread: LoopThread | None = None
-        self._pid = os.getpid()
+        self._restarts = False
+        """Whether the parent ran this client, so that the first call here starts it."""
+        self._left_behind = False
+        """Whether the parent ran this client and the child cannot go on with it."""
+        _clients.add(self)
 
     def __enter__(self) -> Self:
         self.start()
@@ -58,18 +74,17 @@ class BlockingClient(Generic[C]):
         Raises:
             NoNameServer: No address of a name server is known.
         """
-        self._check_fork()
         with self._lock:
-            if self._inner is not None:
+            if self._inner is not None or self._restarts:
                 raise ClientError("the client is running already")
             self._start()
 
     def stop(self) -> None:
         """Finish and close everything; does nothing in a child that has not used the client."""
-        self._check_fork(restart=False)
         with self._lock:
             inner, thread = self._inner, self._thread
             self._inner = self._thread = None
+            self._restarts = self._left_behind = False
         if inner is None or thread is None:
             return
         try:
@@ -81,18 +96,35 @@ class BlockingClient(Generic[C]):
         thread = shared.enter()
         try:
             inner = self._make()
-            thread.call(inner.start())
+            thread.call(self._begin(inner))
         except BaseException:
             shared.leave()
             raise
         self._inner, self._thread = inner, thread
+        self._restarts = self._left_behind = False
+
+    async def _begin(self, inner: C) -> None:
+        await inner.start()
+
+    def _running(self) -> tuple[C, LoopThread]:
+        """Return the client and its thread, started anew in a child whose parent ran it."""
+        inner, thread = self._inner, self._thread
+        if self._restarts:
+            with self._lock:
+                if self._restarts:
+                    self._start()
+                inner, thread = self._inner, self._thread
+        if inner is None or thread is None:
+            if self._left_behind:
+                raise ClientError(
+                    "this consumer belongs to the process that forked this one; "
+                    "start one in this process"
+                )
+            raise ClientError("the client is not running; use `with` or call start()")
+        return inner, thread
 
     def _call(self, work: Callable[[C], Coroutine[Any, Any, T]]) -> T:
-        if self._pid != os.getpid():
-            self._check_fork()
-        inner, thread = self._inner, self._thread
-        if inner is None or thread is None:
-            raise ClientError("the client is not running; use `with` or call start()")
+        inner, thread = self._running()
         return thread.call(work(inner))
 
     def _now(self, work: Callable[[C], T]) -> T:
@@ -101,14 +133,30 @@ class BlockingClient(Generic[C]):
 
         return self._call(call)
 
-    def _check_fork(self, *, restart: bool = True) -> None:
-        if self._pid == os.getpid():
-            return
-        # Only the thread that forked is left; the lock and the connections are the parent's.
+    def _named(self, config: S | None) -> S | None:
+        """Return settings whose client id is not the parent's."""
+        if not self._child or config is None or not config.instance_name:
+            return config
+        return replace(config, instance_name=f"{config.instance_name}#{self._child}")
+
+    def after_fork(self) -> None:
+        """Forget what is the parent's. Runs in the child, before it has any other thread."""
+        was_running = self._inner is not None or self._restarts
         self._lock = threading.Lock()
-        was_running = self._inner is not None
         self._abandoned += [self._inner, self._thread]
         self._inner = self._thread = None
-        self._pid = os.getpid()
-        if was_running and restart and self._survives_fork:
-            self._start()
+        if was_running:
+            self._child = os.getpid()
+        self._restarts = was_running and self._survives_fork
+        self._left_behind = was_running and not self._survives_fork
+
+
+_clients: weakref.WeakSet[BlockingClient[Any]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -10,10 +10,7 @@ from rocketpost.model.group import SUBSCRIBE_ALL
 
 
 class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
-    """Receives and acknowledges; see :class:`rocketpost.client.SimpleConsumer`. Thread-safe.
-
-    A forked child has to subscribe anew.
-    """
+    """Receives and acknowledges; see :class:`rocketpost.client.SimpleConsumer`. Thread-safe."""
 
     def __init__(
         self,
@@ -25,23 +22,31 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         config: ClientConfig | None = None,
     ) -> None:
         check_group(group)
+        self._topics: dict[str, tuple[str, str | None]] = {}
         super().__init__(
             lambda: async_simple.SimpleConsumer(
                 group,
                 name_servers=name_servers,
                 start_from=start_from,
                 orderly=orderly,
-                config=config,
+                config=self._named(config),
             )
         )
+
+    def stop(self) -> None:
+        """Close the connections and forget the subscriptions."""
+        super().stop()
+        self._topics.clear()
 
     def subscribe(self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
         """Receive messages of ``topic`` from now on."""
         self._call(lambda inner: inner.subscribe(topic, tags, sql=sql))
+        self._topics[topic] = tags, sql
 
     def unsubscribe(self, topic: str) -> None:
         """Receive no more messages of ``topic``."""
         self._call(lambda inner: inner.unsubscribe(topic))
+        self._topics.pop(topic, None)
 
     def receive(
         self,
@@ -64,3 +69,12 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
     def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
         """Have a message come again so much from now; 0 gives it up at once."""
         self._call(lambda inner: inner.change_invisible_duration(message, seconds))
+
+    async def _begin(self, inner: async_simple.SimpleConsumer) -> None:
+        await inner.start()
+        try:
+            for topic, (tags, sql) in self._topics.items():  # of the parent, in a forked child
+                await inner.subscribe(topic, tags, sql=sql)
+        except BaseException:
+            await inner.stop()
+            raise

@@ -22,6 +22,7 @@ from typing import Final
 from rocketpost.codec.bodies.offset import decode_queue_offsets, encode_queue_offsets
 from rocketpost.errors import ClientError, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
+from rocketpost.transport.inheritance import give_up_in_child
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,11 @@ class LocalOffsets:
         self._offsets: dict[MessageQueue, int] = {}
         self._lock: int | None = None
         self._writing = asyncio.Lock()
+        give_up_in_child(self)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptor of the lock, which a forked child gives up."""
+        return [] if self._lock is None else [self._lock]
 
     async def open(self) -> None:
         """Read what was stored, and keep others from storing there.
@@ -55,9 +61,9 @@ class LocalOffsets:
 
     async def close(self) -> None:
         """Let others have the file."""
-        if self._lock is not None:
-            await asyncio.to_thread(os.close, self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            await asyncio.to_thread(os.close, lock)
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Return the stored offset; None if the queue was never consumed."""

@@ -10,6 +10,7 @@ from typing import Final
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost
 from rocketpost.transport.connection import Connection, Sign
+from rocketpost.transport.inheritance import give_up_in_child
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,17 @@ class Connector:
         self._sign = sign
         self._open: dict[str, Connection] = {}
         self._making: dict[str, asyncio.Task[Connection]] = {}
+        self._transports: dict[Connection, asyncio.Transport] = {}
         self._closed = False
+        give_up_in_child(self)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of the sockets, which a forked child gives up."""
+        return [
+            transport.get_extra_info("socket").fileno()
+            for transport in self._transports.values()
+            if not transport.is_closing()
+        ]
 
     def peek(self, address: str) -> Connection | None:
         """Return the open connection to ``address``, if there is one."""
@@ -102,7 +113,7 @@ class Connector:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_seconds):
-                _, connection = await loop.create_connection(
+                transport, connection = await loop.create_connection(
                     lambda: Connection(
                         on_request=self._on_request,
                         on_lost=lambda lost: self._gone(address, lost),
@@ -118,6 +129,7 @@ class Connector:
         except OSError as error:
             raise ConnectionLost(f"cannot connect to {address}: {error}") from error
         self._open[address] = connection
+        self._transports[connection] = transport
         if self._on_made is not None:
             self._on_made(address, connection)
         return connection
@@ -131,6 +143,7 @@ class Connector:
     def _gone(self, address: str, connection: Connection) -> None:
         if self._open.get(address) is connection:
             del self._open[address]
+        self._transports.pop(connection, None)
         if self._on_lost is not None:
             self._on_lost(address, connection)
 

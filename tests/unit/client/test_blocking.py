@@ -15,6 +15,7 @@ from rocketpost.client import (
     Message,
     MessageQueue,
     MessageRefused,
+    ProducerConfig,
     PullStatus,
     PushConsumerConfig,
     SendStatus,
@@ -26,6 +27,7 @@ from rocketpost.client.blocking import (
     Producer,
     PullConsumer,
     PushConsumer,
+    SimpleConsumer,
 )
 from rocketpost.codec.codes import RequestCode
 
@@ -174,3 +176,127 @@ def test_a_forked_child_connects_anew_and_the_parent_goes_on(use_network: Use) -
         assert theirs[:20] != mine[:20]
         assert (told, threads) == ("True", "0")
         assert producer.send(Message("T", b"x")).message_id[:20] == mine[:20]
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """Return what ``work`` returns in a forked child, or what it raised."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = work()
+        except BaseException as error:
+            said = repr(error)
+        os.write(write_end, said.encode())
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+def together(count: int, work: Callable[[], object]) -> list[str]:
+    """Run ``work`` in threads that begin at the same time; return what they raised."""
+    errors: list[str] = []
+    begin = threading.Barrier(count)
+
+    def run() -> None:
+        begin.wait()
+        try:
+            work()
+        except BaseException as error:
+            errors.append(repr(error))
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_threads_of_a_forked_child_share_one_restart(use_network: Use) -> None:
+    network = use_network(network_of(ROUTES, {A: broker()}))
+    with Producer("G", name_servers=NAMESRV) as producer:
+        producer.send(Message("T", b"x"))
+
+        def child() -> str:
+            network.requests.clear()
+            started: list[object] = []
+            make = producer._make
+            producer._make = lambda: (started.append(None), make())[1]
+            errors = together(8, lambda: producer.send(Message("T", b"x")))
+            sent = network.sent(RequestCode.SEND_MESSAGE_V2)
+            producer.stop()
+            return f"{len(started)} started, {len(sent)} sent, {errors}"
+
+        for _ in range(5):
+            assert in_child(child) == "1 started, 8 sent, []"
+        assert producer.send(Message("T", b"x")).status is SendStatus.SEND_OK
+
+
+def test_a_child_whose_parent_held_the_lock_at_the_fork_goes_on(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: broker()}))
+    with Producer("G", name_servers=NAMESRV) as producer:
+        producer.send(Message("T", b"x"))
+        with producer._lock:
+            assert in_child(lambda: producer.send(Message("T", b"x")).status.name) == "SEND_OK"
+
+
+def test_a_child_of_a_child_goes_on_too(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: broker()}))
+
+    def send() -> str:
+        return producer.send(Message("T", b"x")).status.name
+
+    with Producer("G", name_servers=NAMESRV) as producer:
+        assert in_child(lambda: in_child(send)) == "SEND_OK"
+        assert in_child(lambda: send() + in_child(send)) == "SEND_OK" * 2
+
+
+def test_a_named_client_has_an_id_of_its_own_in_a_child(use_network: Use) -> None:
+    network = use_network(network_of(ROUTES, {A: broker()}))
+    config = ProducerConfig(name_servers=NAMESRV, instance_name="web")
+    with Producer("G", config=config) as producer:
+        producer.send(Message("T", b"x"))
+
+        def child() -> str:
+            network.requests.clear()
+            producer.send(Message("T", b"x"))
+            producer.flush()
+            (beat,) = network.sent(RequestCode.HEART_BEAT)
+            return f"{os.getpid()} {bytes(beat.body).decode()}"
+
+        pid, _, beat = in_child(child).partition(" ")
+        assert f"@web#{pid}" in beat
+        (beat,) = network.sent(RequestCode.HEART_BEAT)
+        assert b'@web"' in beat.body
+
+
+def test_a_push_consumer_stays_with_its_process(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: QueueBroker().serve}))
+    consumer = PushConsumer("G", name_servers=NAMESRV)
+    consumer.subscribe("T", print)
+    with consumer:
+        assert "belongs to the process that forked" in in_child(lambda: str(consumer.run_forever()))
+
+        def child() -> str:
+            consumer.stop()
+            consumer.start()
+            consumer.stop()
+            return "started and stopped"
+
+        assert in_child(child) == "started and stopped"
+        assert consumer.queues is not None
+
+
+def test_a_child_receives_what_its_parent_subscribed_to(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: broker()}))
+    with SimpleConsumer("G", name_servers=NAMESRV) as consumer:
+        consumer.subscribe("T", "a || b")
+
+        def child() -> str:
+            return str(consumer._now(lambda inner: list(inner._subscriptions)))
+
+        assert in_child(child) == "['T']"
