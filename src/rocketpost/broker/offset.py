@@ -2,7 +2,8 @@
 
 Rows are named ``topic@group``; a legal name holds no ``@``. A commit overwrites, also downwards.
 A reset by an administrator waits here for the next pull of the queue; until then commits of that
-queue are ignored, because they come from a consumer that does not know of the reset yet.
+queue are ignored, because they come from a consumer that does not know of the reset yet. It is
+saved with the offsets: else a consumer that comes back after a crash would undo it.
 
 Beside the offsets stands how far each group has pulled, for statistics; it is not saved.
 """
@@ -90,12 +91,16 @@ class OffsetTable:
         key = f"{topic}@{group}"
         self._put(key, queue_id, offset)
         self._resets[key, queue_id] = offset
+        self.revision += 1
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Return a pending reset and forget it; None if there is none."""
         if not self._resets:  # Nearly always; every pull asks.
             return None
-        return self._resets.pop((f"{topic}@{group}", queue_id), None)
+        taken = self._resets.pop((f"{topic}@{group}", queue_id), None)
+        if taken is not None:
+            self.revision += 1
+        return taken
 
     def row(self, topic: str, group: str) -> dict[int, int]:
         """Return a copy of what a group has committed in a topic, by queue."""
@@ -148,7 +153,11 @@ class OffsetTable:
 
     def to_json(self) -> bytes:
         """Return the text of ``consumerOffset.json``."""
-        return encode_offset_table(self.version, self._texts(), lines=True)
+        resets: dict[str, dict[int, int]] = {}
+        for (key, queue_id), offset in self._resets.items():
+            resets.setdefault(key, {})[queue_id] = offset
+        rows = ((key, encode_offset_row(row)) for key, row in resets.items())
+        return encode_offset_table(self.version, self._texts(), resets=rows, lines=True)
 
     def load(self, data: bytes) -> None:
         """Take over what ``consumerOffset.json`` says; rows that name nothing legal are dropped.
@@ -168,6 +177,11 @@ class OffsetTable:
             good = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
             self._rows[key] = _Row(good)
             self._count += len(good)
+        for key, resets in body.pending_reset_table.items():
+            row = self._rows.get(key, _Row({}))
+            for queue_id, offset in resets.items():
+                if row.offsets.get(queue_id) == offset:
+                    self._resets[key, queue_id] = offset
         self.version = body.data_version
 
     def _put(self, key: str, queue_id: int, offset: int) -> None:

@@ -59,13 +59,18 @@ class Dispatcher:
         """Let a coroutine function serve requests of ``code``, each in a task."""
 
         def start(connection: Connection, command: Command) -> None:
-            size = len(command.body) + len(command.raw_fields)
-            if self._task_bytes + size > TASK_BYTES_MAX or len(self._tasks) >= TASKS_MAX:
-                raise SystemBusy(f"[OVERLOAD]{len(self._tasks)} requests wait already; try later")
-            self._task_bytes += size
-            task = asyncio.ensure_future(self._run(handler, connection, command))
-            self._tasks.add(task)
-            task.add_done_callback(lambda done: self._ended(done, size))
+            self._start(handler, connection, command)
+
+        self.on(code, start)
+
+    def on_either(self, code: int, handler: Handler, later: AsyncHandler) -> None:
+        """Let ``handler`` serve requests of ``code``; those that it leaves go on in ``later``."""
+
+        def start(connection: Connection, command: Command) -> Reply | None:
+            reply = handler(connection, command)
+            if reply is None:
+                self._start(later, connection, command)
+            return reply
 
         self.on(code, start)
 
@@ -95,6 +100,15 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
+        size = len(command.body) + len(command.raw_fields)
+        if self._task_bytes + size > TASK_BYTES_MAX or len(self._tasks) >= TASKS_MAX:
+            raise SystemBusy(f"[OVERLOAD]{len(self._tasks)} requests wait already; try later")
+        self._task_bytes += size
+        task = asyncio.ensure_future(self._run(handler, connection, command))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, size))
 
     def _ended(self, task: asyncio.Task[None], size: int) -> None:
         self._tasks.discard(task)

@@ -359,6 +359,7 @@ class Services:
             store=self.store,
             broker_name=self._identity.name,
             broker_address=self._identity.address,
+            saved=saved,
             memory_bytes=self._pull_service.limits.memory_bytes,
         ).register(dispatcher)
         ResetHandlers(
@@ -368,6 +369,7 @@ class Services:
             offsets=self.offsets,
             membership=self._membership,
             broker_name=self._identity.name,
+            saved=saved,
             server_side=lambda: self._broker.server_side_reset,
             on_reset=self._offset_reset,
         ).register(dispatcher)

@@ -52,6 +52,32 @@ def test_a_reset_wins_over_commits_until_it_is_taken(clock: FakeClock) -> None:
     assert table.commit("T", "G", 0, 6)
 
 
+def test_a_reset_that_waits_is_saved_until_it_is_taken(clock: FakeClock) -> None:
+    table = OffsetTable(clock=clock)
+    table.reset("T", "G", 0, 5)
+    table.reset("T", "G", 2, 7)
+    again = OffsetTable(clock=clock)
+    again.load(table.to_json())
+    assert not again.commit("T", "G", 0, 101)
+    revision = again.revision
+    assert again.take_reset("T", "G", 0) == 5
+    assert again.revision > revision
+    third = OffsetTable(clock=clock)
+    third.load(again.to_json())
+    assert third.take_reset("T", "G", 0) is None
+    assert third.take_reset("T", "G", 2) == 7
+    assert b"pending" not in third.to_json()
+    assert b"pending" not in table.body()
+
+
+def test_a_saved_reset_that_does_not_fit_the_offsets_is_left_out(clock: FakeClock) -> None:
+    table = OffsetTable(clock=clock)
+    table.load(b'{"offsetTable":{"T@G":{0:5}},"pendingResetTable":{"T@G":{0:4,1:1},"T@H":{0:1}}}')
+    assert table.take_reset("T", "G", 0) is None
+    assert table.take_reset("T", "G", 1) is None
+    assert table.take_reset("T", "H", 0) is None
+
+
 def test_names_of_topics_and_groups(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     table.commit("T", "G", 0, 1)

@@ -22,10 +22,15 @@ _quote_bare_keys = re.compile(rb"([{,]\s*)(\d+)\s*:").sub
 
 
 class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
-    """Every consumer offset of a broker: ``topic@group`` to queue id to next offset."""
+    """Every consumer offset of a broker: ``topic@group`` to queue id to next offset.
+
+    ``pending_reset_table`` is ours alone, and in files only: offsets that an administrator set and
+    that the group's consumers have not taken over yet.
+    """
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[int, int]] = {}
+    pending_reset_table: dict[str, dict[int, int]] = {}
 
 
 class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -79,18 +84,27 @@ def encode_offset_row(row: Mapping[int, int]) -> bytes:
 
 
 def encode_offset_table(
-    version: DataVersion, rows: Iterable[tuple[str, bytes]], *, lines: bool = False
+    version: DataVersion,
+    rows: Iterable[tuple[str, bytes]],
+    *,
+    resets: Iterable[tuple[str, bytes]] = (),
+    lines: bool = False,
 ) -> bytes:
     """Return an offset table of rows that :func:`encode_offset_row` made.
 
     Args:
         version: The version of the table.
         rows: Key and text of each row.
+        resets: Key and text of each row of resets that wait to be taken over.
         lines: One row a line, for a file that people may open.
     """
     start, between, end = (b"\n\t", b",\n\t", b"\n") if lines else (b"", b",", b"")
     texts = between.join(encode(key) + b":" + text for key, text in rows)
-    return b'{"dataVersion":%b,"offsetTable":{%b%b%b}}' % (encode(version), start, texts, end)
+    table = b'{"dataVersion":%b,"offsetTable":{%b%b%b}' % (encode(version), start, texts, end)
+    pending = between.join(encode(key) + b":" + text for key, text in resets)
+    if pending:
+        table += b',"pendingResetTable":{%b%b%b}' % (start, pending, end)
+    return table + b"}"
 
 
 def decode_offset_table(data: bytes | memoryview) -> OffsetTableBody:

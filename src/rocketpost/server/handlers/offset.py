@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from rocketpost.broker.group import GroupTable
@@ -95,6 +96,7 @@ class OffsetHandlers:
     Args:
         broker_name: Part of the name of every queue in an answer.
         broker_address: Where this broker is reached; some answers say it.
+        saved: Returns once the offsets are on disk; administrators are answered then.
         memory_bytes: How much of the log's end counts as in memory.
     """
 
@@ -109,6 +111,7 @@ class OffsetHandlers:
         store: Store,
         broker_name: str,
         broker_address: str,
+        saved: Callable[[], Awaitable[None]],
         memory_bytes: int,
     ) -> None:
         self._topics = topics
@@ -119,12 +122,13 @@ class OffsetHandlers:
         self._store = store
         self._broker_name = broker_name
         self._broker_address = broker_address
+        self._saved = saved
         self._memory_bytes = memory_bytes
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
         dispatcher.on(RequestCode.QUERY_CONSUMER_OFFSET, self.query)
-        dispatcher.on(RequestCode.UPDATE_CONSUMER_OFFSET, self.update)
+        dispatcher.on_either(RequestCode.UPDATE_CONSUMER_OFFSET, self.update, self.update_saved)
         dispatcher.on(RequestCode.GET_MAX_OFFSET, self.end)
         dispatcher.on(RequestCode.GET_MIN_OFFSET, self.first)
         dispatcher.on(RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest)
@@ -133,7 +137,7 @@ class OffsetHandlers:
         dispatcher.on(RequestCode.GET_CONSUME_STATS, self.progress)
         dispatcher.on(RequestCode.GET_BROKER_CONSUME_STATS, self.broker_progress)
         dispatcher.on(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_spans)
-        dispatcher.on(RequestCode.CLONE_GROUP_OFFSET, self.clone)
+        dispatcher.on_async(RequestCode.CLONE_GROUP_OFFSET, self.clone)
         dispatcher.on(RequestCode.QUERY_CORRECTION_OFFSET, self.correction)
 
     # A group's offsets.
@@ -156,8 +160,12 @@ class OffsetHandlers:
             offset = 0
         return fields_reply(OffsetResponse(offset=offset))
 
-    def update(self, connection: Connection, command: Command) -> Reply:
-        """Set where a group goes on in a queue."""
+    def update(self, connection: Connection, command: Command) -> Reply | None:
+        """Set where a group goes on in a queue; left to :meth:`update_saved` for administrators.
+
+        A member of the group commits what it consumed, and does so again and again: it is answered
+        at once, and saved with the next round. Whoever is no member sets the offset on purpose.
+        """
         header = command.read(UpdateOffset)
         config = self._topics.require(header.topic)
         self._groups.require(header.consumer_group)
@@ -172,14 +180,23 @@ class OffsetHandlers:
         taken = self._offsets.commit(
             header.topic, header.consumer_group, header.queue_id, header.commit_offset
         )
-        return Reply(remark=None if taken else "offset has been reset, the commit is ignored")
+        if not taken:
+            return Reply(remark="offset has been reset, the commit is ignored")
+        members = self._membership.consumer_group(header.consumer_group)
+        is_member = members is not None and connection in members.members
+        return Reply() if is_member or command.is_oneway else None
+
+    async def update_saved(self, connection: Connection, command: Command) -> Reply:
+        """Answer once an offset that was set is on disk."""
+        await self._saved()
+        return Reply()
 
     def all_offsets(self, connection: Connection, command: Command) -> Reply:
         """Return every group's offsets, as a slave wants them."""
         return json_reply(self._offsets.body())
 
-    def clone(self, connection: Connection, command: Command) -> Reply:
-        """Let a group go on where another is."""
+    async def clone(self, connection: Connection, command: Command) -> Reply:
+        """Let a group go on where another is; answered when that is on disk."""
         header = command.read(CloneOffset)
         if problem := group_problem(header.src_group):
             raise InvalidParameter(problem)
@@ -197,6 +214,7 @@ class OffsetHandlers:
                     "offsets cloned: topic=%s group=%s from=%s peer=%s",
                     topic, header.dest_group, header.src_group, connection.peer_text,
                 )  # fmt: skip
+        await self._saved()
         return Reply()
 
     def correction(self, connection: Connection, command: Command) -> Reply:

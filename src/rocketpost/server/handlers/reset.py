@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 
 from rocketpost.broker.membership import Client, Membership
@@ -43,6 +43,7 @@ class ResetHandlers:
 
     Args:
         server_side: Whether the broker sets offsets by itself, as its settings say now.
+        saved: Returns once the offsets are on disk; no reset is acknowledged before.
         on_reset: Called with the topic and queue whose consumers are to go on elsewhere.
     """
 
@@ -53,6 +54,7 @@ class ResetHandlers:
         offsets: OffsetTable,
         membership: Membership,
         broker_name: str,
+        saved: Callable[[], Awaitable[None]],
         server_side: Callable[[], bool] = lambda: True,
         on_reset: Callable[[str, int], None] = lambda topic, queue_id: None,
     ) -> None:
@@ -60,16 +62,17 @@ class ResetHandlers:
         self._offsets = offsets
         self._membership = membership
         self._broker_name = broker_name
+        self._saved = saved
         self._server_side = server_side
         self._on_reset = on_reset
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
-        dispatcher.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
+        dispatcher.on_async(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
         dispatcher.on_async(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status)
 
-    def reset(self, connection: Connection, command: Command) -> Reply:
-        """Set where a group goes on, by time or by offset."""
+    async def reset(self, connection: Connection, command: Command) -> Reply:
+        """Set where a group goes on, by time or by offset; answered when that is on disk."""
         wish = command.read(ResetOffset)
         offsets = self._reset_here(wish) if self._server_side() else self._tell_members(wish)
         logger.info(
@@ -79,6 +82,7 @@ class ResetHandlers:
             connection.peer_text,
             offsets,
         )
+        await self._saved()
         return json_reply(encode_queue_offsets(self._named(wish.topic, offsets)))
 
     async def status(self, connection: Connection, command: Command) -> Reply:

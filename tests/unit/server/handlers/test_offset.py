@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 
 from rocketpost.broker.membership import Client
@@ -14,7 +16,7 @@ from rocketpost.model.group import parse_tags
 from rocketpost.model.ids import Position
 from rocketpost.model.route import MessageQueue
 
-from .fakes import FakeQueue, json_of
+from .fakes import FakeConnection, FakeQueue, json_of
 from .world import World
 
 QUEUE = {"topic": "T", "queueId": "0"}
@@ -25,10 +27,10 @@ def mq(queue_id: int, topic: str = "T") -> MessageQueue:
     return MessageQueue("broker-a", queue_id, topic)
 
 
-def subscribe(world: World, group: str, *topics: str) -> None:
+def subscribe(world: World, group: str, *topics: str, connection: Hashable = "connection") -> None:
     world.membership.join_consumer(
         group,
-        Client("connection", "id", "10.0.0.3:1", "JAVA", 479),
+        Client(connection, "id", "10.0.0.3:1", "JAVA", 479),
         consume_type="CONSUME_PASSIVELY",
         message_model="CLUSTERING",
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
@@ -42,6 +44,17 @@ async def test_a_commit_is_found_again(world: World) -> None:
     assert (response.code, response.remark) == (0, None)
     response = await world.call(Code.QUERY_CONSUMER_OFFSET, OFFSET)
     assert (response.code, response.fields) == (0, {"offset": "5"})
+
+
+async def test_members_do_not_wait_for_the_disk_and_administrators_do(world: World) -> None:
+    world.add_topic("T")
+    connection = FakeConnection()
+    subscribe(world, "G", "T", connection=connection)
+    commit = {**OFFSET, "commitOffset": "1"}
+    await world.call(Code.UPDATE_CONSUMER_OFFSET, commit, connection=connection)
+    assert world.saves.count == 0
+    await world.call(Code.UPDATE_CONSUMER_OFFSET, commit | {"commitOffset": "2"})
+    assert world.saves.count == 1
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,7 @@ class World:
             store=self.store,
             broker_name="broker-a",
             broker_address="10.0.0.1:10911",
+            saved=self.saves,
             memory_bytes=5000,
         )
 
@@ -139,6 +140,7 @@ class World:
             offsets=self.offsets,
             membership=self.membership,
             broker_name="broker-a",
+            saved=self.saves,
             server_side=lambda: self.server_side_reset,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.codec.command import Command
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.dispatch import Reply, answer
 from rocketpost.server.services import Services
-from rocketpost.transport.connection import Connection
+
+from .harness import Peer, broker, connected
 
 REVIVE: Final = "rmq_sys_REVIVE_LOG_DefaultCluster"
 TRANSACTIONS: Final = "CID_RMQ_SYS_TRANS"
@@ -88,54 +86,10 @@ WITHOUT_EFFECT: Final = {
 """Requests that leave the broker's own state alone, whatever they name."""
 
 
-class Peer:
-    """A client that knows the protocol and nothing else."""
-
-    connection: Connection
-
-    async def connect(self, port: int) -> Peer:
-        loop = asyncio.get_running_loop()
-        _, self.connection = await loop.create_connection(
-            lambda: Connection(on_request=_refuse), "127.0.0.1", port
-        )
-        return self
-
-    async def call(self, code: int, body: bytes = b"", **fields: object) -> Command:
-        texts = {name: str(value) for name, value in fields.items()}
-        return await self.connection.request(code, fields=texts, body=body, timeout=20)
-
-    async def send(self, topic: str, properties: str = "", *, sys_flag: int = 0) -> Command:
-        answer = await self.call(
-            Code.SEND_MESSAGE, b"body", producerGroup="P", topic=topic, defaultTopic="TBW102",
-            defaultTopicQueueNums=1, queueId=0, sysFlag=sys_flag, bornTimestamp=1, flag=0,
-            properties=properties,
-        )  # fmt: skip
-        assert answer.code == 0, answer.remark
-        return answer
-
-
-def _refuse(connection: Connection, command: Command) -> None:
-    if not command.is_oneway:
-        answer(connection, command, Reply(ResponseCode.SYSTEM_ERROR))
-
-
 @asynccontextmanager
 async def broker_at_work(root: Path) -> AsyncIterator[tuple[BrokerServer, Peer]]:
     """A broker that has something of everything to do: a half, a delay, a timer, a pop."""
-    server = BrokerServer(
-        {
-            "storePathRootDir": str(root),
-            "brokerIP1": "127.0.0.1",
-            "bindAddress": "127.0.0.1",
-            "listenPort": "0",
-            "mappedFileSizeCommitLog": str(8 * 1024 * 1024),
-            "maxHashSlotNum": "100",
-            "maxIndexNum": "400",
-        }
-    )
-    await server.start()
-    try:
-        peer = await Peer().connect(server.port)
+    async with broker(root) as server, connected(server) as peer:
         await peer.send("T")
         await peer.send("T", "DELAY\x0118\x02")
         await peer.send("T", "TIMER_DELAY_SEC\x013600\x02")
@@ -146,9 +100,6 @@ async def broker_at_work(root: Path) -> AsyncIterator[tuple[BrokerServer, Peer]]
         )  # fmt: skip
         assert popped.code == 0, popped.remark
         yield server, peer
-        peer.connection.abort()
-    finally:
-        await server.stop()
 
 
 def _state(services: Services) -> dict[str, Any]:
