@@ -442,6 +442,28 @@ def test_a_client_id_cannot_forge_a_line_of_the_log(broker: Victim) -> None:
     assert not [line for line in lines if line.startswith(forged)]
 
 
+def test_bad_offsets_in_a_loop_do_not_fill_the_log(broker: Victim) -> None:
+    fields = {
+        "consumerGroup": "Looping",
+        "topic": "TBW102",
+        "queueId": "0",
+        "queueOffset": "-7",
+        "maxMsgNums": "1",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
+    broker.process.output.clear()
+    with broker.peer() as peer:
+        for number in range(1000):
+            answer = peer.ask(CODE.PULL_MESSAGE, {**fields, "queueOffset": str(-1 - number)})
+            assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    lines = [line for line in list(broker.process.output) if "offset moved" in line]
+    assert 0 < len(lines) < 500
+
+
 def test_a_compressed_registration_is_no_bomb(namesrv: Victim) -> None:
     import zlib
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from rocketpost.errors import RocketpostError
+from rocketpost.server.log_limit import INTERVAL_SECONDS, LimitRepetition
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +48,18 @@ def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
         return _EXIT_CONFIG
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    limit = LimitRepetition(handler)
+    handler.addFilter(limit)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _open_many_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_run(make, ready))
+            flushing = runner.get_loop().create_task(_flush_often(limit))
+            try:
+                return runner.run(_run(make, ready))
+            finally:
+                flushing.cancel()
+                limit.flush()
     except RocketpostError as error:
         print(f"error: {error}", file=sys.stderr)
         return _EXIT_CONFIG
@@ -81,6 +89,13 @@ def _escaped(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+async def _flush_often(limit: LimitRepetition) -> None:
+    """Tell of lines that were left out also if nothing more is logged."""
+    while True:
+        await asyncio.sleep(INTERVAL_SECONDS)
+        limit.flush()
 
 
 def _open_many_files() -> None:
