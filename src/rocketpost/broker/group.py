@@ -1,8 +1,12 @@
-"""The consumer groups of one broker: their configuration, and which topics they may not read."""
+"""The consumer groups of one broker: their configuration, and which topics they may not read.
+
+The log has a line for each creation, change and deletion, with who asked for it and what differs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,9 +18,12 @@ from rocketpost.codec.bodies.group import GroupTableBody, decode_group_table, en
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
 from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.model import names
+from rocketpost.model.changes import apply, differences, value_text
 from rocketpost.model.clock import Clock
-from rocketpost.model.group import GroupConfig
+from rocketpost.model.group import GroupChange, GroupConfig
 from rocketpost.model.topic import DataVersion
+
+logger = logging.getLogger(__name__)
 
 GROUP_COUNT_MAX: Final = 32_768
 """More groups than this would not fit into one answer that lists them."""
@@ -61,27 +68,32 @@ class GroupTable:
         """Add the groups that RocketMQ's own tools use."""
         for group in names.SYSTEM_GROUPS:
             if group not in self._configs:
-                self._store(GroupConfig(group_name=group))
+                self._store(GroupConfig(group_name=group), "")
 
     def find(self, group: str) -> GroupConfig | None:
         """Return a group's configuration, or None."""
         return self._configs.get(group)
 
-    def find_or_create(self, group: str) -> GroupConfig | None:
-        """Return a group's configuration; None when it is unknown and may not be created."""
+    def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
+        """Return a group's configuration; None when it is unknown and may not be created.
+
+        Args:
+            group: The group.
+            by: Who uses it, for the log.
+        """
         config = self._configs.get(group)
         if config is None and self._may_create(group):
             config = GroupConfig(group_name=group)
-            self._store(config)
+            self._store(config, by)
         return config
 
-    def require(self, group: str) -> GroupConfig:
+    def require(self, group: str, *, by: str = "") -> GroupConfig:
         """Return a group's configuration, created if that is allowed.
 
         Raises:
             GroupNotExist: It is unknown and may not be created.
         """
-        config = self.find_or_create(group)
+        config = self.find_or_create(group, by=by)
         if config is None:
             raise GroupNotExist(
                 f"the group {group!r} does not exist on this broker; create it with mqadmin "
@@ -97,30 +109,39 @@ class GroupTable:
         """
         unknown = group not in self._configs and names.group_problem(group) is None
         if unknown and used_ms >= self._loaded_ms:
-            self._put(GroupConfig(group_name=group))
+            self._put(GroupConfig(group_name=group), "recovery")
 
-    def update(self, wanted: GroupConfig) -> GroupConfig:
-        """Create or change a group; keys of ``wanted.attributes`` are signed, ``+k`` or ``-k``.
-
-        Raises:
-            InvalidParameter: The name or a number is not allowed.
-            SystemError_: An attribute is not allowed.
-        """
-        config = self._checked(wanted)
-        self._store(config)
-        return config
-
-    def check_all(self, wanted: Iterable[GroupConfig]) -> None:
-        """Check several updates before the first is made, so that all are or none.
+    def plan(self, wanted: GroupChange | GroupConfig) -> GroupConfig:
+        """Return what :meth:`update` would make of a group, without doing it.
 
         Raises:
             InvalidParameter: As :meth:`update`.
             SystemError_: As :meth:`update`.
         """
-        for config in wanted:
-            self._checked(config)
+        before = self._configs.get(wanted.group_name)
+        after = apply(wanted, before or GroupConfig())
+        _check(after)
+        attributes = changed_attributes(
+            GROUP_ATTRIBUTES, before.attributes if before else None, wanted.attributes
+        )
+        return msgspec.structs.replace(after, attributes=attributes)
 
-    def delete(self, group: str) -> GroupConfig | None:
+    def update(self, wanted: GroupChange | GroupConfig, *, by: str = "") -> GroupConfig:
+        """Create or change a group; what a :class:`GroupChange` leaves out stays as it is.
+
+        Args:
+            wanted: The group; keys of its attributes are signed, ``+k`` or ``-k``.
+            by: Who asks for it, for the log.
+
+        Raises:
+            InvalidParameter: The name or a number is not allowed.
+            SystemError_: An attribute is not allowed.
+        """
+        config = self.plan(wanted)
+        self._store(config, by)
+        return config
+
+    def delete(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Forget a group; return what it was, None if there was none.
 
         Raises:
@@ -132,6 +153,7 @@ class GroupTable:
         config = self._configs.pop(group, None)
         if config is not None:
             self._forbidden.pop(group, None)
+            logger.info("group deleted: group=%s by=%s %s", group, by or "broker", _unusual(config))
             self._changed(group)
         return config
 
@@ -190,45 +212,16 @@ class GroupTable:
             return names.group_problem(group) is None
         return self.auto_create and names.group_problem(group) is None
 
-    def _checked(self, wanted: GroupConfig) -> GroupConfig:
-        if problem := names.group_problem(wanted.group_name):
-            raise InvalidParameter(problem)
-        for key, value, low, high in (
-            ("retryQueueNums", wanted.retry_queue_nums, 0, QUEUE_COUNT_MAX),
-            ("retryMaxTimes", wanted.retry_max_times, -1, _INT32_MAX),
-            ("consumeTimeoutMinute", wanted.consume_timeout_minute, 0, _INT32_MAX),
-            ("brokerId", wanted.broker_id, 0, _INT32_MAX),
-            (
-                "whichBrokerWhenConsumeSlowly",
-                wanted.which_broker_when_consume_slowly,
-                0,
-                _INT32_MAX,
-            ),
-            ("groupSysFlag", wanted.group_sys_flag, 0, 1),
-        ):
-            if not low <= value <= high:
-                raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
-        _check_policy_size(wanted.group_retry_policy)
-        policy = wanted.group_retry_policy.get("type", "CUSTOMIZED")
-        if not isinstance(policy, str) or policy not in _RETRY_POLICIES:
-            raise InvalidParameter(
-                f"groupRetryPolicy type {policy!r} takes CUSTOMIZED or EXPONENTIAL"
-            )
-        before = self._configs.get(wanted.group_name)
-        attributes = changed_attributes(
-            GROUP_ATTRIBUTES, before.attributes if before else None, wanted.attributes
-        )
-        return msgspec.structs.replace(wanted, attributes=attributes)
-
-    def _store(self, config: GroupConfig) -> None:
+    def _store(self, config: GroupConfig, by: str) -> None:
         name = config.group_name
         if self._configs.get(name) == config:
             return
         if name not in self._configs and len(self._configs) >= GROUP_COUNT_MAX:
             raise SystemError_(f"this broker has {GROUP_COUNT_MAX} groups and takes no more")
-        self._put(config)
+        self._put(config, by)
 
-    def _put(self, config: GroupConfig) -> None:
+    def _put(self, config: GroupConfig, by: str) -> None:
+        _log_change(self._configs.get(config.group_name), config, by)
         self._configs[config.group_name] = config
         self._changed(config.group_name)
 
@@ -246,3 +239,43 @@ def _check_policy_size(policy: dict[str, Any]) -> None:
         size = _POLICY_BYTES_MAX + 1
     if size > _POLICY_BYTES_MAX:
         raise InvalidParameter(f"groupRetryPolicy takes more than {_POLICY_BYTES_MAX} bytes")
+
+
+def _check(wanted: GroupConfig) -> None:
+    if problem := names.group_problem(wanted.group_name):
+        raise InvalidParameter(problem)
+    for key, value, low, high in (
+        ("retryQueueNums", wanted.retry_queue_nums, 0, QUEUE_COUNT_MAX),
+        ("retryMaxTimes", wanted.retry_max_times, -1, _INT32_MAX),
+        ("consumeTimeoutMinute", wanted.consume_timeout_minute, 0, _INT32_MAX),
+        ("brokerId", wanted.broker_id, 0, _INT32_MAX),
+        (
+            "whichBrokerWhenConsumeSlowly",
+            wanted.which_broker_when_consume_slowly,
+            0,
+            _INT32_MAX,
+        ),
+        ("groupSysFlag", wanted.group_sys_flag, 0, 1),
+    ):
+        if not low <= value <= high:
+            raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
+    _check_policy_size(wanted.group_retry_policy)
+    policy = wanted.group_retry_policy.get("type", "CUSTOMIZED")
+    if not isinstance(policy, str) or policy not in _RETRY_POLICIES:
+        raise InvalidParameter(f"groupRetryPolicy type {policy!r} takes CUSTOMIZED or EXPONENTIAL")
+
+
+def _log_change(before: GroupConfig | None, after: GroupConfig, by: str) -> None:
+    name = after.group_name
+    if before is not None:
+        changes = " ".join(map(str, differences(before, after)))
+        logger.info("group changed: group=%s by=%s %s", name, by or "broker", changes)
+    elif by or not names.is_system_group(name):
+        logger.info("group created: group=%s by=%s %s", name, by or "broker", _unusual(after))
+
+
+def _unusual(config: GroupConfig) -> str:
+    """Return the members of a configuration that differ from what a new group has."""
+    usual = GroupConfig(group_name=config.group_name)
+    changed = differences(usual, config)
+    return " ".join(f"{each.name}={value_text(each.after)}" for each in changed) or "as by default"

@@ -49,7 +49,7 @@ class Topics(Protocol):
 class Groups(Protocol):
     """The group table, as far as retries need it."""
 
-    def find_or_create(self, group: str) -> GroupConfig | None:
+    def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...  # pragma: no cover
 
@@ -81,14 +81,20 @@ class RetryService:
         self._level_max = level_max
 
     def draft(
-        self, header: SendBackHeader, *, client_version: int, broker_writable: bool
+        self, header: SendBackHeader, *, client_version: int, broker_writable: bool, by: str = ""
     ) -> Draft | None:
         """Return the copy to store; None if the group wants no retries.
+
+        Args:
+            header: The request.
+            client_version: RocketMQ's number of the client's version.
+            broker_writable: Whether this broker takes messages.
+            by: Who asks, for the log, in case the group has to be created.
 
         Raises:
             Fault: The message cannot be taken back.
         """
-        group = self._groups.find_or_create(header.group)
+        group = self._groups.find_or_create(header.group, by=by)
         if group is None:
             raise GroupNotExist(f"the group {header.group!r} does not exist on this broker")
         if not broker_writable:

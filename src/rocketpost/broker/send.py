@@ -28,6 +28,7 @@ from rocketpost.codec.properties import (
     decode_properties,
     encode_properties,
 )
+from rocketpost.codec.record import unpack_host
 from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
@@ -93,12 +94,12 @@ class Topics(Protocol):
         ...  # pragma: no cover
 
     def create_on_send(
-        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool
+        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool, by: str
     ) -> TopicConfig | None:
         """Create ``topic`` as its template allows; None when it does not."""
         ...  # pragma: no cover
 
-    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+    def create_internal(self, topic: str, *, queue_nums: int, by: str = "") -> TopicConfig:
         """Return a retry or dead-letter topic, created if need be."""
         ...  # pragma: no cover
 
@@ -106,7 +107,7 @@ class Topics(Protocol):
 class Groups(Protocol):
     """The group table, as far as sending needs it."""
 
-    def find_or_create(self, group: str) -> GroupConfig | None:
+    def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...  # pragma: no cover
 
@@ -183,7 +184,7 @@ class SendService:
         topic = header.topic
         config = self._find(topic)
         if config is None or self._is_closed or topic in self._no_sends:
-            config = self._topic_for(header)
+            config = self._topic_for(header, born_host)
         queue_id = header.queue_id
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_for(config, queue_id)
@@ -218,7 +219,7 @@ class SendService:
         Raises:
             Fault: The batch is refused as a whole.
         """
-        config = self._topic_for(header)
+        config = self._topic_for(header, born_host)
         if header.topic.startswith(RETRY_PREFIX):
             raise MessageIllegal("a batch must not go to a retry topic")
         queue_id = self._queue_for(config, header.queue_id)
@@ -277,7 +278,7 @@ class SendService:
         except MessageIllegal as error:
             raise MessageIllegal(f"message {at} of the batch is refused: {error}") from None
 
-    def _topic_for(self, header: SendHeader) -> TopicConfig:
+    def _topic_for(self, header: SendHeader, born_host: bytes) -> TopicConfig:
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
             raise SystemError_("this broker does not accept messages yet")
         topic = header.topic
@@ -285,7 +286,7 @@ class SendService:
         if config is None:
             if problem := topic_problem(topic):
                 raise InvalidParameter(problem)
-            config = self._create(header)
+            config = self._create(header, born_host)
         if topic in self._no_sends:
             raise NoPermission(f"the topic {topic} is not for sending")
         if config.order and not self._broker_writable:
@@ -293,18 +294,21 @@ class SendService:
             raise NoPermission(f"this broker takes no messages of the ordered topic {topic} now")
         return config
 
-    def _create(self, header: SendHeader) -> TopicConfig:
+    def _create(self, header: SendHeader, born_host: bytes) -> TopicConfig:
         topic = header.topic
+        host, port = unpack_host(born_host)
+        by = f"{host}:{port} cause=send producer_group={header.producer_group}"
         if topic.startswith(RETRY_PREFIX):
             group = topic.removeprefix(RETRY_PREFIX)
-            if self._groups.find_or_create(group) is None:
+            if self._groups.find_or_create(group, by=by) is None:
                 raise GroupNotExist(f"the group {group} does not exist")
-            return self._topics.create_internal(topic, queue_nums=1)
+            return self._topics.create_internal(topic, queue_nums=1, by=by)
         config = self._topics.create_on_send(
             topic,
             template=header.default_topic,
             queue_nums=header.default_topic_queue_nums,
             unit_mode=header.unit_mode,
+            by=by,
         )
         if config is None:
             raise TopicNotExist(

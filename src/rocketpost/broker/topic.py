@@ -2,15 +2,17 @@
 
 Queue numbers. ``writeQueueNums`` says where producers may write, ``readQueueNums`` which queues
 consumers are given. To shrink a topic, lower the write number, wait until the tail queues are
-drained, then lower the read number. A step out of order is done as asked, as in RocketMQ, because
-nothing is lost by it, but the answer and the log say which queues nobody reads (ADR 0010).
+drained, then lower the read number. A step out of order would hide messages and is refused unless
+it is forced (ADR 0056).
 
 Every change gives the table a new :class:`DataVersion` and is told to ``on_change``, by which the
-server saves the table and registers it with the name servers.
+server saves the table and registers it with the name servers. The log has a line for each, with
+who asked for it and what differs; topics that the broker makes for itself are left out.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -27,14 +29,18 @@ from rocketpost.codec.bodies.topic import TopicTableBody, decode_topic_table, en
 from rocketpost.codec.faults import InvalidParameter, SystemError_, TopicNotExist
 from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.model import names
+from rocketpost.model.changes import apply, differences, members_text
 from rocketpost.model.clock import Clock
 from rocketpost.model.topic import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
     DataVersion,
+    TopicChange,
     TopicConfig,
 )
+
+logger = logging.getLogger(__name__)
 
 QUEUE_COUNT_MAX: Final = 65_536
 """More queues than this would not fit into one answer about the topic."""
@@ -134,37 +140,44 @@ class TopicTable:
         if not self.rules.auto_create:
             self._discard(names.AUTO_CREATE_TOPIC)
 
-    def update(self, wanted: TopicConfig) -> Updated:
-        """Create or change a topic; keys of ``wanted.attributes`` are signed, ``+k`` or ``-k``.
-
-        Raises:
-            InvalidParameter: The name, a number or a bit is not allowed.
-            SystemError_: An attribute is not allowed.
-        """
-        self._check(wanted)
-        before = self._configs.get(wanted.topic_name)
-        attributes = changed_attributes(
-            TOPIC_ATTRIBUTES, before.attributes if before else None, wanted.attributes
-        )
-        after = msgspec.structs.replace(wanted, attributes=attributes)
-        self._store(after)
-        return Updated(before, after)
-
-    def check_all(self, wanted: Iterable[TopicConfig]) -> None:
-        """Check several updates before the first is made, so that all are or none.
+    def plan(self, wanted: TopicChange | TopicConfig) -> Updated:
+        """Return what :meth:`update` would do, without doing it.
 
         Raises:
             InvalidParameter: As :meth:`update`.
             SystemError_: As :meth:`update`.
         """
-        for config in wanted:
-            self._check(config)
-            before = self._configs.get(config.topic_name)
-            current = before.attributes if before else None
-            changed_attributes(TOPIC_ATTRIBUTES, current, config.attributes)
+        before = self._configs.get(wanted.topic_name)
+        after = apply(wanted, before or TopicConfig())
+        self._check(after)
+        attributes = changed_attributes(
+            TOPIC_ATTRIBUTES, before.attributes if before else None, wanted.attributes
+        )
+        return Updated(before, msgspec.structs.replace(after, attributes=attributes))
+
+    def update(self, wanted: TopicChange | TopicConfig, *, by: str = "") -> Updated:
+        """Create or change a topic; what a :class:`TopicChange` leaves out stays as it is.
+
+        Args:
+            wanted: The topic; keys of its attributes are signed, ``+k`` or ``-k``.
+            by: Who asks for it, for the log.
+
+        Raises:
+            InvalidParameter: The name, a number or a bit is not allowed.
+            SystemError_: An attribute is not allowed.
+        """
+        updated = self.plan(wanted)
+        self._store(updated.after, by)
+        return updated
 
     def create_on_send(
-        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool = False
+        self,
+        topic: str,
+        *,
+        template: str,
+        queue_nums: int,
+        unit_mode: bool = False,
+        by: str = "",
     ) -> TopicConfig | None:
         """Return ``topic``, made after ``template`` if need be; None when that is not allowed.
 
@@ -189,11 +202,17 @@ class TopicTable:
             topic_sys_flag=UNIT if unit_mode else 0,
             topic_filter_type=model.topic_filter_type,
         )
-        self._store(config)
+        self._store(config, by)
         return config
 
     def create_internal(
-        self, topic: str, *, queue_nums: int, order: bool = False, unit: bool = False
+        self,
+        topic: str,
+        *,
+        queue_nums: int,
+        order: bool = False,
+        unit: bool = False,
+        by: str = "",
     ) -> TopicConfig:
         """Return a retry or dead-letter topic, made if need be; only its order flag may change.
 
@@ -214,7 +233,7 @@ class TopicTable:
             )
         elif config.order != order:
             config = msgspec.structs.replace(config, order=order)
-        self._store(config)
+        self._store(config, by)
         return config
 
     def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
@@ -239,7 +258,7 @@ class TopicTable:
         elif _name_problem(topic) is None:
             count = min(max(1, queue_nums), QUEUE_COUNT_MAX)
             config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
-            self._put(config)
+            self._put(config, "recovery")
 
     def mark_ordered(self, ordered: Iterable[str]) -> None:
         """Set the order flag of exactly the topics that the name servers list as ordered.
@@ -251,16 +270,18 @@ class TopicTable:
             if names.is_retry_or_dlq(config.topic_name):
                 continue
             if config.order != (config.topic_name in wanted):
-                self._store(msgspec.structs.replace(config, order=not config.order))
+                self._store(
+                    msgspec.structs.replace(config, order=not config.order), "the order table"
+                )
 
-    def delete(self, topic: str) -> TopicConfig | None:
+    def delete(self, topic: str, *, by: str = "") -> TopicConfig | None:
         """Forget a topic; return what it was, None if there was none.
 
         Raises:
             InvalidParameter: The name is not legal, or the system needs the topic.
         """
         self.check_name(topic)
-        return self._discard(topic)
+        return self._discard(topic, by)
 
     def check_name(self, topic: str) -> None:
         """Check that a user may delete or change a topic of this name.
@@ -330,29 +351,46 @@ class TopicTable:
             self._store(config)
         return config
 
-    def _store(self, config: TopicConfig) -> None:
+    def _store(self, config: TopicConfig, by: str = "") -> None:
         name = config.topic_name
         if self._configs.get(name) == config:
             return
         if name not in self._configs and len(self._configs) >= TOPIC_COUNT_MAX:
             raise SystemError_(f"this broker has {TOPIC_COUNT_MAX} topics and takes no more")
-        self._put(config)
+        self._put(config, by)
 
-    def _put(self, config: TopicConfig) -> None:
+    def _put(self, config: TopicConfig, by: str) -> None:
+        self._log_change(self._configs.get(config.topic_name), config, by)
         self._configs[config.topic_name] = config
         self._changed(config.topic_name)
 
-    def _discard(self, topic: str) -> TopicConfig | None:
+    def _discard(self, topic: str, by: str = "") -> TopicConfig | None:
         config = self._configs.pop(topic, None)
         if config is not None:
+            logger.info("topic deleted: topic=%s by=%s %s", topic, by or "broker", _members(config))
             self._changed(topic)
         return config
+
+    def _log_change(self, before: TopicConfig | None, after: TopicConfig, by: str) -> None:
+        name = after.topic_name
+        if before is None:
+            if by or not self.is_system(name):
+                logger.info(
+                    "topic created: topic=%s by=%s %s", name, by or "broker", _members(after)
+                )
+            return
+        changes = " ".join(map(str, differences(before, after)))
+        logger.info("topic changed: topic=%s by=%s %s", name, by or "broker", changes)
 
     def _changed(self, topic: str) -> None:
         self.version = self.version.next(self._clock.now_ms())
         self.revision += 1
         if self.on_change is not None:
             self.on_change(topic)
+
+
+def _members(config: TopicConfig) -> str:
+    return members_text(msgspec.structs.replace(config, topic_name=""))
 
 
 def _name_problem(name: str) -> str | None:

@@ -34,6 +34,28 @@ class GroupConfig(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omi
     which_broker_when_consume_slowly: int = 1
 
 
+class GroupChange(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """A change of a group: members that are None stay as they are.
+
+    Keys of ``attributes`` are signed: ``+name`` sets one and ``-name`` removes one.
+    """
+
+    attributes: dict[str, str] = {}
+    broker_id: int | None = None
+    consume_broadcast_enable: bool | None = None
+    consume_enable: bool | None = None
+    consume_from_min_enable: bool | None = None
+    consume_message_orderly: bool | None = None
+    consume_timeout_minute: int | None = None
+    group_name: str = ""
+    group_retry_policy: dict[str, Any] | None = None
+    group_sys_flag: int | None = None
+    notify_consumer_ids_changed_enable: bool | None = None
+    retry_max_times: int | None = None
+    retry_queue_nums: int | None = None
+    which_broker_when_consume_slowly: int | None = None
+
+
 class Subscription(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What a consumer wants of a topic. Members in the order in which Java writes them."""
 

@@ -46,6 +46,22 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
         return bool(self.perm & PERM_WRITE)
 
 
+class TopicChange(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """A change of a topic: members that are None stay as they are.
+
+    Keys of ``attributes`` are signed: ``+name`` sets one and ``-name`` removes one.
+    """
+
+    attributes: dict[str, str] = {}
+    order: bool | None = None
+    perm: int | None = None
+    read_queue_nums: int | None = None
+    topic_filter_type: str | None = None
+    topic_name: str = ""
+    topic_sys_flag: int | None = None
+    write_queue_nums: int | None = None
+
+
 def perm_text(perm: int) -> str:
     """Return a permission as RocketMQ shows it, such as ``RW-``."""
     return "".join(

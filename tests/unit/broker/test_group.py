@@ -7,7 +7,7 @@ from rocketpost.broker import group as group_module
 from rocketpost.broker.group import GroupTable
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
 from rocketpost.errors import StoreError
-from rocketpost.model.group import GroupConfig
+from rocketpost.model.group import GroupChange, GroupConfig
 from rocketpost.testing.clock import FakeClock
 
 
@@ -63,7 +63,7 @@ def test_what_must_not_be_is_refused_and_changes_nothing(
     with pytest.raises(InvalidParameter):
         table.update(wanted)
     with pytest.raises(InvalidParameter):
-        table.check_all([wanted])
+        table.plan(wanted)
     assert not table.configs
     assert table.revision == 0
 
@@ -170,3 +170,21 @@ def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.M
         table.find_or_create("B")
     table.adopt("B", used_ms=clock.now_ms())  # at a start, which must not fail
     assert set(table.configs) == {"A", "B"}
+
+
+def test_every_change_is_logged_with_who_made_it(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    table = GroupTable(clock=clock)
+    table.add_builtin()
+    assert not caplog.messages
+    table.find_or_create("G", by="10.0.0.3:40000 cause=pull")
+    table.find_or_create("G", by="10.0.0.3:40000 cause=pull")
+    table.update(GroupChange(group_name="G", consume_enable=False), by="10.0.0.4:50000")
+    table.delete("G", by="10.0.0.4:50000")
+    assert caplog.messages == [
+        "group created: group=G by=10.0.0.3:40000 cause=pull as by default",
+        "group changed: group=G by=10.0.0.4:50000 consumeEnable=true->false",
+        "group deleted: group=G by=10.0.0.4:50000 consumeEnable=false",
+    ]

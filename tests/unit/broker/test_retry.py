@@ -36,7 +36,7 @@ class Groups:
     def __init__(self) -> None:
         self.config = GroupConfig(group_name="g", retry_max_times=2, retry_queue_nums=3)
 
-    def find_or_create(self, group: str) -> GroupConfig | None:
+    def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return self.config if group == "g" else None
 
 

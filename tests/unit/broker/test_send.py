@@ -52,16 +52,16 @@ class Topics:
         return self.table.get(topic)
 
     def create_on_send(
-        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool
+        self, topic: str, *, template: str, queue_nums: int, unit_mode: bool, by: str
     ) -> TopicConfig | None:
         return self.add(topic, queue_nums) if template == "TBW102" else None
 
-    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+    def create_internal(self, topic: str, *, queue_nums: int, by: str = "") -> TopicConfig:
         return self.table.get(topic) or self.add(topic, queue_nums)
 
 
 class Groups:
-    def find_or_create(self, group: str) -> GroupConfig | None:
+    def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return None if group == "unknown" else GroupConfig(group_name=group, retry_max_times=3)
 
 

@@ -7,7 +7,7 @@ from rocketpost.broker import topic as topic_module
 from rocketpost.broker.topic import TopicRules, TopicTable
 from rocketpost.codec.faults import InvalidParameter, SystemError_, TopicNotExist
 from rocketpost.errors import StoreError
-from rocketpost.model.topic import TopicConfig
+from rocketpost.model.topic import TopicChange, TopicConfig
 from rocketpost.testing.clock import FakeClock
 
 
@@ -102,7 +102,7 @@ def test_what_must_not_be_is_refused_and_changes_nothing(
     with pytest.raises(InvalidParameter):
         table.update(wanted)
     with pytest.raises(InvalidParameter):
-        table.check_all([TopicConfig(topic_name="Fine"), wanted])
+        table.plan(wanted)
     assert not table.configs
     assert not changes
 
@@ -112,8 +112,8 @@ def test_attributes_are_altered_by_sign(clock: FakeClock) -> None:
     table.update(TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
     assert table.require("T").attributes == {"message.type": "FIFO"}
     with pytest.raises(SystemError_):
-        table.check_all([TopicConfig(topic_name="T", attributes={"-reserve.time": ""})])
-    table.check_all([TopicConfig(topic_name="T", attributes={"-message.type": ""})])
+        table.plan(TopicConfig(topic_name="T", attributes={"-reserve.time": ""}))
+    table.plan(TopicConfig(topic_name="T", attributes={"-message.type": ""}))
     table.update(TopicConfig(topic_name="T", attributes={"-message.type": ""}))
     assert table.require("T").attributes == {}
 
@@ -257,3 +257,29 @@ def test_the_order_of_a_retry_topic_follows_its_group_not_the_name_servers() -> 
     revision = table.revision
     table.mark_ordered([])
     assert table.revision == revision
+
+
+def test_every_change_is_logged_with_who_made_it(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    table, _ = make(clock)
+    table.add_builtin()
+    assert not caplog.messages  # what the broker makes for itself is no news
+    by = "10.0.0.3:40000 cause=send producer_group=P"
+    table.create_on_send("New", template="TBW102", queue_nums=4, by=by)
+    table.create_internal("%RETRY%G", queue_nums=1, by="10.0.0.3:40000 cause=heartbeat")
+    table.mark_ordered(["New"])
+    table.update(TopicChange(topic_name="New", read_queue_nums=8), by="10.0.0.4:50000")
+    table.update(TopicChange(topic_name="New", read_queue_nums=8), by="10.0.0.4:50000")
+    table.delete("New", by="10.0.0.4:50000")
+    table.delete("New", by="10.0.0.4:50000")
+    members = "perm=6 readQueueNums={} topicFilterType=SINGLE_TAG topicSysFlag=0 writeQueueNums={}"
+    assert caplog.messages == [
+        f"topic created: topic=New by={by} order=false {members.format(4, 4)}",
+        "topic created: topic=%RETRY%G by=10.0.0.3:40000 cause=heartbeat "
+        f"order=false {members.format(1, 1)}",
+        "topic changed: topic=New by=the order table order=false->true",
+        "topic changed: topic=New by=10.0.0.4:50000 readQueueNums=4->8",
+        f"topic deleted: topic=New by=10.0.0.4:50000 order=true {members.format(8, 4)}",
+    ]

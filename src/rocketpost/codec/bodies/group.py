@@ -8,7 +8,7 @@ import msgspec
 
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.lenient_json import encode
-from rocketpost.model.group import GroupConfig, Subscription
+from rocketpost.model.group import GroupChange, GroupConfig, Subscription
 from rocketpost.model.topic import DataVersion
 
 
@@ -42,8 +42,8 @@ class GroupSubscription(msgspec.Struct, rename="camel", kw_only=True, omit_defau
     topic: str | None = None
 
 
-class _GroupConfigs(msgspec.Struct, rename="camel"):
-    group_config_list: list[GroupConfig] = []
+class _GroupChanges(msgspec.Struct, rename="camel"):
+    group_config_list: list[GroupChange] = []
 
 
 def encode_group_table(body: GroupTableBody) -> bytes:
@@ -69,15 +69,24 @@ def decode_group_config(data: bytes | memoryview) -> GroupConfig:
     return decode_body(data, GroupConfig)
 
 
-def decode_group_configs(data: bytes | memoryview) -> list[GroupConfig]:
+def decode_group_change(data: bytes | memoryview) -> GroupChange:
+    """Read the group of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
+
+    Raises:
+        RemoteProtocolError: The body is none.
+    """
+    return decode_body(data, GroupChange)
+
+
+def decode_group_changes(data: bytes | memoryview) -> list[GroupChange]:
     """Read the groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
 
     Raises:
         RemoteProtocolError: The body is not such a list.
     """
-    return decode_body(data, _GroupConfigs).group_config_list
+    return decode_body(data, _GroupChanges).group_config_list
 
 
 def encode_group_configs(configs: Iterable[GroupConfig]) -> bytes:
     """Return the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
-    return encode(_GroupConfigs(list(configs)))
+    return encode({"groupConfigList": list(configs)})

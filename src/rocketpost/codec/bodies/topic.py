@@ -10,7 +10,7 @@ from rocketpost.codec.bodies.leniency import decode_body, fill
 from rocketpost.codec.lenient_json import decode_any, encode, members, standardize
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.route import MessageQueue
-from rocketpost.model.topic import DataVersion, TopicConfig
+from rocketpost.model.topic import DataVersion, TopicChange, TopicConfig
 
 
 class TopicTableBody(msgspec.Struct, rename="camel", kw_only=True):
@@ -27,8 +27,8 @@ class _WithMappings(TopicTableBody, rename="camel", kw_only=True):
     topic_queue_mapping_info_map: dict[str, msgspec.Raw] = {}
 
 
-class _TopicConfigs(msgspec.Struct, rename="camel"):
-    topic_config_list: list[TopicConfig] = []
+class _TopicChanges(msgspec.Struct, rename="camel"):
+    topic_config_list: list[TopicChange] = []
 
 
 class TopicList(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -71,18 +71,18 @@ def decode_topic_table(data: bytes | memoryview) -> TopicTableBody:
     return decode_body(data, TopicTableBody)
 
 
-def decode_topic_configs(data: bytes | memoryview) -> list[TopicConfig]:
+def decode_topic_changes(data: bytes | memoryview) -> list[TopicChange]:
     """Read the topics of UPDATE_AND_CREATE_TOPIC_LIST.
 
     Raises:
         RemoteProtocolError: The body is not such a list.
     """
-    return decode_body(data, _TopicConfigs).topic_config_list
+    return decode_body(data, _TopicChanges).topic_config_list
 
 
 def encode_topic_configs(configs: Iterable[TopicConfig]) -> bytes:
     """Return the body of UPDATE_AND_CREATE_TOPIC_LIST."""
-    return encode(_TopicConfigs(list(configs)))
+    return encode({"topicConfigList": list(configs)})
 
 
 def decode_topic_list(data: bytes | memoryview) -> TopicList:

@@ -8,17 +8,27 @@ from rocketpost.codec.numbers import Int32
 
 
 class CreateTopic(msgspec.Struct, rename="camel", kw_only=True):
-    """UPDATE_AND_CREATE_TOPIC (17). ``attributes`` is written ``+key=value,-key2``."""
+    """UPDATE_AND_CREATE_TOPIC (17). ``attributes`` is written ``+key=value,-key2``.
+
+    What is left out stays as it is; RocketMQ's brokers refuse a request without the numbers.
+    ``force`` lets the request hide messages, which is refused otherwise.
+    """
 
     topic: str
     default_topic: str = ""
-    read_queue_nums: Int32
-    write_queue_nums: Int32
-    perm: Int32
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: Int32 = 0
-    order: bool = False
+    read_queue_nums: Int32 | None = None
+    write_queue_nums: Int32 | None = None
+    perm: Int32 | None = None
+    topic_filter_type: str | None = None
+    topic_sys_flag: Int32 | None = None
+    order: bool | None = None
     attributes: str | None = None
+    force: bool = False
+
+
+class CreateTopics(msgspec.Struct, rename="camel", kw_only=True):
+    """UPDATE_AND_CREATE_TOPIC_LIST (34); the topics are in the body."""
+
     force: bool = False
 
 

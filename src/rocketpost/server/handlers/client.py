@@ -289,7 +289,8 @@ class ClientHandlers:
     # Inside.
 
     def _join(self, client: Client, consumer: ConsumerData, heartbeat: Heartbeat) -> Joined | None:
-        config = self._groups.find_or_create(consumer.group_name)
+        by = f"{client.address} cause=heartbeat client={client.client_id}"
+        config = self._groups.find_or_create(consumer.group_name, by=by)
         if config is None:
             logger.warning(
                 "consumer skipped: peer=%s group=%r reason=the group does not exist",
@@ -303,6 +304,7 @@ class ClientHandlers:
             queue_nums=config.retry_queue_nums,
             order=config.consume_message_orderly,
             unit=consumer.unit_mode,
+            by=by,
         )
         joined = self._membership.join_consumer(
             consumer.group_name,

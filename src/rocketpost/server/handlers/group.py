@@ -13,8 +13,8 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.group import (
     GroupForbidden,
     GroupSubscription,
-    decode_group_config,
-    decode_group_configs,
+    decode_group_change,
+    decode_group_changes,
     encode_group_table,
 )
 from rocketpost.codec.bodies.topic import TopicList
@@ -73,36 +73,32 @@ class GroupHandlers:
         dispatcher.on(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.subscription)
 
     async def update(self, connection: Connection, command: Command) -> Reply:
-        """Create or change one group."""
-        self._groups.update(read_body(command, decode_group_config))
+        """Create or change one group; what the request leaves out stays as it is."""
+        self._groups.update(read_body(command, decode_group_change), by=connection.peer_text)
         await self._saved()
         return Reply()
 
     async def update_list(self, connection: Connection, command: Command) -> Reply:
         """Create or change several groups, all or none."""
-        wanted = read_body(command, decode_group_configs)
+        wanted = read_body(command, decode_group_changes)
         names = [config.group_name for config in wanted]
         if len(set(names)) != len(names):
             raise InvalidParameter("a group is listed twice")
-        self._groups.check_all(wanted)
-        for config in wanted:
-            self._groups.update(config)
+        for change in wanted:
+            self._groups.plan(change)
+        for change in wanted:
+            self._groups.update(change, by=connection.peer_text)
         await self._saved()
         return Reply()
 
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a group, with its offsets if asked; success also if there is none."""
         header = command.read(DeleteGroup)
-        self._groups.delete(header.group_name)
+        self._groups.delete(header.group_name, by=connection.peer_text)
         self._stats.forget_group(header.group_name)
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
-        logger.info(
-            "group deleted: group=%s offsets=%s peer=%s",
-            header.group_name,
-            header.clean_offset,
-            connection.peer_text,
-        )
+            logger.info("offsets deleted: group=%s by=%s", header.group_name, connection.peer_text)
         await self._saved()
         return Reply()
 
@@ -110,9 +106,16 @@ class GroupHandlers:
         """Forbid or allow a group to read a topic; without a wish, say how it is."""
         header = command.read(ForbidGroup)
         self._topics.require(header.topic)
-        self._groups.require(header.group)
+        self._groups.require(header.group, by=connection.peer_text)
         if header.readable is not None:
             self._groups.forbid_reading(header.group, header.topic, forbidden=not header.readable)
+            logger.info(
+                "group %s: group=%s topic=%s by=%s",
+                "allowed to read" if header.readable else "forbidden to read",
+                header.group,
+                header.topic,
+                connection.peer_text,
+            )
             await self._saved()
         readable = self._groups.may_read(header.group, header.topic)
         return json_reply(GroupForbidden(group=header.group, readable=readable, topic=header.topic))
@@ -122,7 +125,7 @@ class GroupHandlers:
         return json_reply(encode_group_table(self._groups.body()))
 
     def config(self, connection: Connection, command: Command) -> Reply:
-        """Return one group's configuration; an unknown group comes into being if it may."""
+        """Return one group's configuration."""
         group = command.read(GroupRequest).group
         config = self._groups.find(group)  # asking for a group must not make it
         if config is None:

@@ -168,7 +168,8 @@ class OffsetHandlers:
         """
         header = command.read(UpdateOffset)
         config = self._topics.require(header.topic)
-        self._groups.require(header.consumer_group)
+        if self._groups.find(header.consumer_group) is None:
+            self._groups.require(header.consumer_group, by=connection.peer_text)
         check_offset(header.topic, header.consumer_group)
         # A topic may have been made smaller while somebody was still reading its last queues.
         count = max(config.read_queue_nums, config.write_queue_nums)
@@ -200,7 +201,7 @@ class OffsetHandlers:
         header = command.read(CloneOffset)
         if problem := group_problem(header.src_group):
             raise InvalidParameter(problem)
-        self._groups.require(header.dest_group)
+        self._groups.require(header.dest_group, by=connection.peer_text)
         members = self._membership.consumer_group(header.src_group)
         if header.topic:
             check_offset(header.topic, header.dest_group)

@@ -128,7 +128,7 @@ class PopHandlers:
     def pop(self, connection: Connection, command: Command) -> None:
         """Answer a pop when what it takes is stored, or hold it."""
         header = command.read(PopMessage)
-        topic = self._check(header.topic, header.consumer_group, header.queue_id)
+        topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
         check_invisible(header.invisible_time)
@@ -158,7 +158,7 @@ class PopHandlers:
     def notify(self, connection: Connection, command: Command) -> None:
         """Answer as soon as a pop might find something."""
         header = command.read(Notification)
-        topic = self._check(header.topic, header.consumer_group, header.queue_id)
+        topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         wish = Wish(
             topic,
             header.consumer_group,
@@ -175,7 +175,7 @@ class PopHandlers:
     def peek(self, connection: Connection, command: Command) -> Reply:
         """Return what a pop would take, without taking it."""
         header = command.read(PeekMessage)
-        topic = self._check(header.topic, header.consumer_group, header.queue_id)
+        topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
         wish = Wish(topic, header.consumer_group, header.queue_id, count_max=header.max_msg_nums)
@@ -187,13 +187,15 @@ class PopHandlers:
     def polling_info(self, connection: Connection, command: Command) -> Reply:
         """Return how many pops wait in one place."""
         header = command.read(PollingInfo)
-        self._check(header.topic, header.consumer_group, header.queue_id)
+        self._check(connection, header.topic, header.consumer_group, header.queue_id)
         place = Place(header.topic, header.consumer_group, header.queue_id)
         return Reply(fields={"pollingNum": str(self._holds.count(place))})
 
     # Checks, in RocketMQ's order.
 
-    def _check(self, topic_name: str, group_name: str, queue_id: int) -> TopicConfig:
+    def _check(
+        self, connection: Connection, topic_name: str, group_name: str, queue_id: int
+    ) -> TopicConfig:
         if not self.rules.broker_readable:
             raise NoPermission("this broker is not readable: brokerPermission forbids it")
         topic = self._topics.require(topic_name)
@@ -205,7 +207,10 @@ class PopHandlers:
                 f"it has {topic.read_queue_nums} read queues"
             )
         check_pop(topic_name, group_name)
-        group = self._groups.find_or_create(group_name)
+        group = self._groups.find(group_name)
+        if group is None:
+            by = f"{connection.peer_text} cause=pop"
+            group = self._groups.find_or_create(group_name, by=by)
         if group is None:
             raise GroupNotExist(f"the group {group_name} does not exist on this broker")
         if not group.consume_enable:

@@ -131,7 +131,7 @@ class PullHandler:
         """Answer a pull, or hold it."""
         header = command.read(PullMessage)
         rules = self._rules()
-        group = self._check_group(command, header, rules)
+        group = self._check_group(connection, command, header, rules)
         topic = self._check_topic(header)
         wanted = self._wanted(header, group)
         waiting = _Waiting(command, header, topic, group)
@@ -179,12 +179,17 @@ class PullHandler:
 
     # Checks, in RocketMQ's order.
 
-    def _check_group(self, command: Command, header: PullMessage, rules: PullRules) -> GroupConfig:
+    def _check_group(
+        self, connection: Connection, command: Command, header: PullMessage, rules: PullRules
+    ) -> GroupConfig:
         if not rules.broker_readable:
             raise NoPermission("this broker is not readable: brokerPermission forbids it")
         if command.code == RequestCode.LITE_PULL_MESSAGE and not rules.lite_pull:
             raise NoPermission("lite pull is switched off on this broker: litePullMessageEnable")
-        group = self._groups.find_or_create(header.consumer_group)
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            by = f"{connection.peer_text} cause=pull"
+            group = self._groups.find_or_create(header.consumer_group, by=by)
         if group is None:
             raise GroupNotExist(f"the group {header.consumer_group} does not exist on this broker")
         if not group.consume_enable:

@@ -46,6 +46,7 @@ class RetryHandlers:
             command.read(SendBackHeader),
             client_version=command.version,
             broker_writable=self._broker_writable(),
+            by=f"{connection.peer_text} cause=send-back",
         )
         if draft is not None:
             await self._put([draft])

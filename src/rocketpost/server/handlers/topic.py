@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rocketpost.broker.attributes import parse_changes
 from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.query import ProgressQueries, queue_number_warning
+from rocketpost.broker.query import ProgressQueries, hidden_messages, is_hiding
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable, Updated
 from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.topic import (
     TopicList,
-    decode_topic_configs,
+    decode_topic_changes,
     encode_topic_state,
     encode_topic_table,
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import InvalidParameter
-from rocketpost.codec.headers.topic import CreateTopic, TopicRequest
-from rocketpost.model.topic import TopicConfig
+from rocketpost.codec.faults import IllegalOperation, InvalidParameter
+from rocketpost.codec.headers.topic import CreateTopic, CreateTopics, TopicRequest
+from rocketpost.model.topic import TopicChange
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.transport.connection import Connection
@@ -83,9 +83,9 @@ class TopicHandlers:
         dispatcher.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.readers)
 
     async def update(self, connection: Connection, command: Command) -> Reply:
-        """Create or change one topic."""
+        """Create or change one topic; what the request leaves out stays as it is."""
         header = command.read(CreateTopic)
-        wanted = TopicConfig(
+        wanted = TopicChange(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
             write_queue_nums=header.write_queue_nums,
@@ -95,30 +95,52 @@ class TopicHandlers:
             order=header.order,
             attributes=parse_changes(header.attributes),
         )
-        warning = self._warning(self._topics.update(wanted))
-        await self._saved()
-        return Reply(remark=warning)
+        return await self._update([wanted], force=header.force, by=connection.peer_text)
 
     async def update_list(self, connection: Connection, command: Command) -> Reply:
         """Create or change several topics, all or none."""
-        wanted = read_body(command, decode_topic_configs)
-        names = [config.topic_name for config in wanted]
+        wanted = read_body(command, decode_topic_changes)
+        names = [change.topic_name for change in wanted]
         if len(set(names)) != len(names):
             raise InvalidParameter("a topic is listed twice")
-        self._topics.check_all(wanted)
-        warnings = [self._warning(self._topics.update(config)) for config in wanted]
+        force = command.read(CreateTopics).force
+        return await self._update(wanted, force=force, by=connection.peer_text)
+
+    async def _update(self, wanted: Sequence[TopicChange], *, force: bool, by: str) -> Reply:
+        warnings = [self._judge(self._topics.plan(change), force=force) for change in wanted]
+        for change in wanted:
+            self._topics.update(change, by=by)
+        for topic, warning in zip(wanted, warnings, strict=True):
+            if warning is not None:
+                logger.warning("messages hidden: topic=%s by=%s %s", topic.topic_name, by, warning)
         await self._saved()
         return Reply(remark="; ".join(filter(None, warnings)) or None)
+
+    def _judge(self, planned: Updated, *, force: bool) -> str | None:
+        """Return what a change hides, in words.
+
+        Raises:
+            IllegalOperation: It hides messages and is not forced.
+        """
+        before, after = planned
+        gone = range(after.read_queue_nums, before.read_queue_nums if before else 0)
+        behind = self._queries.behind(after.topic_name, gone)
+        warning = hidden_messages(before, after, behind)
+        if warning is not None and is_hiding(before, after, behind) and not force:
+            raise IllegalOperation(
+                f"the topic {after.topic_name} is unchanged: {warning}. "
+                "To change it all the same use rocketpost's mqadmin with --yes"
+            )
+        return warning
 
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a topic with its queues and offsets; success also if there is none."""
         topic = command.read(TopicRequest).topic
         self._topics.check_name(topic)
         dropped = self._store.drop_queues(topic)
-        self._topics.delete(topic)
+        self._topics.delete(topic, by=connection.peer_text)
         self._offsets.forget_topic(topic)
         self._stats.forget_topic(topic)
-        logger.info("topic deleted: topic=%s peer=%s", topic, connection.peer_text)
         await asyncio.to_thread(dropped.finish_blocking)
         await self._saved()
         return Reply()
@@ -143,12 +165,3 @@ class TopicHandlers:
     def readers(self, connection: Connection, command: Command) -> Reply:
         """List the groups that read a topic."""
         return json_reply(GroupNames(self._queries.readers(command.read(TopicRequest).topic)))
-
-    def _warning(self, updated: Updated) -> str | None:
-        before, after = updated
-        gone = range(after.read_queue_nums, before.read_queue_nums if before else 0)
-        behind = self._queries.behind(after.topic_name, gone)
-        warning = queue_number_warning(before, after, behind)
-        if warning is not None:
-            logger.warning("topic changed: topic=%s warning=%s", after.topic_name, warning)
-        return warning

@@ -9,7 +9,7 @@ from rocketpost.codec.bodies.topic import (
     TopicState,
     TopicTableBody,
     decode_object,
-    decode_topic_configs,
+    decode_topic_changes,
     decode_topic_list,
     decode_topic_state,
     decode_topic_table,
@@ -18,8 +18,9 @@ from rocketpost.codec.bodies.topic import (
     encode_topic_table,
 )
 from rocketpost.errors import RemoteProtocolError
+from rocketpost.model.changes import apply
 from rocketpost.model.route import MessageQueue
-from rocketpost.model.topic import DataVersion, TopicConfig
+from rocketpost.model.topic import DataVersion, TopicChange, TopicConfig
 
 CONFIG = TopicConfig(topic_name="TopicA", read_queue_nums=4, write_queue_nums=4)
 CONFIG_TEXT = (
@@ -51,8 +52,11 @@ def test_the_topic_table_is_javas_text() -> None:
 
 def test_lists_of_topics_go_there_and_back() -> None:
     assert encode_topic_configs([CONFIG]) == b'{"topicConfigList":[%b]}' % CONFIG_TEXT
-    assert decode_topic_configs(encode_topic_configs([CONFIG])) == [CONFIG]
-    assert decode_topic_configs(b'{"topicConfigList":null}') == []
+    [change] = decode_topic_changes(encode_topic_configs([CONFIG]))
+    assert apply(change, TopicConfig()) == CONFIG
+    assert decode_topic_changes(b'{"topicConfigList":null}') == []
+    [partial] = decode_topic_changes(b'{"topicConfigList":[{"topicName":"T","perm":4}]}')
+    assert partial == TopicChange(topic_name="T", perm=4)
     assert msgspec.json.encode(TopicList(topic_list=["A"])) == b'{"topicList":["A"]}'
     assert decode_topic_list(b'{"brokerAddr":"a:1","topicList":["A"]}') == TopicList(
         broker_addr="a:1", topic_list=["A"]

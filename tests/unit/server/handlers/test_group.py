@@ -24,6 +24,27 @@ async def test_a_group_is_created_and_shown(world: World) -> None:
     assert table["subscriptionGroupTable"] == {"G": shown}
 
 
+async def test_what_a_request_leaves_out_stays_as_it_is(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    code = Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    await world.call(code, body=b'{"groupName":"G","consumeEnable":false,"retryQueueNums":4}')
+    assert "group created: group=G by=10.0.0.3:40000 consumeEnable=false retryQueueNums=4" in (
+        caplog.text
+    )
+    await world.call(code, body=b'{"groupName":"G","retryMaxTimes":3}')
+    assert world.groups.find("G") == GroupConfig(
+        group_name="G", consume_enable=False, retry_queue_nums=4, retry_max_times=3
+    )
+    assert "group changed: group=G by=10.0.0.3:40000 retryMaxTimes=16->3\n" in caplog.text
+    listed = b'{"groupConfigList":[{"groupName":"G","retryMaxTimes":5}]}'
+    await world.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=listed)
+    assert world.groups.require("G").retry_queue_nums == 4
+    await world.call(Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G"})
+    assert "group deleted: group=G by=10.0.0.3:40000 consumeEnable=false" in caplog.text
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b'{"groupName":"../G"}', b'{"groupName":"G","retryQueueNums":99999999}'],

@@ -22,7 +22,7 @@ from .fakes import Caller, FakeStore
 
 
 class Groups:
-    def find_or_create(self, group: str) -> GroupConfig | None:
+    def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return GroupConfig(group_name=group, retry_queue_nums=0 if group == "none" else 1)
 
 

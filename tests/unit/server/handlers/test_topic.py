@@ -59,28 +59,61 @@ async def test_hostile_topics_change_nothing(
     assert world.saves.count == 0
 
 
-async def test_shrinking_in_order_is_silent_and_out_of_order_is_warned(world: World) -> None:
+async def test_shrinking_in_order_is_done_and_out_of_order_is_refused(world: World) -> None:
     await world.call(Code.UPDATE_AND_CREATE_TOPIC, create())
     world.store.table["Orders", 3] = FakeQueue("Orders", [1, 2, 3])
     world.offsets.commit("Orders", "G", 3, 1)
     lower = await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2"))
-    assert lower.remark is None
-    early = await world.call(
-        Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2", readQueueNums="2")
-    )
-    assert early.code == 0
-    assert "queues 3 still hold up to 2 messages that G did not consume" in (early.remark or "")
-    await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2"))
+    assert (lower.code, lower.remark) == (0, None)
+    small = create(writeQueueNums="2", readQueueNums="2")
+    early = await world.call(Code.UPDATE_AND_CREATE_TOPIC, small)
+    assert early.code == ResponseCode.ILLEGAL_OPERATION
+    assert "messages in queue 3 have not been consumed by G (2)" in (early.remark or "")
+    assert "--yes" in (early.remark or "")
+    assert world.topics.require("Orders").read_queue_nums == 4
     world.offsets.commit("Orders", "G", 3, 3)
-    drained = await world.call(
-        Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="2", readQueueNums="2")
-    )
+    drained = await world.call(Code.UPDATE_AND_CREATE_TOPIC, small)
     assert (drained.code, drained.remark) == (0, None)
+
+
+async def test_a_shrink_that_hides_messages_can_be_forced(world: World) -> None:
+    await world.call(Code.UPDATE_AND_CREATE_TOPIC, create())
+    world.store.table["Orders", 3] = FakeQueue("Orders", [1, 2, 3])
+    small = create(writeQueueNums="2", readQueueNums="2")
+    refused = await world.call(Code.UPDATE_AND_CREATE_TOPIC, small)
+    assert "no group has read the 3 messages in queue 3" in (refused.remark or "")
+    body = encode_topic_configs([TopicConfig(topic_name="Orders", read_queue_nums=2)])
+    listed = await world.call(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+    assert listed.code == ResponseCode.ILLEGAL_OPERATION
+    forced = await world.call(Code.UPDATE_AND_CREATE_TOPIC, small | {"force": "true"})
+    assert forced.code == 0
+    assert "no group has read the 3 messages" in (forced.remark or "")
+    assert world.topics.require("Orders").read_queue_nums == 2
+
+
+async def test_what_a_request_leaves_out_stays_as_it_is(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    made = create(readQueueNums="16", writeQueueNums="16", perm="4", attributes="+reserve.time=5")
+    await world.call(Code.UPDATE_AND_CREATE_TOPIC, made)
+    assert "topic created: topic=Orders by=10.0.0.3:40000" in caplog.text
+    before = world.topics.require("Orders")
+    fields = {"topic": "Orders", "attributes": "+dedup.seconds=600"}
+    assert (await world.call(Code.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+    attributes = {"reserve.time": "5", "dedup.seconds": "600"}
+    assert world.topics.require("Orders") == msgspec.structs.replace(before, attributes=attributes)
+    assert "topic changed: topic=Orders by=10.0.0.3:40000 dedup.seconds=unset->600\n" in caplog.text
+    body = b'{"topicConfigList":[{"topicName":"Orders","perm":6}]}'
+    assert (await world.call(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)).code == 0
+    assert world.topics.require("Orders").read_queue_nums == 16
+    assert "perm=4->6\n" in caplog.text
 
 
 async def test_more_write_than_read_queues_are_warned(world: World) -> None:
     response = await world.call(Code.UPDATE_AND_CREATE_TOPIC, create(writeQueueNums="6"))
-    assert "queues 4 to 5 take messages that no consumer is given" in (response.remark or "")
+    assert response.code == 0
+    assert "nobody would read what is sent to queues 4 to 5" in (response.remark or "")
 
 
 async def test_a_list_of_topics_is_made_whole_or_not_at_all(world: World) -> None:

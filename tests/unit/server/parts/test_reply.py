@@ -38,7 +38,7 @@ class Topics:
     def create_on_send(self, topic: str, **_: object) -> TopicConfig | None:
         return None
 
-    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+    def create_internal(self, topic: str, *, queue_nums: int, by: str = "") -> TopicConfig:
         raise AssertionError("replies make no such topics")
 
 
