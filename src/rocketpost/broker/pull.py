@@ -130,6 +130,11 @@ class PullService:
             return _nothing(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", first, first, end)
         return self._read(queue, QueueOffset(offset), max(count_max, 1), tags, judge, bytes_max)
 
+    def end(self, topic: str, queue_id: int) -> int:
+        """Return one past the newest offset of a queue that can be read."""
+        queue = self._records.queue(topic, queue_id)
+        return 0 if queue is None else int(queue.end)
+
     def _read(
         self,
         queue: Queue,

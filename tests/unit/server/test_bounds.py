@@ -107,7 +107,7 @@ async def test_locks_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_offsets_are_kept_for_queues_that_exist(world: World) -> None:
     world.add_topic("T", queues=2)
-    fields = {"topic": "T", "consumerGroup": "G", "commitOffset": "1"}
+    fields = {"topic": "T", "consumerGroup": "G", "commitOffset": "0"}
     for queue_id, code in ((0, 0), (1, 0), (2, 29), (65535, 29), (-1, 29)):
         answer = await world.call(
             RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "queueId": str(queue_id)}
@@ -122,7 +122,7 @@ async def test_offsets_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch
     for group in ("G1", "G2"):
         for queue_id in range(2):
             fields = {"topic": "T", "consumerGroup": group, "queueId": str(queue_id)}
-            fields["commitOffset"] = "1"
+            fields["commitOffset"] = "0"
             codes.append((await world.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code)
     assert codes == [0, 0, 0, ResponseCode.SYSTEM_BUSY]
     world.offsets.forget_group("G1")

@@ -173,11 +173,10 @@ class OffsetHandlers:
         check_offset(header.topic, header.consumer_group)
         # A topic may have been made smaller while somebody was still reading its last queues.
         count = max(config.read_queue_nums, config.write_queue_nums)
-        known = header.queue_id < count or self._store.queue(header.topic, header.queue_id)
-        if header.queue_id < 0 or not known:
+        queue = self._store.queue(header.topic, header.queue_id)
+        if header.queue_id < 0 or (header.queue_id >= count and queue is None):
             raise InvalidParameter(f"queueId={header.queue_id} is not a queue of {header.topic}")
-        if not 0 <= header.commit_offset <= _LONG_MAX:
-            raise InvalidParameter(f"commitOffset={header.commit_offset} is not an offset")
+        self._check_range(connection, header, end=0 if queue is None else queue.end)
         taken = self._offsets.commit(
             header.topic, header.consumer_group, header.queue_id, header.commit_offset
         )
@@ -302,6 +301,25 @@ class OffsetHandlers:
         header = command.read(ConsumeTimeSpan)
         config = self._topics.require(header.topic)
         return json_reply(TimeSpans(self._queries.time_spans(config, header.group)))
+
+    def _check_range(self, connection: Connection, header: UpdateOffset, *, end: int) -> None:
+        """Check that an offset lies in its queue.
+
+        Behind the end the group would skip messages that are still to come. A consumer can be
+        there for a moment: after a crash of the broker that took unflushed messages with it, until
+        its next pull. It goes on without harm, its commits being refused.
+        """
+        offset = header.commit_offset
+        if 0 <= offset <= end:
+            return
+        logger.warning(
+            "commit refused: peer=%s topic=%s queue=%s group=%s offset=%s end=%s",
+            connection.peer_text, header.topic, header.queue_id, header.consumer_group, offset, end,
+        )  # fmt: skip
+        raise InvalidParameter(
+            f"commitOffset={offset} is outside queue {header.queue_id} of {header.topic}, "
+            f"which ends at {end}"
+        )
 
     def _starts_at_zero(self, header: QueryOffset) -> bool:
         """Whether a new group starts at 0, whatever its client prefers.

@@ -136,7 +136,7 @@ class PullHandler:
         wanted = self._wanted(header, group)
         waiting = _Waiting(command, header, topic, group)
         if header.sys_flag & sysflag.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
-            self._commit(header)
+            self._commit(connection, header)
         pulled = self._pull(header, wanted)
         suspend = header.sys_flag & sysflag.PULL_SUSPEND
         if pulled.code == ResponseCode.PULL_NOT_FOUND and suspend and header.suspend_timeout_millis:
@@ -256,10 +256,19 @@ class PullHandler:
 
     # Reading, holding, answering.
 
-    def _commit(self, header: PullMessage) -> None:
-        topic, group = header.topic, header.consumer_group
-        if not is_own_offset(topic, group):  # nobody but the broker moves those
-            self._offsets.commit(topic, group, header.queue_id, header.commit_offset)
+    def _commit(self, connection: Connection, header: PullMessage) -> None:
+        topic, group, offset = header.topic, header.consumer_group, header.commit_offset
+        if is_own_offset(topic, group):  # nobody but the broker moves those
+            return
+        end = self._service.end(topic, header.queue_id)
+        if offset > end:
+            # The group would skip what is still to come; the pull itself is answered as usual.
+            logger.warning(
+                "commit refused: peer=%s topic=%s queue=%s group=%s offset=%s end=%s",
+                connection.peer_text, topic, header.queue_id, group, offset, end,
+            )  # fmt: skip
+            return
+        self._offsets.commit(topic, group, header.queue_id, offset)
 
     def _pull(self, header: PullMessage, wanted: _Wanted) -> Pulled:
         reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)

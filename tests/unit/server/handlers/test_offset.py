@@ -40,6 +40,7 @@ def subscribe(world: World, group: str, *topics: str, connection: Hashable = "co
 
 async def test_a_commit_is_found_again(world: World) -> None:
     world.add_topic("T")
+    world.store.table["T", 0] = FakeQueue("T", range(5))
     response = await world.call(Code.UPDATE_CONSUMER_OFFSET, {**OFFSET, "commitOffset": "5"})
     assert (response.code, response.remark) == (0, None)
     response = await world.call(Code.QUERY_CONSUMER_OFFSET, OFFSET)
@@ -50,6 +51,7 @@ async def test_members_do_not_wait_for_the_disk_and_administrators_do(world: Wor
     world.add_topic("T")
     connection = FakeConnection()
     subscribe(world, "G", "T", connection=connection)
+    world.store.table["T", 0] = FakeQueue("T", range(5))
     commit = {**OFFSET, "commitOffset": "1"}
     await world.call(Code.UPDATE_CONSUMER_OFFSET, commit, connection=connection)
     assert world.saves.count == 0
@@ -66,7 +68,10 @@ async def test_members_do_not_wait_for_the_disk_and_administrators_do(world: Wor
         ({"queueId": "-1"}, ResponseCode.INVALID_PARAMETER),
         ({"queueId": "99999999"}, ResponseCode.INVALID_PARAMETER),
         ({"commitOffset": "-1"}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": "9223372036854775807"}, ResponseCode.INVALID_PARAMETER),
         ({"commitOffset": "9223372036854775808"}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": "6"}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": "1", "queueId": "1"}, ResponseCode.INVALID_PARAMETER),
         ({"commitOffset": ""}, ResponseCode.INVALID_PARAMETER),
     ],
 )
@@ -74,6 +79,7 @@ async def test_hostile_commits_change_nothing(
     world: World, change: dict[str, str], code: int
 ) -> None:
     world.add_topic("T")
+    world.store.table["T", 0] = FakeQueue("T", range(5))
     fields = {**OFFSET, "commitOffset": "5"} | change
     response = await world.call(Code.UPDATE_CONSUMER_OFFSET, fields)
     assert response.code == code
