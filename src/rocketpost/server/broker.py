@@ -40,7 +40,7 @@ from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.retention import CleanPlan
+from rocketpost.store.retention import CleanPlan, check_levels
 from rocketpost.store.tables import TableFile
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
@@ -178,7 +178,12 @@ class BrokerServer:
             empty=dict,
         )
         overrides = await asyncio.to_thread(file.load_blocking)
-        values, kept = apply_overrides(self._values, overrides, (BrokerConfig, StoreConfig))
+        values, kept = apply_overrides(
+            self._values,
+            overrides,
+            (BrokerConfig, StoreConfig),
+            now_ms=self._clock.now_ms(),
+        )
         self._broker, self._store_config = broker_settings(values)
         live = LiveConfig(
             self._broker,
@@ -189,6 +194,7 @@ class BrokerServer:
         )
         live.watch(BrokerConfig, self._broker_changed)
         live.watch(StoreConfig, self._store_changed)
+        live.guard(StoreConfig, self._check_store)
         return live, file
 
     async def _open(
@@ -365,6 +371,11 @@ class BrokerServer:
         self._broker = config
         if self._services is not None:
             self._services.configure(config, self._store_config)
+
+    def _check_store(self, wanted: StoreConfig) -> None:
+        if self._services is not None:
+            ratio = self._services.store.cleaning.disk_ratio
+            check_levels(wanted, self._store_config, ratio=ratio)
 
     def _store_changed(self, config: StoreConfig) -> None:
         self._store_config = config

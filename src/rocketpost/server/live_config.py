@@ -22,6 +22,7 @@ from rocketpost.codec.faults import InvalidParameter, NoPermission
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.topic import DataVersion
+from rocketpost.server.live_bounds import live_problem
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +51,16 @@ def decode_overrides(data: bytes) -> dict[str, Override]:
 
 
 def apply_overrides(
-    from_file: Mapping[str, str], overrides: Mapping[str, Override], classes: Sequence[type]
+    from_file: Mapping[str, str],
+    overrides: Mapping[str, Override],
+    classes: Sequence[type],
+    *,
+    now_ms: int,
 ) -> tuple[dict[str, str], dict[str, Override]]:
     """Return the values to start with, and the overrides that still hold.
 
     An override falls when the configuration file was edited since, or when its key may not be
-    changed any more.
+    changed, or not so far, any more.
     """
     values, kept = dict(from_file), {}
     for key, override in overrides.items():
@@ -63,6 +68,8 @@ def apply_overrides(
             logger.warning("override dropped: key=%s reason=it may not be changed", key)
         elif from_file.get(key) != override.file:
             logger.warning("override dropped: key=%s reason=the file was edited since", key)
+        elif problem := live_problem(key, override.value, from_file=from_file, now_ms=now_ms):
+            logger.warning("override dropped: key=%s reason=%s", key, problem)
         else:
             logger.info("override in force: key=%s value=%s", key, override.value)
             values[key] = override.value
@@ -91,6 +98,7 @@ class LiveConfig:
         self._from_file = dict(from_file or {})
         self._overrides = dict(overrides or {})
         self._watchers: list[tuple[type, Callable[[Any], None]]] = []
+        self._guards: list[tuple[type, Callable[[Any], None]]] = []
         self.version = DataVersion(timestamp=clock.now_ms())
         self.revision = 0
         """Grows with every change; whoever saves the overrides compares it."""
@@ -104,6 +112,13 @@ class LiveConfig:
     def watch(self, cls: type[T], callback: Callable[[T], None]) -> None:
         """Have ``callback`` called with the new settings of ``cls`` after each change."""
         self._watchers.append((cls, callback))
+
+    def guard(self, cls: type[T], check: Callable[[T], None]) -> None:
+        """Have ``check`` called with settings of ``cls`` before each change.
+
+        It raises ``ConfigError`` if they would do harm just now.
+        """
+        self._guards.append((cls, check))
 
     def properties(self) -> dict[str, str]:
         """Return every setting as text, by key."""
@@ -122,6 +137,12 @@ class LiveConfig:
         for key in values:
             if not _is_mutable(key, list(self._sections)):
                 raise NoPermission(self._why_not(key))
+        for key, value in values.items():
+            problem = live_problem(
+                key, value, from_file=self._from_file, now_ms=self._clock.now_ms()
+            )
+            if problem:
+                raise InvalidParameter(problem)
         replaced = {}
         for cls, section in self._sections.items():
             mine = {key: values[key] for key in settings.keys_of(cls) if key in values}
@@ -129,6 +150,9 @@ class LiveConfig:
                 continue
             try:
                 replaced[cls] = settings.changed(section, mine)
+                for guarded, check in self._guards:
+                    if guarded is cls:
+                        check(replaced[cls])
             except ConfigError as error:
                 raise InvalidParameter(str(error)) from None
         if not replaced:

@@ -513,6 +513,7 @@ class Services:
             "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",
             "storeNotWritableReason": self.store.why_not_writable or "",
+            "diskUsedRatio": f"{self.store.cleaning.disk_ratio:.4f}",
             "segmentsKeptReason": self.store.cleaning.why_kept or "",
         }
         for part in self.parts:

@@ -57,6 +57,8 @@ class Cleaning:
         self._safe_position = safe_position
         self._set_disk_full = set_disk_full
         self._is_rejecting = False
+        self.disk_ratio = 0.0
+        """How full the fuller partition was in the last round."""
         self.why_kept: str | None = None
         """Why the last round deleted less than it should."""
         self._untrimmed: list[ConsumeQueue] = []
@@ -99,7 +101,12 @@ class Cleaning:
 
     def forget(self, plan: CleanPlan) -> None:
         """Hide the segments of a plan from readers, and refuse or take writes as it says."""
+        if plan.is_rejecting and not self._is_rejecting:
+            log.error("messages are refused: reason=%s", plan.why_rejecting)
+        elif self._is_rejecting and not plan.is_rejecting:
+            log.warning("messages are taken again: disk_used=%.0f%%", plan.ratio * 100)
         self._is_rejecting = plan.is_rejecting
+        self.disk_ratio = plan.ratio
         if plan.why_kept is not None and self.why_kept is None:
             log.warning("segments are kept, sends may be refused: reason=%s", plan.why_kept)
         self.why_kept = plan.why_kept

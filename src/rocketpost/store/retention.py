@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig, parse_delete_hours
 from rocketpost.store.files import DiskUsage, FileSystem
@@ -60,13 +61,14 @@ class CleanFacts(NamedTuple):
 class CleanPlan(NamedTuple):
     """What to do: segments that go (oldest first) and why, and why writes are rejected, if so.
 
-    ``why_kept`` says why fewer go than should.
+    ``why_kept`` says why fewer go than should, ``ratio`` how full the fuller partition is.
     """
 
     gone: tuple[Position, ...]
     why_gone: str
     why_rejecting: str | None
     why_kept: str | None = None
+    ratio: float = 0.0
 
     @property
     def is_rejecting(self) -> bool:
@@ -109,8 +111,38 @@ def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
         if config.clean_forcibly and ratio > levels.force:
             excess = max(_excess_bytes(usage, levels.force) for usage in facts.usages if usage)
         chosen = _choose(facts, config, excess)
-    why_rejecting = f"the disk is {ratio:.0%} full" if is_rejecting else None
-    return CleanPlan(chosen.gone, reason if chosen.gone else "", why_rejecting, chosen.why_kept)
+    why_rejecting = (
+        f"the disk is {ratio:.0%} full, over {levels.warning:.0%} (diskSpaceWarningLevelRatio); "
+        f"messages are taken again below {levels.force:.0%}"
+        if is_rejecting
+        else None
+    )
+    why_gone = reason if chosen.gone else ""
+    return CleanPlan(chosen.gone, why_gone, why_rejecting, chosen.why_kept, ratio)
+
+
+def check_levels(wanted: StoreConfig, current: StoreConfig, *, ratio: float) -> None:
+    """Check that lower levels do not have messages deleted or refused at once.
+
+    Args:
+        wanted: The settings that somebody wants.
+        current: The settings in force.
+        ratio: How full the disk is.
+
+    Raises:
+        ConfigError: They do; the text says which level and how full the disk is.
+    """
+    after, before = levels_of(wanted), levels_of(current)
+    for key, high, low, what in (
+        ("diskSpaceCleanForciblyRatio", before.force, after.force, "deleted before their time"),
+        ("diskSpaceWarningLevelRatio", before.warning, after.warning, "refused"),
+    ):
+        if low < high and ratio > low:
+            raise ConfigError(
+                f"{key} cannot be lowered to {low:.0%} now: the disk is {ratio:.0%} full, and "
+                f"messages would be {what} at once; make room first, or set it in the broker's "
+                "file and restart"
+            )
 
 
 def _reason_to_clean(

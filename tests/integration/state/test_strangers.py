@@ -34,3 +34,20 @@ async def test_nobody_can_make_a_group_skip_what_is_still_to_come(
         assert await peer.offset("Victim") == 2
         await peer.succeed(Code.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=3)
     assert caplog.text.count("commit refused") == 2
+
+
+async def test_no_request_can_have_the_log_deleted(tmp_path: Path) -> None:
+    harmful = (
+        b"diskMaxUsedSpaceRatio=1\ndiskSpaceCleanForciblyRatio=1\ndiskSpaceWarningLevelRatio=1\n"
+    )
+    async with broker(tmp_path, cleanResourceInterval="20") as server, connected(server) as peer:
+        before = (await peer.call(Code.GET_BROKER_CONFIG)).body
+        for line in (*harmful.splitlines(), harmful, b"fileReservedTime=1\n"):
+            refused = await peer.call(Code.UPDATE_BROKER_CONFIG, line)
+            assert refused.code == ResponseCode.INVALID_PARAMETER
+            assert "is refused" in (refused.remark or "")
+        assert (await peer.call(Code.GET_BROKER_CONFIG)).body == before
+        await peer.send("T")
+        status = await peer.status()
+        assert float(status["diskUsedRatio"]) >= 0
+        assert status["storeNotWritableReason"] == ""

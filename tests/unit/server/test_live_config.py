@@ -96,7 +96,7 @@ def test_a_change_survives_a_restart() -> None:
         "fileReservedTime": Override("24", "48"),
         "traceOn": Override("false", None),
     }
-    values, kept = apply_overrides(from_file, overrides, [Small, Other])
+    values, kept = apply_overrides(from_file, overrides, [Small, Other], now_ms=0)
     assert values == {"fileReservedTime": "24", "brokerName": "b", "traceOn": "false"}
     assert kept == overrides
 
@@ -104,12 +104,12 @@ def test_a_change_survives_a_restart() -> None:
 def test_the_newer_edit_wins() -> None:
     overrides = {"fileReservedTime": Override("24", "48"), "traceOn": Override("false", None)}
     edited = {"fileReservedTime": "96", "traceOn": "true"}
-    assert apply_overrides(edited, overrides, [Small, Other]) == (edited, {})
+    assert apply_overrides(edited, overrides, [Small, Other], now_ms=0) == (edited, {})
 
 
 def test_an_override_of_a_fixed_key_is_dropped() -> None:
     overrides = {"storePathRootDir": Override("/tmp/x"), "gone": Override("1")}
-    assert apply_overrides({}, overrides, [Small, Other]) == ({}, {})
+    assert apply_overrides({}, overrides, [Small, Other], now_ms=0) == ({}, {})
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"a":1}', b"\xff"])

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import logging
 import os
+
+import pytest
 
 from rocketpost.store.files import DiskUsage, RealFiles
 from rocketpost.store.message_store import MessageStore
@@ -102,7 +105,9 @@ def test_an_idle_queue_whose_messages_are_gone_goes_on_counting(opener: Opener) 
     assert store.append(draft(b"again", queue_id=7)).queue_offset == 1
 
 
-def test_a_disk_nearly_full_refuses_appends(opener: Opener) -> None:
+def test_a_disk_nearly_full_refuses_appends(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
     class Nearly(RealFiles):
         used = 95
 
@@ -112,11 +117,18 @@ def test_a_disk_nearly_full_refuses_appends(opener: Opener) -> None:
     files = Nearly()
     store = opener(files=files)
     fill(store, 2)
-    clean(opener, store)
+    for _ in range(3):
+        clean(opener, store)
     assert "95%" in (store.why_not_writable or "")
+    assert store.cleaning.disk_ratio == 0.95
+    [begins] = caplog.messages
+    assert begins.startswith("messages are refused: reason=the disk is 95% full, over 90%")
     files.used = 20
-    clean(opener, store)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            clean(opener, store)
     assert store.writable
+    assert caplog.messages[1:] == ["messages are taken again: disk_used=20%"]
 
 
 def test_a_topic_dropped_while_queues_are_trimmed_is_left_alone(opener: Opener) -> None:

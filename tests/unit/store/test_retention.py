@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import DiskUsage, RealFiles
@@ -14,6 +15,7 @@ from rocketpost.store.retention import (
     CleanFacts,
     CleanPlan,
     SegmentFact,
+    check_levels,
     gather_facts_blocking,
     levels_of,
     plan_cleaning,
@@ -57,7 +59,7 @@ OLD = segments(100, 90, 72, 71.9, 1)
 
 
 def test_nothing_goes_outside_the_hours() -> None:
-    assert plan(OLD) == CleanPlan((), "", None)
+    assert plan(OLD) == CleanPlan((), "", None, ratio=0.5)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,10 @@ def test_writes_are_rejected_over_the_third_level_until_under_the_second() -> No
         is_rejecting = made.is_rejecting
         seen.append(is_rejecting)
     assert seen == [False, True, True, True, False, False, True]
-    assert plan(young, percent=91).why_rejecting == "the disk is 91% full"
+    assert plan(young, percent=91).why_rejecting == (
+        "the disk is 91% full, over 90% (diskSpaceWarningLevelRatio); "
+        "messages are taken again below 85%"
+    )
 
 
 def test_writes_are_rejected_even_if_nothing_may_go() -> None:
@@ -133,6 +138,28 @@ def test_levels_are_clamped_as_rocketmq_does() -> None:
     assert levels_of(low) == (0.10, 0.30, 0.35)
     high = StoreConfig(disk_ratio_max=100, disk_ratio_force=100, disk_ratio_warning=100)
     assert levels_of(high) == (0.95, 0.85, 0.90)
+
+
+@pytest.mark.parametrize(
+    ("change", "percent", "harm"),
+    [
+        ({"disk_ratio_force": 75}, 76, "deleted before their time at once"),
+        ({"disk_ratio_warning": 80}, 81, "refused at once"),
+        ({"disk_ratio_force": 75}, 74, None),
+        ({"disk_ratio_warning": 80}, 79, None),
+        ({"disk_ratio_force": 85, "disk_ratio_warning": 90}, 95, None),
+        ({"reserved_hours": 24}, 95, None),
+    ],
+)
+def test_levels_are_not_lowered_below_what_the_disk_holds(
+    change: dict[str, int], percent: int, harm: str | None
+) -> None:
+    wanted = StoreConfig(**change)  # type: ignore[arg-type]
+    if harm is None:
+        check_levels(wanted, StoreConfig(), ratio=percent / 100)
+        return
+    with pytest.raises(ConfigError, match=harm):
+        check_levels(wanted, StoreConfig(), ratio=percent / 100)
 
 
 def test_a_cleaning_level_above_the_forcing_one_does_not_hinder_force() -> None:

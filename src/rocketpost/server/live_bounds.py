@@ -1,0 +1,85 @@
+"""Narrower bounds for settings that are changed over the wire, where a change could do damage.
+
+Whoever reaches the port can change settings while the broker runs, and whoever edits its file is at
+home on its machine. So a request may not have messages deleted or refused while there is room, nor
+weaken what the broker promised; the file may. Where the file itself goes beyond a bound, requests
+may go as far as the file. A change that was kept before these bounds held falls at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_INT_MAX: Final = 2**31 - 1
+_DAY_MS: Final = 86_400_000
+
+
+class Bound(NamedTuple):
+    """From where to where a request may set a number, and what would happen outside."""
+
+    low: int
+    high: int
+    why: str
+
+
+BOUNDS: Final[Mapping[str, Bound]] = {
+    "fileReservedTime": Bound(24, _INT_MAX, "messages would be deleted within a day"),
+    "diskMaxUsedSpaceRatio": Bound(50, 100, "expired messages would go while there is room"),
+    "diskSpaceCleanForciblyRatio": Bound(
+        75, 100, "messages would be deleted before their time while there is room"
+    ),
+    "diskSpaceWarningLevelRatio": Bound(80, 100, "messages would be refused while there is room"),
+    "maxMessageSize": Bound(64 * 1024, _INT_MAX, "ordinary messages would be refused"),
+    "flushIntervalCommitLog": Bound(1, 60_000, "a power cut would take more messages back"),
+    "flushIntervalConsumeQueue": Bound(1, 60_000, "a start after a crash would take longer"),
+    "flushConsumeQueueThoroughInterval": Bound(
+        1, 600_000, "a start after a crash would take longer"
+    ),
+    "timerFlushIntervalMs": Bound(1, 60_000, "a start after a crash would take longer"),
+    "transactionTimeOut": Bound(1000, _INT_MAX, "transactions would be asked about too soon"),
+    "transactionCheckMax": Bound(5, _INT_MAX, "pending transactions would be discarded too soon"),
+    "transactionCheckInterval": Bound(
+        1000, _INT_MAX, "pending transactions would be discarded too soon"
+    ),
+    "idempotentProducersMax": Bound(1000, _INT_MAX, "repeated sends would be stored twice"),
+    "idempotentProducerIdleSeconds": Bound(3600, _INT_MAX, "repeated sends would be stored twice"),
+}
+
+
+def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: int) -> str | None:
+    """Return why a request may not set a key to a value; None if it may.
+
+    Values that are not numbers at all are left to the settings class.
+    """
+    in_file = from_file.get(key, "").strip()
+    if key == "cleanFileForciblyEnable":
+        if in_file.lower() == "false" and value.strip().lower() == "true":
+            return f"{key}=true is refused: the broker's file forbids it, change it there"
+        return None
+    number = _number(value)
+    if number is None:
+        return None
+    if key == "startAcceptSendRequestTimeStamp":
+        bound: Bound | None = Bound(0, now_ms + _DAY_MS, "messages would be refused for days")
+    else:
+        bound = BOUNDS.get(key)
+    if bound is None:
+        return None
+    allowed = _number(in_file)
+    low, high = bound.low, bound.high
+    if allowed is not None:
+        low, high = min(low, allowed), max(high, allowed)
+    if low <= number <= high:
+        return None
+    return (
+        f"{key}={number} is refused: {bound.why}; a request may set {low} to {high}, "
+        "anything else is set in the broker's file"
+    )
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text.strip())
+    except ValueError:
+        return None
