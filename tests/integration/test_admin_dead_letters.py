@@ -194,7 +194,8 @@ def test_a_resent_message_is_the_original_without_its_retries(cluster: Cluster) 
     assert copy.sharding_key == "s"
     by_broker = {"MSG_REGION", "TRACE_ON", "CLUSTER"}
     assert copy.properties.keys() - by_broker == {
-        "KEYS", "TAGS", "UNIQ_KEY", "WAIT", "who", "__DEAD_LETTER", "__SHARDINGKEY",
+        "KEYS", "TAGS", "TRANSFER_FLAG", "UNIQ_KEY", "WAIT", "who", "__DEAD_LETTER",
+        "__SHARDINGKEY",
     }  # fmt: skip
     assert "1 ALREADY_SENT" in ok(cluster, "dlqResend", "-g", GROUP)
     assert len(copies(asyncio.run(read_all(cluster, "Orders")))) == 1

@@ -25,22 +25,29 @@ from rocketpost.admin.topic import parse_attributes
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.assignment import MODES, RequestMode
 from rocketpost.codec.faults import GroupNotExist
+from rocketpost.errors import ConfigError
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic, retry_topic
+from rocketpost.model.retry_policy import read_retry_policy
 
 _group = click.option("-g", "--groupName", "group", metavar="GROUP", required=True, help="Group.")
+
+
+_FROM_MIN_NOTE: Final = (
+    "consumeFromMinEnable has no effect, in RocketMQ neither: consumers say where a group starts"
+)
 
 
 @admin_command("updateSubGroup")
 @broker_or_cluster
 @_group
 @click.option("-s", "--consumeEnable", "enabled", type=bool, default=True, help="May it consume?")
-@click.option("-m", "--consumeFromMinEnable", "from_min", type=bool, default=False)
+@click.option("-m", "--consumeFromMinEnable", "from_min", type=bool, help="Has no effect.")
 @click.option("-d", "--consumeBroadcastEnable", "broadcast", type=bool, default=False)
 @click.option("-o", "--consumeMessageOrderly", "orderly", type=bool, default=False)
 @click.option("-q", "--retryQueueNums", "retry_queues", type=click.IntRange(0, 65536), default=1)
 @click.option("-r", "--retryMaxTimes", "retries", type=int, default=16, show_default=True)
-@click.option("-p", "--groupRetryPolicy", "policy", help='JSON, such as {"type":"CUSTOMIZED"}')
+@click.option("-p", "--groupRetryPolicy", "policy", help='JSON, such as {"type":"EXPONENTIAL"}')
 @click.option("-i", "--brokerId", "broker_id", type=int, default=0)
 @click.option("-w", "--whichBrokerWhenConsumeSlowly", "slow_id", type=int, default=1)
 @click.option("-a", "--notifyConsumerIdsChanged", "notify", type=bool, default=True)
@@ -52,7 +59,7 @@ async def update_sub_group(
     cluster: str | None,
     group: str,
     enabled: bool,
-    from_min: bool,
+    from_min: bool | None,
     broadcast: bool,
     orderly: bool,
     retry_queues: int,
@@ -64,10 +71,12 @@ async def update_sub_group(
     attributes: str,
 ) -> None:
     """Create or change a consumer group."""
+    if from_min is not None:
+        click.echo(f"note: {_FROM_MIN_NOTE}", err=True)
     config = GroupConfig(
         group_name=group,
         consume_enable=enabled,
-        consume_from_min_enable=from_min,
+        consume_from_min_enable=bool(from_min),
         consume_broadcast_enable=broadcast,
         consume_message_orderly=orderly,
         retry_queue_nums=retry_queues,
@@ -89,16 +98,19 @@ def parse_policy(text: str | None) -> dict[str, Any]:
     """Read a retry policy.
 
     Raises:
-        BadParameter: It is no JSON object with a type.
+        BadParameter: It is none.
     """
     if not text:
         return {"type": "CUSTOMIZED"}
     try:
         policy = msgspec.json.decode(text, type=dict[str, Any])
+        if "type" not in policy:
+            raise ConfigError("groupRetryPolicy needs a type, CUSTOMIZED or EXPONENTIAL")
+        read_retry_policy(policy)
     except msgspec.DecodeError as error:
         raise click.BadParameter(f"the retry policy is no JSON object: {error}") from error
-    if policy.get("type") not in ("EXPONENTIAL", "CUSTOMIZED"):
-        raise click.BadParameter("the type of a retry policy is EXPONENTIAL or CUSTOMIZED")
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from error
     return policy
 
 

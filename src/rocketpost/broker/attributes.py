@@ -21,10 +21,11 @@ RETENTION_HOLD: Final = "retention.hold"
 
 
 class Attribute(NamedTuple):
-    """What an attribute may hold, and whether it may change once it is set.
+    """The values of an attribute, and whether it may change once it is set.
 
-    ``missing`` are values of RocketMQ that would not act here. A topic that came with the store of
-    another broker may have one; it cannot be given one.
+    ``missing`` are values of RocketMQ that would not act here; ``reason`` says why, if there are
+    too many to list. A topic that came with the store of another broker may have one; it cannot be
+    given one.
     """
 
     choices: frozenset[str] | None = None
@@ -32,13 +33,16 @@ class Attribute(NamedTuple):
     fixed: bool = False
     maximum: int | None = None
     missing: frozenset[str] = frozenset()
+    reason: str | None = None
 
     def problem(self, value: str) -> str | None:
         """Return why ``value`` cannot be taken, or None."""
         if value in self.missing:
             return "can have that value in RocketMQ only, this broker would not act on it"
         if self.choices is not None:
-            return None if value in self.choices else f"takes {' or '.join(sorted(self.choices))}"
+            if value in self.choices:
+                return None
+            return self.reason or f"takes {' or '.join(sorted(self.choices))}"
         try:
             number = int(value)
             fits = number >= self.minimum and (self.maximum is None or number <= self.maximum)
@@ -56,7 +60,12 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     MESSAGE_TYPE: Attribute(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED, PRIORITY})
     ),
-    "reserve.time": Attribute(minimum=-1),
+    "reserve.time": Attribute(
+        frozenset({"-1"}),
+        reason="acts in RocketMQ's tiered storage only, which this broker does not have "
+        "(fileReservedTime counts for all topics; a group with retention.hold keeps what it has "
+        "not read)",
+    ),
     DEDUP_SECONDS: Attribute(minimum=0, maximum=DEDUP_SECONDS_MAX),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {

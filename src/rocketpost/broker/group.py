@@ -16,11 +16,12 @@ from rocketpost.broker.own_state import check_deletion
 from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.bodies.group import GroupTableBody, decode_group_table, encode_group_table
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
-from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.errors import ConfigError, RemoteProtocolError, StoreError
 from rocketpost.model import names
 from rocketpost.model.changes import apply, differences, value_text
 from rocketpost.model.clock import Clock
 from rocketpost.model.group import GroupChange, GroupConfig
+from rocketpost.model.retry_policy import RetryPolicy, read_retry_policy
 from rocketpost.model.topic import DataVersion
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ GROUP_COUNT_MAX: Final = 32_768
 FORBIDDEN_READ_BIT: Final = 2
 _INT32_MAX: Final = 2**31 - 1
 _POLICY_BYTES_MAX: Final = 4096
-_RETRY_POLICIES: Final = frozenset({"CUSTOMIZED", "EXPONENTIAL"})
+_CONSUME_MINUTES: Final = 15
 
 
 class GroupTable:
@@ -39,6 +40,7 @@ class GroupTable:
 
     Args:
         auto_create: Whether a group that nobody configured comes into being by being used.
+        timed: Whether the broker has timed messages, by which retry policies work.
         on_change: Called with the group's name after each creation, update and deletion.
     """
 
@@ -47,6 +49,7 @@ class GroupTable:
         *,
         clock: Clock,
         auto_create: bool = True,
+        timed: bool = True,
         on_change: Callable[[str], None] | None = None,
     ) -> None:
         self._clock = clock
@@ -54,6 +57,8 @@ class GroupTable:
         self._configs: dict[str, GroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.auto_create = auto_create
+        self._timed = timed
+        self._policies: dict[str, RetryPolicy | None] = {}  # those that were asked for
         self.version = DataVersion()
         self.revision = 0
         """Grows with every change; whoever saves the table compares it."""
@@ -86,6 +91,22 @@ class GroupTable:
             config = GroupConfig(group_name=group)
             self._store(config, by)
         return config
+
+    def retry_policy(self, group: str) -> RetryPolicy | None:
+        """Return how long messages of a group wait before they come again.
+
+        None means by the delay levels, as of most groups and of those that this broker does not
+        know, or whose policy another broker wrote and this one cannot read.
+        """
+        if not self._timed or (config := self._configs.get(group)) is None:
+            return None
+        if group not in self._policies:
+            try:
+                self._policies[group] = read_retry_policy(config.group_retry_policy)
+            except ConfigError as error:
+                logger.warning("retry policy without effect: group=%s reason=%s", group, error)
+                self._policies[group] = None
+        return self._policies[group]
 
     def require(self, group: str, *, by: str = "") -> GroupConfig:
         """Return a group's configuration, created if that is allowed.
@@ -120,7 +141,7 @@ class GroupTable:
         """
         before = self._configs.get(wanted.group_name)
         after = apply(wanted, before or GroupConfig())
-        _check(after)
+        _check(after, timed=self._timed)
         attributes = changed_attributes(
             GROUP_ATTRIBUTES, before.attributes if before else None, wanted.attributes
         )
@@ -203,6 +224,8 @@ class GroupTable:
             if problem := names.group_problem(name):
                 raise StoreError(f"subscriptionGroup.json cannot be used: {problem}")
             self._configs[name] = msgspec.structs.replace(config, group_name=name)
+            if problem := _without_effect(config):
+                logger.warning("group setting without effect: group=%s reason=%s", name, problem)
         self._forbidden = body.forbidden_table
         self.version = body.data_version
         self._loaded_ms = self.version.timestamp
@@ -226,10 +249,31 @@ class GroupTable:
         self._changed(config.group_name)
 
     def _changed(self, group: str) -> None:
+        self._policies.pop(group, None)
         self.version = self.version.next(self._clock.now_ms())
         self.revision += 1
         if self.on_change is not None:
             self.on_change(group)
+
+
+def _without_effect(config: GroupConfig) -> str | None:
+    """Return why a member of a group's configuration would not act, or None."""
+    if config.broker_id != 0:
+        return (
+            f"brokerId={config.broker_id} cannot be honoured: groups read from masters, whose id "
+            "is 0, for this version has no slaves"
+        )
+    if config.which_broker_when_consume_slowly not in (0, 1):  # 1 is what every tool writes
+        return (
+            f"whichBrokerWhenConsumeSlowly={config.which_broker_when_consume_slowly} cannot be "
+            "honoured: this version has no slaves to read from; leave it at 0 or 1"
+        )
+    if config.consume_timeout_minute != _CONSUME_MINUTES:
+        return (
+            f"consumeTimeoutMinute={config.consume_timeout_minute} cannot be honoured: no broker "
+            "or client of RocketMQ reads it; set consumeTimeout of the consumers (consume_timeout)"
+        )
+    return None
 
 
 def _check_policy_size(policy: dict[str, Any]) -> None:
@@ -241,28 +285,28 @@ def _check_policy_size(policy: dict[str, Any]) -> None:
         raise InvalidParameter(f"groupRetryPolicy takes more than {_POLICY_BYTES_MAX} bytes")
 
 
-def _check(wanted: GroupConfig) -> None:
+def _check(wanted: GroupConfig, *, timed: bool) -> None:
     if problem := names.group_problem(wanted.group_name):
         raise InvalidParameter(problem)
     for key, value, low, high in (
         ("retryQueueNums", wanted.retry_queue_nums, 0, QUEUE_COUNT_MAX),
         ("retryMaxTimes", wanted.retry_max_times, -1, _INT32_MAX),
-        ("consumeTimeoutMinute", wanted.consume_timeout_minute, 0, _INT32_MAX),
-        ("brokerId", wanted.broker_id, 0, _INT32_MAX),
-        (
-            "whichBrokerWhenConsumeSlowly",
-            wanted.which_broker_when_consume_slowly,
-            0,
-            _INT32_MAX,
-        ),
         ("groupSysFlag", wanted.group_sys_flag, 0, 1),
     ):
         if not low <= value <= high:
             raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
+    if problem := _without_effect(wanted):
+        raise InvalidParameter(problem)
     _check_policy_size(wanted.group_retry_policy)
-    policy = wanted.group_retry_policy.get("type", "CUSTOMIZED")
-    if not isinstance(policy, str) or policy not in _RETRY_POLICIES:
-        raise InvalidParameter(f"groupRetryPolicy type {policy!r} takes CUSTOMIZED or EXPONENTIAL")
+    try:
+        policy = read_retry_policy(wanted.group_retry_policy)
+    except ConfigError as error:
+        raise InvalidParameter(str(error)) from None
+    if policy is not None and not timed:
+        raise InvalidParameter(
+            "groupRetryPolicy needs timed messages, and timerWheelEnable is false on this "
+            "broker; without a policy messages come again by the delay levels"
+        )
 
 
 def _log_change(before: GroupConfig | None, after: GroupConfig, by: str) -> None:

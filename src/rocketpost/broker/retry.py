@@ -1,7 +1,8 @@
 """Messages that a consumer sends back: again later, or among the dead letters.
 
 A message comes again in ``%RETRY%group`` after a delay that grows with each round: level 3 plus the
-rounds so far, unless the consumer names a level. After the last round, or at level -1, it goes to
+rounds so far, unless the consumer names a level or the group has a retry policy; what its policy
+says is waited for as a timed message. After the last round, or at level -1, it goes to
 ``%DLQ%group``. The copy keeps everything of the original but counts the round, and names the topic
 and the message id of the first delivery, and the last failure if the consumer tells it.
 """
@@ -9,7 +10,7 @@ and the message id of the first delivery, and the last failure if the consumer t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.delay import postponed
 from rocketpost.broker.own_state import check_send_back
@@ -23,6 +24,7 @@ from rocketpost.model import properties as names
 from rocketpost.model.failure import ConsumeFailure, failure
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic, retry_topic
+from rocketpost.model.retry_policy import RetryPolicy
 from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.draft import Draft
@@ -53,6 +55,17 @@ class Groups(Protocol):
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...  # pragma: no cover
 
+    def retry_policy(self, group: str) -> RetryPolicy | None:
+        """Return how long messages wait before they come again; None: by the delay levels."""
+        ...  # pragma: no cover
+
+
+class _Wait(NamedTuple):
+    """How long a message waits: by a delay level, 0 for not at all, or for a time."""
+
+    level: int = 0
+    ms: int | None = None
+
 
 class RetryService:
     """Turns messages that are sent back into what is stored of them.
@@ -61,6 +74,7 @@ class RetryService:
         record_at: Finds the message by its position.
         random_below: Picks a queue of the retry topic.
         level_max: The highest delay level.
+        put_off: Makes a timed message of one that waits for so many milliseconds.
     """
 
     def __init__(
@@ -72,7 +86,9 @@ class RetryService:
         store_host: bytes,
         random_below: Callable[[int], int],
         level_max: int,
+        put_off: Callable[[Draft, int], Draft],
     ) -> None:
+        self._put_off = put_off
         self._topics = topics
         self._groups = groups
         self._record_at = record_at
@@ -114,11 +130,18 @@ class RetryService:
             limit = header.max_reconsume_times
         if record.reconsume_times >= limit or header.delay_level < 0:
             dead = self._topic(dlq_topic(header.group), 1, unit=False)
-            return self._copy(record, dead.topic_name, 0, level=0, why=why)
+            return self._copy(record, dead.topic_name, 0, _Wait(), why)
         count = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
-        level = header.delay_level or FIRST_LEVEL + record.reconsume_times
-        queue_id = self._random_below(count)
-        return self._copy(record, retry.topic_name, queue_id, level=level, why=why)
+        wait = self._wait(header, record.reconsume_times)
+        return self._copy(record, retry.topic_name, self._random_below(count), wait, why)
+
+    def _wait(self, header: SendBackHeader, times: int) -> _Wait:
+        if header.delay_level:
+            return _Wait(level=header.delay_level)
+        policy = self._groups.retry_policy(header.group)
+        if policy is None:
+            return _Wait(level=FIRST_LEVEL + times)
+        return _Wait(ms=policy.delay_ms(times))
 
     def _topic(self, topic: str, queue_nums: int, unit: bool) -> TopicConfig:
         found = self._topics.find(topic)
@@ -131,15 +154,17 @@ class RetryService:
         record: Record,
         topic: str,
         queue_id: int,
-        *,
-        level: int,
+        wait: _Wait,
         why: ConsumeFailure | None,
     ) -> Draft:
         properties = without_failure(record.properties)
         properties.setdefault(names.RETRY_TOPIC, record.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, record.message_id)
         properties[names.WAIT_STORE] = "false"
-        properties[names.DELAY_LEVEL] = str(level)
+        if wait.ms is None:
+            properties[names.DELAY_LEVEL] = str(wait.level)
+        else:
+            properties.pop(names.DELAY_LEVEL, None)
         sys_flag = host_bits(record.sys_flag, record.born_host_bytes, self._store_host)
         if sys_flag & TRANSACTION_PREPARED:
             sys_flag &= ~TRANSACTION_MASK
@@ -160,6 +185,8 @@ class RetryService:
                 string_hash(properties.get(names.TAGS, "")),
                 tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
             )
-            return postponed(draft, level, level_max=self._level_max) if level else draft
+            if wait.ms is not None:
+                return self._put_off(draft, wait.ms)
+            return postponed(draft, wait.level, level_max=self._level_max) if wait.level else draft
         except LocalProtocolError as error:
             raise SystemError_(f"the message cannot be stored again: {error}") from None

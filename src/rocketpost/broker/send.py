@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from rocketpost.broker.kinds import SPECIAL, Kind
+from rocketpost.broker.message_type import check_type, is_typed
 from rocketpost.broker.priority import LOWEST, has_levels, queue_of
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.faults import (
@@ -159,8 +160,10 @@ class SendService:
         trace_on: bool,
         accept_from_ms: int,
         broker_writable: bool = True,
+        checks_types: bool = True,
     ) -> None:
         """Take settings that may change while the broker runs."""
+        self._checks_types = checks_types
         self._broker_writable = broker_writable
         self._is_closed = bool(accept_from_ms) or not broker_writable
         self._message_bytes_max = message_bytes_max
@@ -194,8 +197,11 @@ class SendService:
         encoded, tags_code, keys, is_special = self._properties(header.properties)
         if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
             self._check_size(len(body), len(encoded))
-        if config.attributes and has_levels(config):
-            queue_id = LOWEST  # unless its properties say otherwise, see below
+        if config.attributes:
+            if self._checks_types and is_typed(config):
+                check_type(config, decode_properties(encoded))
+            if has_levels(config):
+                queue_id = LOWEST  # unless its properties say otherwise, see below
         draft = Draft(
             topic,
             queue_id,
@@ -236,9 +242,12 @@ class SendService:
         if has_levels(config):  # they stay together, so the first one's level is that of all
             level = queue_of(shared | decode_properties(items[0].properties), config)
             queue_id = queue_id if level is None else level
+        typed = self._checks_types and is_typed(config)
         drafts = []
         for at, item in enumerate(items):
             encoded, tags_code, keys = self._batch_properties(item.properties, shared, at)
+            if typed:
+                check_type(config, decode_properties(encoded))
             if not item.body or len(encoded) > PROPERTIES_BYTES_MAX:
                 self._check_entry(at, len(item.body), len(encoded))
             drafts.append(

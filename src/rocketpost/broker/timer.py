@@ -20,6 +20,7 @@ from rocketpost.broker.kinds import TIMER, with_properties
 from rocketpost.codec.faults import MessageIllegal, SystemError_
 from rocketpost.codec.properties import (
     PROPERTIES_BYTES_MAX,
+    decode_properties,
     encode_properties,
 )
 from rocketpost.codec.recall_handle import RecallHandle
@@ -34,6 +35,15 @@ from rocketpost.store.draft import Draft
 CONGESTION_OFF: Final = 2**31 - 1
 _ADDED_LATER_BYTES: Final = 160
 """Room in the properties for what rolling and delivery add: times and a counter."""
+_OF_WAITING: Final = (
+    *TIMER,
+    names.TIMER_OUT_MS,
+    names.TIMER_ENQUEUE_MS,
+    names.TIMER_DEQUEUE_MS,
+    names.TIMER_ROLL_TIMES,
+    names.TIMER_RECALLS,
+)
+"""What a message carries that waits, or has waited, in the wheel."""
 _DIGITS_MAX: Final = 18
 _PRECISION_MS_MAX: Final = 60_000
 
@@ -112,6 +122,23 @@ class Timers:
             )
         waiting.topic, waiting.queue_id = TIMER_TOPIC, 0
         return waiting
+
+    def put_off(self, draft: Draft, delay_ms: int) -> Draft:
+        """Return a message that comes again after a time, whenever it was due before.
+
+        The time is cut at ``timerMaxDelaySec``.
+
+        Raises:
+            MessageIllegal: As :meth:`claim`.
+            SystemError_: As :meth:`claim`.
+        """
+        properties = decode_properties(draft.properties)
+        for name in _OF_WAITING:
+            properties.pop(name, None)
+        delay_ms = min(delay_ms, self._rules().delay_ms_max)
+        properties[names.TIMER_DELIVER_MS] = str(self._clock.now_ms() + delay_ms)
+        waiting = self.claim(draft, properties)
+        return draft if waiting is None else waiting
 
     def _check_crowd(self, count: int, most: int) -> None:
         """Refuse ever more as a slot fills up to twice what it should hold."""

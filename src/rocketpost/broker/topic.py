@@ -67,6 +67,8 @@ class TopicRules:
     broker_topic: bool = True
     trace_topic: str | None = None
     """The trace topic, if the broker makes it at start."""
+    mixed_types: bool = False
+    """Whether a topic may be of the type MIXED."""
 
 
 class Updated(NamedTuple):
@@ -338,8 +340,11 @@ class TopicTable:
             )
         if not 0 <= wanted.topic_sys_flag <= _SYS_FLAG_MAX:
             raise InvalidParameter(f"topicSysFlag={wanted.topic_sys_flag} takes 0 to 3")
-        if wanted.attributes.get("+" + MESSAGE_TYPE) == MIXED:
-            raise InvalidParameter(f"{MESSAGE_TYPE}={MIXED} is not enabled on this broker")
+        if wanted.attributes.get("+" + MESSAGE_TYPE) == MIXED and not self.rules.mixed_types:
+            raise InvalidParameter(
+                f"{MESSAGE_TYPE}={MIXED} is not allowed on this broker: set "
+                "enableMixedMessageType=true, or leave the attribute out, which takes all types"
+            )
 
     def _widen(self, config: TopicConfig, queue_nums: int) -> TopicConfig:
         if config.write_queue_nums < queue_nums:

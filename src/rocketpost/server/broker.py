@@ -222,6 +222,7 @@ class BrokerServer:
                 identity=identity,
                 config=self._broker,
                 clock=self._clock,
+                timed=self._store_config.timer_enabled,
             )
             known = await asyncio.to_thread(
                 recover_blocking,

@@ -57,9 +57,11 @@ class Tables(NamedTuple):
 
 
 def load_tables_blocking(
-    layout: Layout, *, identity: Identity, config: BrokerConfig, clock: Clock
+    layout: Layout, *, identity: Identity, config: BrokerConfig, clock: Clock, timed: bool
 ) -> Tables:
     """Load topics, groups and offsets.
+
+    ``timed`` is whether the broker has timed messages.
 
     Raises:
         StoreError: A table and its backup are damaged.
@@ -77,7 +79,7 @@ def load_tables_blocking(
     groups_file = _table_file(
         layout,
         "subscriptionGroup.json",
-        lambda: GroupTable(clock=clock, auto_create=config.auto_create_group),
+        lambda: GroupTable(clock=clock, auto_create=config.auto_create_group, timed=timed),
     )
     offsets_file = _table_file(layout, "consumerOffset.json", lambda: OffsetTable(clock=clock))
     delays_file = _table_file(layout, "delayOffset.json", lambda: DelayProgress(clock=clock))

@@ -105,6 +105,8 @@ class BrokerConfig:
     transaction_check_interval_ms: int = option("transactionCheckInterval", 30_000, mutable=True)
     transaction_op_chars_max: int = option("transactionOpMsgMaxSize", 4096, mutable=True)
     transaction_op_interval_ms: int = option("transactionOpBatchInterval", 3000, mutable=True)
+    topic_type_check: bool = option("enableTopicMessageTypeCheck", True, mutable=True)
+    mixed_topics: bool = option("enableMixedMessageType", False, mutable=True)
     reject_transactions: bool = option("rejectTransactionMessage", False, mutable=True)
     dedup_seconds: int = option("dedupSeconds", 0, mutable=True)
     dedup_keys_max: int = option("dedupKeysMax", 200_000, mutable=True)

@@ -274,7 +274,7 @@ _OTHERWISE: Final = {
         enableBroadcastOffsetStore broadcastOffsetExpireSecond
         broadcastOffsetExpireMaxSecond subscriptionExpiredTimeout
         realTimeNotifyConsumerChange consumerOffsetUpdateVersionStep useStaticSubscription
-        flushConsumerOffsetHistoryInterval consumerFallbehindThreshold enableMixedMessageType
+        flushConsumerOffsetHistoryInterval consumerFallbehindThreshold
         validateSystemTopicWhenUpdateTopic enableRegisterProducer enableCreateSysGroup
         """,
     ),

@@ -17,6 +17,7 @@ def topic_rules(config: BrokerConfig) -> TopicRules:
         cluster_topic=config.cluster_topic,
         broker_topic=config.broker_topic,
         trace_topic=config.trace_topic if config.trace_topic_enable else None,
+        mixed_types=config.mixed_topics,
     )
 
 

@@ -142,6 +142,13 @@ class Services:
         store_host = pack_host(identity.ip, identity.port)
         delays_ms = parse_delay_levels(store_config.delay_levels)
         halves = HalfMessages()
+        timed = Timers(
+            clock=clock,
+            precision_ms=store_config.timer_precision_ms,
+            rules=lambda: self._timer_rules,
+            count_in=lambda slot_ms: timers.wheel.get(slot_ms).waiting if timers else 0,
+            random_below=random.randrange,
+        )
         self._send_service = SendService(
             topics=self.topics,
             groups=self.groups,
@@ -152,18 +159,7 @@ class Services:
             new_unique_id=unique_id,
             random_below=random.randrange,
             holds_locks=self._locks.holds_locks,
-            kinds=(
-                halves,
-                DeadLetters(),
-                DelayLevels(level_max=len(delays_ms)),
-                Timers(
-                    clock=clock,
-                    precision_ms=store_config.timer_precision_ms,
-                    rules=lambda: self._timer_rules,
-                    count_in=lambda slot_ms: timers.wheel.get(slot_ms).waiting if timers else 0,
-                    random_below=random.randrange,
-                ),
-            ),
+            kinds=(halves, DeadLetters(), DelayLevels(level_max=len(delays_ms)), timed),
         )
         self._pull_service = PullService(records=store, limits=pull_limits(self._broker))
         once = OnceService(producers=known.producers, keys=known.keys, records=store)
@@ -242,6 +238,7 @@ class Services:
                 store_host=store_host,
                 put=self.sends.put,
                 broker_writable=lambda: bool(self._broker.permission & PERM_WRITE),
+                put_off=timed.put_off,
             ),
             AssignmentPart(
                 topics=self.topics,
@@ -418,6 +415,7 @@ class Services:
             trace_on=broker.trace_on,
             accept_from_ms=broker.accept_sends_from_ms,
             broker_writable=bool(broker.permission & PERM_WRITE),
+            checks_types=broker.topic_type_check,
         )
         if before.permission != broker.permission:
             self.topics.touch()

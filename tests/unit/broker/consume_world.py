@@ -112,6 +112,7 @@ class World:
             store_host=HOST,
             random_below=lambda count: self.turn % count,
             level_max=len(DELAYS_MS),
+            put_off=lambda draft, ms: draft,  # no group here has a policy
         )
         self.pulls = PullService(records=self.store, limits=PullLimits(memory_bytes=2**30))
 

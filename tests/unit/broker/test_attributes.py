@@ -36,9 +36,9 @@ def test_creation_only_sets() -> None:
     [
         ({"+colour": "red"}, "unknown attribute"),
         ({"+message.type": "LOUD"}, "takes"),
-        ({"+reserve.time": "-2"}, "whole number"),
+        ({"+reserve.time": "86400000"}, "tiered storage only"),
         ({"+cleanup.policy": "COMPACTION"}, "in RocketMQ only"),
-        ({"+reserve.time": "soon"}, "whole number"),
+        ({"+dedup.seconds": "soon"}, "whole number"),
         ({"+queue.type": "SimpleCQ"}, "fixed"),
         ({"-queue.type": ""}, "fixed"),
         ({"-reserve.time": ""}, "not set"),

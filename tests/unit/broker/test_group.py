@@ -8,6 +8,7 @@ from rocketpost.broker.group import GroupTable
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
 from rocketpost.errors import StoreError
 from rocketpost.model.group import GroupChange, GroupConfig
+from rocketpost.model.retry_policy import RetryPolicy
 from rocketpost.testing.clock import FakeClock
 
 
@@ -48,9 +49,9 @@ def test_groups_do_not_come_into_being_when_that_is_off(clock: FakeClock) -> Non
         {"retry_queue_nums": -1},
         {"retry_queue_nums": 2**31},
         {"retry_max_times": -2},
-        {"consume_timeout_minute": -1},
-        {"broker_id": -1},
-        {"which_broker_when_consume_slowly": -1},
+        {"consume_timeout_minute": 16},
+        {"broker_id": 1},
+        {"which_broker_when_consume_slowly": 2},
         {"group_sys_flag": 2},
         {"group_retry_policy": {"type": "NEVER"}},
     ],
@@ -66,6 +67,46 @@ def test_what_must_not_be_is_refused_and_changes_nothing(
         table.plan(wanted)
     assert not table.configs
     assert table.revision == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"consume_timeout_minute": 5}, "no broker or client of RocketMQ reads it"),
+        ({"broker_id": 1}, "this version has no slaves"),
+        ({"which_broker_when_consume_slowly": 2}, "no slaves to read from"),
+        ({"group_retry_policy": {"type": "EXPONENTIAL"}}, "timerWheelEnable is false"),
+    ],
+)
+def test_what_would_not_act_is_refused_with_the_reason(
+    clock: FakeClock, change: dict[str, object], reason: str
+) -> None:
+    table = GroupTable(clock=clock, timed=False)
+    with pytest.raises(InvalidParameter, match=reason):
+        table.update(GroupConfig(group_name="G", **change))  # type: ignore[arg-type]
+
+
+def test_a_retry_policy_changes_with_its_group(clock: FakeClock) -> None:
+    table = GroupTable(clock=clock)
+    assert table.retry_policy("G") is None
+    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [7]}}
+    table.update(GroupConfig(group_name="G", group_retry_policy=policy))
+    assert table.retry_policy("G") == RetryPolicy((7,))
+    table.update(GroupConfig(group_name="G"))
+    assert table.retry_policy("G") is None
+
+
+def test_what_another_broker_wrote_and_does_not_act_here_is_told(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = GroupTable(clock=clock)
+    table.load(
+        b'{"subscriptionGroupTable":{"G":{"groupName":"G","brokerId":3,'
+        b'"groupRetryPolicy":{"type":"OTHER"}}}}'
+    )
+    assert "group setting without effect: group=G reason=brokerId=3" in caplog.text
+    assert table.retry_policy("G") is None
+    assert "retry policy without effect: group=G" in caplog.text
 
 
 def test_a_group_is_changed_and_its_attributes_by_sign(clock: FakeClock) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from rocketpost.broker.retry import RetryService
+from rocketpost.broker.timer import TimerRules, Timers
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.faults import Fault, GroupNotExist, NoPermission, SystemError_
 from rocketpost.codec.headers.retry import SendBackHeader
@@ -15,13 +16,15 @@ from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.group import GroupConfig
-from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketpost.model.retry_policy import RetryPolicy
 from rocketpost.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from rocketpost.testing.clock import FakeClock
 
 HOST = pack_host("10.0.0.1", 10911)
 BORN = pack_host("10.0.0.9", 4000)
 NEW = 479
+DAY_MS = 86_400_000
 OLD = 120
 
 RECORD = Record(
@@ -36,8 +39,13 @@ class Groups:
     def __init__(self) -> None:
         self.config = GroupConfig(group_name="g", retry_max_times=2, retry_queue_nums=3)
 
+        self.policy: RetryPolicy | None = None
+
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return self.config if group == "g" else None
+
+    def retry_policy(self, group: str) -> RetryPolicy | None:
+        return self.policy
 
 
 class World:
@@ -45,6 +53,13 @@ class World:
         self.groups = Groups()
         self.topics = TopicTable(clock=clock, cluster_name="C", broker_name="b")
         self.record: Record | None = RECORD
+        self.timers = Timers(
+            clock=clock,
+            precision_ms=1000,
+            rules=lambda: TimerRules(delay_ms_max=DAY_MS),
+            count_in=lambda slot_ms: 0,
+            random_below=lambda count: 0,
+        )
         self.service = RetryService(
             topics=self.topics,
             groups=self.groups,
@@ -52,6 +67,7 @@ class World:
             store_host=HOST,
             random_below=lambda count: count - 1,
             level_max=18,
+            put_off=self.timers.put_off,
         )
 
     def back(self, *, version: int = NEW, writable: bool = True, **fields: Any) -> Any:
@@ -197,3 +213,35 @@ def test_a_prepared_message_comes_back_as_a_plain_one(world: World) -> None:
     assert world.back().sys_flag == 0
     world.record = msgspec.structs.replace(RECORD, sys_flag=TRANSACTION_COMMIT)
     assert world.back().sys_flag == TRANSACTION_COMMIT
+
+
+def test_a_policy_of_the_group_says_how_long_a_message_waits(
+    world: World, clock: FakeClock
+) -> None:
+    world.groups.config = GroupConfig(group_name="g", retry_max_times=16)
+    world.groups.policy = RetryPolicy((700, 90_000))
+    waits = []
+    for times in range(3):
+        world.record = msgspec.structs.replace(RECORD, reconsume_times=times)
+        draft = world.back()
+        assert (draft.topic, draft.reconsume_times) == (TIMER_TOPIC, times + 1)
+        properties = decode_properties(draft.properties)
+        assert (properties["REAL_TOPIC"], properties["RETRY_TOPIC"]) == ("%RETRY%g", "T")
+        assert "DELAY" not in properties
+        waits.append(int(properties["TIMER_DELIVER_MS"]) - clock.now_ms())
+    assert waits == [700, 90_000, 90_000]
+
+
+def test_a_policy_gives_way_to_a_level_and_to_the_dead_letters(world: World) -> None:
+    world.groups.policy = RetryPolicy((700,))
+    assert world.back(delay_level=5).topic == SCHEDULE_TOPIC
+    assert world.back(delay_level=-1).topic == "%DLQ%g"
+
+
+def test_a_message_that_was_timed_once_waits_anew(world: World, clock: FakeClock) -> None:
+    world.groups.policy = RetryPolicy((10 * DAY_MS,))
+    once = {"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "1", "TIMER_OUT_MS": "5", "TIMER_DELIVER_MS": "6"}
+    world.record = msgspec.structs.replace(RECORD, properties_bytes=encode_properties(once))
+    properties = decode_properties(world.back().properties)
+    assert "TIMER_DELAY_SEC" not in properties
+    assert int(properties["TIMER_DELIVER_MS"]) == clock.now_ms() + DAY_MS  # timerMaxDelaySec

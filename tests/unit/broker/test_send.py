@@ -359,6 +359,65 @@ def test_an_ordered_topic_is_closed_with_its_broker(service: SendService, topics
     assert draft(service).topic == "T"
 
 
+PLAIN = "UNIQ_KEY\x01U\x02"
+TYPES = {
+    "NORMAL": PLAIN,
+    "FIFO": PLAIN + "__SHARDINGKEY\x01k\x02",
+    "DELAY": PLAIN + "DELAY\x012\x02",
+    "TIMED": PLAIN + "TIMER_DELAY_SEC\x019\x02",
+    "TRANSACTION": PLAIN + "TRAN_MSG\x01true\x02PGROUP\x01P\x02",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [
+        ("NORMAL", {"NORMAL"}),
+        ("FIFO", {"NORMAL", "FIFO"}),
+        ("DELAY", {"DELAY", "TIMED"}),
+        ("TRANSACTION", {"TRANSACTION"}),
+        ("PRIORITY", set(TYPES)),
+        ("MIXED", set(TYPES)),
+        ("UNSPECIFIED", set(TYPES)),
+    ],
+)
+def test_a_typed_topic_takes_its_messages_only(
+    service: SendService, topics: Topics, kind: str, taken: set[str]
+) -> None:
+    topics.add("Typed", 4, attributes={"message.type": kind})
+    for name, properties in TYPES.items():
+        if name in taken:
+            draft(service, topic="Typed", properties=properties)
+            continue
+        with pytest.raises(MessageIllegal, match=f"message.type={kind}"):
+            draft(service, topic="Typed", properties=properties)
+        # What is passed on was checked where it was sent first.
+        draft(service, topic="Typed", properties=properties + "TRANSFER_FLAG\x01true\x02")
+
+
+def test_a_level_of_0_is_no_delay(service: SendService, topics: Topics) -> None:
+    topics.add("Typed", 4, attributes={"message.type": "FIFO"})
+    assert draft(service, topic="Typed", properties=PLAIN + "DELAY\x010\x02").topic == "Typed"
+
+
+def test_a_typed_topic_takes_batches_of_its_messages_only(
+    service: SendService, topics: Topics
+) -> None:
+    topics.add("Later", 4, attributes={"message.type": "DELAY"})
+    with pytest.raises(MessageIllegal, match="takes DELAY messages"):
+        batch(service, [item()], topic="Later")
+    topics.add("Plain", 4, attributes={"message.type": "NORMAL"})
+    assert len(batch(service, [item(), item()], topic="Plain")) == 2
+    with pytest.raises(MessageIllegal, match="this one is FIFO"):
+        batch(service, [item(), item(__SHARDINGKEY="k")], topic="Plain")
+
+
+def test_types_need_not_be_checked(service: SendService, topics: Topics) -> None:
+    topics.add("Typed", 4, attributes={"message.type": "FIFO"})
+    service.configure(message_bytes_max=100, trace_on=True, accept_from_ms=0, checks_types=False)
+    assert draft(service, topic="Typed", properties=TYPES["DELAY"]).topic == "SCHEDULE_TOPIC_XXXX"
+
+
 LEVELS = {"message.type": "PRIORITY"}
 
 

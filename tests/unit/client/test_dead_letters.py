@@ -128,6 +128,7 @@ def test_the_copy_loses_what_retries_noted() -> None:
         "TAGS": "A",
         "who": "me",
         "UNIQ_KEY": one.resent_id,
+        "TRANSFER_FLAG": "true",
         "WAIT": "true",
         "__DEAD_LETTER": f"{DLQ}/{one.id}",
     }

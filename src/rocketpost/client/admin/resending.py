@@ -83,6 +83,8 @@ def copy_properties(letter: DeadLetter) -> dict[str, str]:
     }
     kept[names.UNIQUE_KEY] = letter.resent_id
     kept[names.WAIT_STORE] = "true"
+    # Typed topics take it although it is not delayed or transactional any more.
+    kept[names.TRANSFER_FLAG] = "true"
     kept[DEAD_LETTER] = f"{letter.message.record.topic}/{letter.id}"
     return kept
 

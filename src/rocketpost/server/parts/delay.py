@@ -19,7 +19,7 @@ from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.server.part import Part
 from rocketpost.server.persistence import File, Persistence, Saved
-from rocketpost.store.draft import Arrival
+from rocketpost.store.draft import Arrival, Draft
 from rocketpost.store.message_store import MessageStore
 
 
@@ -30,6 +30,7 @@ class DelayPart(Part):
         delays_ms: The delays of level 1, 2, ...
         put: Stores messages as safely as sends are stored.
         broker_writable: Whether the broker's permission has the write bit.
+        put_off: Makes a timed message of one that waits for so many milliseconds.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class DelayPart(Part):
         store_host: bytes,
         put: Put,
         broker_writable: Callable[[], bool],
+        put_off: Callable[[Draft, int], Draft],
     ) -> None:
         self._store = store
         self._progress = progress
@@ -77,6 +79,7 @@ class DelayPart(Part):
                 store_host=store_host,
                 random_below=random.randrange,
                 level_max=len(delays_ms),
+                put_off=put_off,
             ),
             progress=progress,
             put=put,

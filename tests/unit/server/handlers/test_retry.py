@@ -14,6 +14,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.errors import StoreFull
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.ids import Position
+from rocketpost.model.retry_policy import RetryPolicy
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
@@ -24,6 +25,9 @@ from .fakes import Caller, FakeStore
 class Groups:
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return GroupConfig(group_name=group, retry_queue_nums=0 if group == "none" else 1)
+
+    def retry_policy(self, group: str) -> RetryPolicy | None:
+        return None
 
 
 class World:
@@ -39,6 +43,7 @@ class World:
             store_host=bytes(8),
             random_below=lambda count: 0,
             level_max=18,
+            put_off=lambda draft, ms: draft,
         )
         handlers = RetryHandlers(
             service=service,

@@ -1,0 +1,170 @@
+"""Settings of broker, store, topics and groups: what a running broker does with each.
+
+Every test compares two values of a setting, on a whole broker in this process, spoken to over real
+sockets in raw commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import Record, decode_records
+from rocketpost.server.broker import BrokerServer
+from rocketpost.transport.connection import Connection
+
+SUSPEND = 2
+SUBSCRIPTION = 4
+
+
+class Peer:
+    """A client that knows the protocol and nothing else."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    async def call(self, code: int, body: bytes = b"", **fields: object) -> Command:
+        texts = {name: str(value) for name, value in fields.items()}
+        return await self.connection.request(code, fields=texts, body=body, timeout=15)
+
+    async def ok(self, code: int, body: bytes = b"", **fields: object) -> Command:
+        answer = await self.call(code, body, **fields)
+        assert answer.code == 0, answer.remark
+        return answer
+
+    async def set(self, **values: object) -> None:
+        """Change settings of the running broker."""
+        text = "".join(f"{key}={value}\n" for key, value in values.items())
+        await self.ok(Code.UPDATE_BROKER_CONFIG, text.encode())
+
+    async def topic(self, topic: str, attributes: str = "") -> Command:
+        return await self.call(
+            Code.UPDATE_AND_CREATE_TOPIC, topic=topic, readQueueNums=1, writeQueueNums=1, perm=6,
+            attributes=attributes, defaultTopic="TBW102", topicFilterType="SINGLE_TAG",
+        )  # fmt: skip
+
+    async def group(self, group: str, **members: Any) -> Command:
+        body = msgspec.json.encode({"groupName": group, **members})
+        return await self.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+    async def send(
+        self, topic: str, body: bytes = b"body", default_queues: int = 1, **properties: str
+    ) -> Command:
+        return await self.call(
+            Code.SEND_MESSAGE, body, producerGroup="P", topic=topic, defaultTopic="TBW102",
+            defaultTopicQueueNums=default_queues, queueId=0, sysFlag=0, bornTimestamp=1, flag=0,
+            properties=encode_properties(properties).decode(),
+        )  # fmt: skip
+
+    async def pull(
+        self, topic: str, offset: int = 0, *, group: str = "G", hold_ms: int = 0, **more: object
+    ) -> Command:
+        fields: dict[str, object] = {
+            "consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": offset,
+            "maxMsgNums": 32, "sysFlag": SUBSCRIPTION | (SUSPEND if hold_ms else 0),
+            "commitOffset": 0, "suspendTimeoutMillis": hold_ms, "subscription": "*",
+            "subVersion": 0,
+        }  # fmt: skip
+        return await self.call(Code.PULL_MESSAGE, **fields | more)
+
+    async def records(self, topic: str, **more: Any) -> list[Record]:
+        return decode_records((await self.pull(topic, **more)).body)
+
+
+@contextlib.asynccontextmanager
+async def broker(root: Path, **settings: object) -> AsyncIterator[Peer]:
+    """Run a broker with these settings, and a client of it."""
+    values: dict[str, object] = {
+        "storePathRootDir": root / "store",
+        "brokerName": "broker-a",
+        "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": 0,
+        "mappedFileSizeCommitLog": 4 * 1024 * 1024,
+        "maxMessageSize": 1024 * 1024,
+        "maxHashSlotNum": 100,
+        "maxIndexNum": 400,
+    }
+    server = BrokerServer({key: str(value) for key, value in (values | settings).items()})
+    await server.start()
+    try:
+        async with connected(server) as peer:
+            yield peer
+    finally:
+        await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def connected(server: BrokerServer) -> AsyncIterator[Peer]:
+    loop = asyncio.get_running_loop()
+    port = int(server.address.rpartition(":")[2])
+    _, connection = await loop.create_connection(
+        lambda: Connection(on_request=lambda _, __: None), "127.0.0.1", port
+    )
+    try:
+        yield Peer(connection)
+    finally:
+        connection.close()
+        await connection.wait_closed()
+
+
+async def test_message_type_of_a_topic_and_whether_it_is_checked(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        assert (await peer.topic("Fifo", "+message.type=FIFO")).code == 0
+        assert (await peer.send("Fifo")).code == 0
+        refused = await peer.send("Fifo", DELAY="2")
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "message.type=FIFO" in (refused.remark or "")
+        await peer.set(enableTopicMessageTypeCheck="false")
+        assert (await peer.send("Fifo", DELAY="2")).code == 0
+
+
+async def test_enableMixedMessageType(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        refused = await peer.topic("Any", "+message.type=MIXED")
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        await peer.set(enableMixedMessageType="true")
+        assert (await peer.topic("Any", "+message.type=MIXED")).code == 0
+        assert (await peer.send("Any", DELAY="2")).code == 0
+
+
+async def test_groupRetryPolicy_says_when_a_message_comes_again(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [300]}}
+        assert (await peer.group("G", groupRetryPolicy=policy)).code == 0
+        sent = await peer.send("T")
+        position = int(sent.fields["msgId"][16:], 16)
+        await peer.ok(
+            Code.CONSUMER_SEND_MSG_BACK, offset=position, group="G", delayLevel=0, originTopic="T"
+        )
+        # By the delay levels it would come after ten seconds.
+        [again] = await peer.records("%RETRY%G", hold_ms=5000)
+        assert again.reconsume_times == 1
+        waited = int(again.properties["TIMER_DELIVER_MS"]) - again.born_ms
+        assert waited > 0
+        assert again.store_ms >= int(again.properties["TIMER_DELIVER_MS"])
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"brokerId": 1}, {"whichBrokerWhenConsumeSlowly": 2}, {"consumeTimeoutMinute": 5}],
+)
+async def test_members_of_groups_that_would_not_act(
+    tmp_path: Path, members: dict[str, int]
+) -> None:
+    async with broker(tmp_path) as peer:
+        refused = await peer.group("G", **members)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert f"{min(members)}={members[min(members)]} cannot be honoured" in (
+            refused.remark or ""
+        )
