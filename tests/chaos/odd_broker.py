@@ -1,6 +1,6 @@
 """A broker with a flaw or a bad disk: ``python odd_broker.py OPTIONS -- mqbroker -c FILE``.
 
-    --bug NAME            plant a bug (the functions below that are named in ``BUGS``)
+    --bug NAME            plant a bug (the functions that are named in ``BUGS``)
     --mirror STORE MIRROR run on a disk that forgets (``volatile_disk``)
     --slow-sync SECONDS   let each sync of that disk take this long
     --full-every N        let each N-th write to the commit log find the disk full
@@ -22,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import deaths
+import kind_bugs
 import volatile_disk
 
 from rocketpost.server.__main__ import servers
@@ -154,6 +155,12 @@ BUGS: dict[str, Callable[[], None]] = {
         deletion_not_saved,
         offsets_start_over,
         checkpoint_runs_ahead,
+        kind_bugs.pop_acks_ignored,
+        kind_bugs.send_backs_dropped,
+        kind_bugs.delays_cut_short,
+        kind_bugs.rollbacks_delivered,
+        kind_bugs.duplicates_stored,
+        kind_bugs.pulls_skip,
     )
 }
 

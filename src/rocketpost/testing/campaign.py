@@ -2,7 +2,8 @@
 
 Everything is chosen from a seed. A round starts the broker on the store that the last round left,
 checks it, puts load on it and ends it: most often by SIGKILL, at times by SIGTERM, by SIGKILL while
-it stops, or by SIGKILL while it starts.
+it stops, or by SIGKILL while it starts. Workloads of other message kinds
+(:mod:`rocketpost.testing.workloads`) may run beside the plain sends of the campaign itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from rocketpost.testing.ledger import Counts, Ledger
 from rocketpost.testing.link import BrokerLink
 from rocketpost.testing.load import LARGE_SHARE, Churn, Commits, Queue, Reader, Stream, unique_key
 from rocketpost.testing.process import ServerProcess, free_port
+from rocketpost.testing.workloads import Workload, Workplace
 
 STABLE: Final = [Queue(topic, queue_id) for topic in ("alpha", "beta") for queue_id in range(3)]
 """The queues that exist all the time."""
@@ -46,6 +48,7 @@ _START_KILL_SHARE: Final = 0.12
 STOP_SHARE: Final = 0.08
 """Share of rounds that end by SIGTERM; in half of them SIGKILL follows."""
 _LONG_SHARE: Final = 0.05
+_LIFE_SECONDS_MAX: Final = 0.7
 _NEW_TOPIC_SHARE: Final = 0.3
 _LOOKUPS: Final = 3
 
@@ -88,6 +91,9 @@ class Campaign:
             never synced.
         large_share: Share of messages that take many pages.
         stop_share: Share of rounds that end by SIGTERM.
+        life_seconds_max: How long the broker lives in an ordinary round, at most.
+        workloads: Kinds of load that run beside, through all rounds; they need a name server,
+            whose address ``settings`` must have as ``namesrvAddr``.
     """
 
     def __init__(
@@ -100,8 +106,11 @@ class Campaign:
         on_killed: Callable[[random.Random], None] | None = None,
         large_share: float = LARGE_SHARE,
         stop_share: float = STOP_SHARE,
+        life_seconds_max: float = _LIFE_SECONDS_MAX,
+        workloads: Sequence[type[Workload]] = (),
     ) -> None:
         self._stop_share = stop_share
+        self._life_seconds_max = life_seconds_max
         self._large_share = large_share
         self._rng = random.Random(seed)
         self._on_killed = on_killed
@@ -125,6 +134,7 @@ class Campaign:
             **TINY_STORE,
             **(settings or {}),
         }
+        self.workloads = [kind(self._workplace(values)) for kind in workloads]
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "broker.conf"
         path.write_text(format_properties(values))
@@ -149,9 +159,11 @@ class Campaign:
         """
         began = time.monotonic()
         try:
-            for number in range(rounds):
-                await self._round(whole=number % _WHOLE_CHECK_EVERY == _WHOLE_CHECK_EVERY - 1)
-            await self._start()
+            async with self._working():
+                for number in range(rounds):
+                    await self._round(whole=number % _WHOLE_CHECK_EVERY == _WHOLE_CHECK_EVERY - 1)
+                await self._start()
+            await asyncio.gather(*(workload.settle() for workload in self.workloads))
             await self._check(whole=True)
             self.ledger.check_lost()
             self.ledger.verify()
@@ -160,6 +172,35 @@ class Campaign:
             self.report.seconds += time.monotonic() - began
             self.report.counts = self.ledger.counts
         return self.report
+
+    # -- workloads beside
+
+    def _workplace(self, settings: Mapping[str, str]) -> Workplace:
+        return Workplace(
+            name_servers=settings["namesrvAddr"],
+            address=self.address,
+            rng=random.Random(self._rng.random()),
+            complain=self.ledger.violations.append,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _working(self) -> AsyncIterator[None]:
+        """Have the workloads at work until the block ends; a bug of theirs ends the campaign."""
+        if self.workloads:
+            await self._start()
+            for workload in self.workloads:
+                await workload.prepare()
+            await asyncio.to_thread(self.broker.stop)
+        tasks = [asyncio.create_task(workload.run()) for workload in self.workloads]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()  # it ended by itself, hence by a bug
 
     # -- one round
 
@@ -179,7 +220,7 @@ class Campaign:
         rng = self._rng
         if rng.random() < _LONG_SHARE:
             return rng.uniform(_GRACE_SECONDS + 0.2, _GRACE_SECONDS + 1.0)
-        return rng.choice((rng.uniform(0.0, 0.1), rng.uniform(0.1, 0.7)))
+        return rng.choice((rng.uniform(0.0, 0.1), rng.uniform(0.1, self._life_seconds_max)))
 
     async def _start(self) -> None:
         self.broker.launch()

@@ -1,0 +1,36 @@
+"""Loads of one message kind each, for campaigns that kill brokers.
+
+A workload lives through every death of the broker: it uses the public SDK, tries again when a call
+fails, and keeps outside of the broker what it was promised. When the killing is over, ``settle``
+waits until every promise is due and reports those that were broken.
+"""
+
+from rocketpost.testing.workloads.base import Workload, Workplace
+from rocketpost.testing.workloads.numbered import NumberedWorkload
+from rocketpost.testing.workloads.ordered import OrderedWorkload
+from rocketpost.testing.workloads.popped import PoppedWorkload
+from rocketpost.testing.workloads.retried import RetriedWorkload
+from rocketpost.testing.workloads.timed import TimedWorkload
+from rocketpost.testing.workloads.transactions import TransactionWorkload
+
+EVERY_KIND: tuple[type[Workload], ...] = (
+    NumberedWorkload,
+    OrderedWorkload,
+    PoppedWorkload,
+    RetriedWorkload,
+    TimedWorkload,
+    TransactionWorkload,
+)
+"""One workload for each message kind that is not an ordinary send."""
+
+__all__ = [
+    "EVERY_KIND",
+    "NumberedWorkload",
+    "OrderedWorkload",
+    "PoppedWorkload",
+    "RetriedWorkload",
+    "TimedWorkload",
+    "TransactionWorkload",
+    "Workload",
+    "Workplace",
+]

@@ -1,0 +1,101 @@
+"""Popped messages: received, then acknowledged, given more time, or forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketpost.client import Message, PoppedMessage, Producer, SimpleConsumer, StartFrom
+from rocketpost.client.config import ClientConfig
+from rocketpost.errors import RocketpostError
+from rocketpost.testing.workloads.base import RETRY_SECONDS, Workload, now_ms
+
+_PAUSE_SECONDS = 0.01
+_RECEIVERS = 2
+_INVISIBLE_SECONDS = (1.0, 3.0)
+_ACK_SHARE = 0.75
+_MORE_TIME_SHARE = 0.1
+
+
+class PoppedWorkload(Workload):
+    """Pops messages and acknowledges most of them.
+
+    A message whose acknowledgement was confirmed before its invisible time was over never comes
+    again. One that was confirmed later, or not at all, may come again or not. Every other message
+    comes again until it is acknowledged.
+    """
+
+    topic = "Popped"
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self._received: set[str] = set()
+        self._done: set[str] = set()
+        self._maybe_done: set[str] = set()
+
+    async def run(self) -> None:
+        """Send, and receive beside it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send())
+            for _ in range(_RECEIVERS):
+                group.create_task(self._receive(ack_share=_ACK_SHARE))
+
+    async def settle(self) -> None:
+        """Acknowledge everything that comes, until nothing is left."""
+        receiver = asyncio.create_task(self._receive(ack_share=1.0))
+        try:
+            await self.wait_until(
+                lambda: (self.acknowledged | self._received) - self._done - self._maybe_done,
+                what="never came again for an acknowledgement",
+            )
+            # An acknowledgement that a crash undid shows when the invisible time is over.
+            await asyncio.sleep(2 * max(_INVISIBLE_SECONDS))
+        finally:
+            receiver.cancel()
+            await asyncio.wait([receiver])
+
+    async def _send(self) -> None:
+        async with Producer("popped-sender", config=self.place.producer_config()) as producer:
+            while True:
+                key = self.next_key()
+                await self.try_send(producer, Message(self.topic, key.encode()), key)
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _receive(self, *, ack_share: float) -> None:
+        config = ClientConfig(name_servers=self.place.name_servers, route_seconds=1.0)
+        consumer = SimpleConsumer("popped", start_from=StartFrom.FIRST, config=config)
+        async with consumer:
+            while True:
+                try:
+                    await consumer.subscribe(self.topic)
+                    messages = await consumer.receive(
+                        16,
+                        invisible_seconds=self.rng.choice(_INVISIBLE_SECONDS),
+                        await_seconds=1.0,
+                    )
+                except RocketpostError:
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                for message in messages:
+                    await self._handle(consumer, message, ack_share)
+
+    async def _handle(
+        self, consumer: SimpleConsumer, message: PoppedMessage, ack_share: float
+    ) -> None:
+        key = message.body.decode()
+        if key in self._done:
+            self.complain_of("came again after their acknowledgement", {key})
+        self._received.add(key)
+        choice = self.rng.random()
+        try:
+            if choice < ack_share:
+                visible_at_ms = message.visible_at_ms
+                self._maybe_done.add(key)
+                await consumer.ack(message)
+                if now_ms() < visible_at_ms:
+                    self._done.add(key)
+            elif choice < ack_share + _MORE_TIME_SHARE:
+                await consumer.change_invisible_duration(
+                    message, self.rng.choice(_INVISIBLE_SECONDS)
+                )
+        except RocketpostError:
+            await asyncio.sleep(RETRY_SECONDS)
