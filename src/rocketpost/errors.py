@@ -15,7 +15,8 @@ RocketpostError
 └── ClientError
     ├── RequestTimeout        no answer in time; the request may or may not have happened
     │   └── NoReply           the message of a request is stored, but nobody replied in time
-    ├── ConnectionLost        the connection broke or could not be made
+    ├── ConnectionLost        the connection broke, so the request may or may not have happened
+    │   └── NotConnected      no connection could be made, so nothing was sent
     ├── RouteNotFound         no broker is known for the topic
     ├── NoNameServer          no name server is configured or none answers
     ├── NotSupported          a broker lacks what this needs
@@ -35,6 +36,7 @@ __all__ = [
     "MessageRefused",
     "NoNameServer",
     "NoReply",
+    "NotConnected",
     "NotSupported",
     "ProtocolError",
     "RemoteProtocolError",
@@ -130,7 +132,11 @@ class NoReply(RequestTimeout):
 
 
 class ConnectionLost(ClientError):  # noqa: N818
-    """The connection broke, or could not be made."""
+    """The connection broke; the request may or may not have taken effect."""
+
+
+class NotConnected(ConnectionLost):
+    """No connection could be made, so nothing was sent."""
 
 
 class RouteNotFound(ClientError):  # noqa: N818

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,16 @@ from rocketpost.client import (
     Message,
     Producer,
     ProducerConfig,
+    PullConsumer,
+    PullConsumerConfig,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
     RocketpostError,
     SendStatus,
+    SimpleConsumer,
     StartFrom,
+    blocking,
 )
 from rocketpost.testing.cluster import Cluster
 
@@ -96,10 +101,57 @@ async def test_a_consumer_outlives_the_restart_of_its_only_broker(tmp_path: Path
                 await until(lambda: b"before" in got)
                 cluster.brokers[0].kill()
                 with pytest.raises(RocketpostError):
-                    await producer.send(Message(TOPIC, b"lost"))
+                    await producer.send(Message(TOPIC, b"lost"), timeout=0.1)
                 cluster.brokers[0].start()
                 await producer.send(Message(TOPIC, b"after"))
                 await until(lambda: b"after" in got)
+
+
+async def test_a_restart_of_the_only_broker_fails_no_call(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        # A budget that the restart surely keeps to, also on a busy machine; nothing waits for it.
+        config = ProducerConfig(name_servers=cluster.addresses, send_timeout=30.0)
+        puller_config = PullConsumerConfig(name_servers=cluster.addresses, call_timeout=30.0)
+        back = asyncio.Event()
+        calls: Counter[str] = Counter()
+
+        async def repeat(name: str, call: Callable[[], Awaitable[object]]) -> None:
+            while not back.is_set():
+                await call()
+                calls[name] += 1
+            await call()
+
+        async with (
+            Producer("restart", config=config) as plain,
+            Producer("restart", config=config, idempotent=True) as once,
+            PullConsumer("readers", config=puller_config) as puller,
+            SimpleConsumer("workers", config=puller_config) as worker,
+        ):
+            sent = await plain.send(Message(TOPIC, b"x"))
+            await worker.subscribe(TOPIC)
+            threaded = blocking.Producer("threads", config=config)
+            await asyncio.to_thread(threaded.start)
+
+            async def work() -> None:
+                for message in await worker.receive(await_seconds=30.0):
+                    await worker.ack(message)
+
+            callers = {
+                "send": lambda: plain.send(Message(TOPIC, b"x")),
+                "send once": lambda: once.send(Message(TOPIC, b"x")),
+                "send in a thread": lambda: asyncio.to_thread(threaded.send, Message(TOPIC, b"x")),
+                "pull": lambda: puller.pull(sent.queue, 0),
+                "ask": lambda: puller.max_offset(sent.queue),
+                "receive": work,
+            }
+            async with asyncio.TaskGroup() as group:
+                for name, call in callers.items():
+                    group.create_task(repeat(name, call))
+                await until(lambda: all(calls[name] >= 3 for name in callers))
+                await asyncio.to_thread(cluster.brokers[0].kill)
+                await asyncio.to_thread(cluster.brokers[0].start)
+                back.set()
+            await asyncio.to_thread(threaded.stop)
 
 
 async def test_a_broker_that_falls_silent_is_left_for_another(tmp_path: Path) -> None:

@@ -61,8 +61,11 @@ def producer(cluster: Cluster) -> Producer:
     return Producer("ordering", config=config)
 
 
-async def send(producer: Producer, topic: str, key: str, number: int) -> MessageQueue:
-    result = await producer.send(Message(topic, b"%d" % number, sharding_key=key))
+async def send(
+    producer: Producer, topic: str, key: str, number: int, timeout: float | None = None
+) -> MessageQueue:
+    message = Message(topic, b"%d" % number, sharding_key=key)
+    result = await producer.send(message, timeout=timeout)
     return result.queue
 
 
@@ -133,13 +136,13 @@ async def test_strict_order_refuses_the_keys_of_a_broker_that_is_away(cluster: C
                 assert await send(sender, "Strict", key, number) == before[key]
             for key in lost:
                 with pytest.raises(ClientError):
-                    await send(sender, "Strict", key, number)
+                    await send(sender, "Strict", key, number, timeout=0.1)
             await asyncio.sleep(1.1)  # long enough for a new route, which changes nothing
             await sender._running()[0].routes.refresh("Strict")
         async with producer(cluster) as newcomer:  # which never knew the broker
             for key in lost:
                 with pytest.raises(ClientError):
-                    await send(newcomer, "Strict", key, 3)
+                    await send(newcomer, "Strict", key, 3, timeout=0.1)
             for key in kept:
                 assert await send(newcomer, "Strict", key, 3) == before[key]
         cluster.brokers[1].start()
@@ -156,7 +159,7 @@ async def test_global_order_waits_for_its_one_broker(cluster: Cluster) -> None:
             await send(sender, "Global", "all", number)
         cluster.brokers[1].kill()
         with pytest.raises(ClientError):
-            await send(sender, "Global", "all", 3)
+            await send(sender, "Global", "all", 3, timeout=0.1)
         cluster.brokers[1].start()
         for number in range(3, 6):
             queue = await send_until_taken(sender, "Global", "all", number)

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from rocketpost.client.flight import Outgoing
 from rocketpost.client.message import Message, SendResult, check_message
-from rocketpost.client.sender import Outgoing
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import MessageRefused
 from rocketpost.model.names import RETRY_PREFIX

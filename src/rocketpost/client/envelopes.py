@@ -10,8 +10,8 @@ import time
 from rocketpost.client.batching import Packed
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
+from rocketpost.client.flight import Outgoing
 from rocketpost.client.message import Message, check_message
-from rocketpost.client.sender import Outgoing
 from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
 from rocketpost.transport.unique_id import unique_id

@@ -14,8 +14,8 @@ from typing import Final
 
 from rocketpost.client.batching import Packed, split_result
 from rocketpost.client.config import ProducerConfig
+from rocketpost.client.flight import Outgoing
 from rocketpost.client.message import Message, SendResult, check_message
-from rocketpost.client.sender import Outgoing
 from rocketpost.client.tasks import Tasks
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import RocketpostError

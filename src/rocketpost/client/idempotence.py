@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
+from rocketpost.client.flight import Outgoing
 from rocketpost.client.message import Message, SendResult
 from rocketpost.client.numbering import BLOCK, Homes, Numbering, stamp_id
 from rocketpost.client.route_cache import PublishRoute
-from rocketpost.client.sender import Outgoing, Sender
+from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.producers import ProducerState, decode_producer_states
 from rocketpost.codec.codes import RequestCode

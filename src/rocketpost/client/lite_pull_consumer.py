@@ -179,8 +179,7 @@ class LitePullConsumer(Lifecycle):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset; None if there is none."""
-        self._running()
-        return await self._progress.load(queue)
+        return await self._running().patiently(queue.topic, lambda: self._progress.load(queue))
 
     # Moving about.
 
@@ -191,10 +190,7 @@ class LitePullConsumer(Lifecycle):
             ConfigError: The offset lies outside the queue.
             ClientError: The queue is not ours.
         """
-        self._running()
-        first, end = await asyncio.gather(
-            self._offsets.min_offset(queue), self._offsets.max_offset(queue)
-        )
+        first, end = await asyncio.gather(self._min_offset(queue), self._max_offset(queue))
         if not first <= offset <= end:
             raise ConfigError(f"offset {offset} lies outside {first} to {end}")
         if not self._feeding.seek(queue, offset):
@@ -202,13 +198,11 @@ class LitePullConsumer(Lifecycle):
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on from the oldest message."""
-        self._running()
-        await self.seek(queue, await self._offsets.min_offset(queue))
+        await self.seek(queue, await self._min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on behind the newest message."""
-        self._running()
-        await self.seek(queue, await self._offsets.max_offset(queue))
+        await self.seek(queue, await self._max_offset(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on from the first message stored at that time or later."""
@@ -218,8 +212,9 @@ class LitePullConsumer(Lifecycle):
         self, queue: MessageQueue, timestamp_ms: int, *, boundary: Boundary = Boundary.LOWER
     ) -> int:
         """Return the offset of the message stored around ``timestamp_ms``."""
-        self._running()
-        return await self._offsets.search_offset(queue, timestamp_ms, boundary)
+        return await self._running().patiently(
+            queue.topic, lambda: self._offsets.search_offset(queue, timestamp_ms, boundary)
+        )
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch nothing more, or nothing more of ``queues``."""
@@ -326,6 +321,14 @@ class LitePullConsumer(Lifecycle):
         await session.heartbeat_all()
         await self._feeding.drop_other_topics([*self._subscriptions, *self._assigned])
         self._rebalancer.wake()
+
+    async def _min_offset(self, queue: MessageQueue) -> int:
+        session = self._running()
+        return await session.patiently(queue.topic, lambda: self._offsets.min_offset(queue))
+
+    async def _max_offset(self, queue: MessageQueue) -> int:
+        session = self._running()
+        return await session.patiently(queue.topic, lambda: self._offsets.max_offset(queue))
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(

@@ -16,6 +16,7 @@ from rocketpost.client.choosing import (
 )
 from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
 from rocketpost.client.envelopes import Envelopes
+from rocketpost.client.flight import Outgoing
 from rocketpost.client.gathering import Gathering, gathering_for
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
@@ -29,7 +30,7 @@ from rocketpost.client.requesting import (
     request_properties,
     topic_for_reply,
 )
-from rocketpost.client.sender import Outgoing, Sender
+from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import look_at
 from rocketpost.client.tracing import Tracer

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from rocketpost.client.config import PullConsumerConfig, check_group, with_name_servers
 from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull, Replica
 from rocketpost.client.lifecycle import Lifecycle
@@ -10,6 +13,8 @@ from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import wanted
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.route import MessageQueue
+
+T = TypeVar("T")
 
 
 class PullConsumer(Lifecycle):
@@ -22,7 +27,8 @@ class PullConsumer(Lifecycle):
                 result = await consumer.pull(queue, await consumer.min_offset(queue))
 
     It keeps no offsets; :meth:`commit_offset` stores one with the broker for the group. The group
-    is not announced to brokers, so it takes no part in the sharing of queues.
+    is not announced to brokers, so it takes no part in the sharing of queues. A broker that cannot
+    be reached is tried again until the time-out of the call: a pull's, or ``call_timeout``.
 
     Args:
         group: The consumer group.
@@ -127,7 +133,10 @@ class PullConsumer(Lifecycle):
             count_max=count_max,
             hold_ms=round(wait * 1000),
         )
-        return await self._fetcher.pull(wish, timeout=timeout or max(bound, wait + 5.0))
+        seconds = timeout or max(bound, wait + 5.0)
+        return await self._patiently(
+            queue, lambda: self._fetcher.pull(wish, timeout=seconds), seconds=timeout or bound
+        )
 
     async def pull_raw(
         self,
@@ -163,30 +172,37 @@ class PullConsumer(Lifecycle):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message still there."""
-        self._running()
-        return await self._offsets.min_offset(queue)
+        return await self._patiently(queue, lambda: self._offsets.min_offset(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message will get."""
-        self._running()
-        return await self._offsets.max_offset(queue)
+        return await self._patiently(queue, lambda: self._offsets.max_offset(queue))
 
     async def search_offset(
         self, queue: MessageQueue, timestamp_ms: int, *, boundary: Boundary = Boundary.LOWER
     ) -> int:
         """Return the offset of the message stored around ``timestamp_ms``."""
-        self._running()
-        return await self._offsets.search_offset(queue, timestamp_ms, boundary)
+        return await self._patiently(
+            queue, lambda: self._offsets.search_offset(queue, timestamp_ms, boundary)
+        )
 
     async def fetch_offset(self, queue: MessageQueue) -> int | None:
         """Return where the group stands; None if it has never committed an offset here."""
-        self._running()
-        return await self._offsets.group_offset(self.group, queue)
+        return await self._patiently(queue, lambda: self._offsets.group_offset(self.group, queue))
 
     async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
         """Store ``offset`` as the next one that the group wants."""
-        self._running()
-        await self._offsets.commit_offset(self.group, queue, offset)
+        await self._patiently(queue, lambda: self._offsets.commit_offset(self.group, queue, offset))
+
+    async def _patiently(
+        self,
+        queue: MessageQueue,
+        call: Callable[[], Awaitable[T]],
+        *,
+        seconds: float | None = None,
+    ) -> T:
+        """Make a call that may be repeated, again while the broker cannot be reached."""
+        return await self._running().patiently(queue.topic, call, seconds=seconds)
 
     def _running(self) -> Session:
         if self._session is None:

@@ -375,7 +375,10 @@ class PushConsumer(Lifecycle):
             check = ClientConfigCheck(
                 client_id=session.client_id, group=self.group, subscription_data=subscription
             )
-            await session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=encode(check))
+            await session.patiently(
+                subscription.topic,
+                lambda: session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=encode(check)),
+            )
 
     def _subscribe(self, subscription: Subscription, listener: Listener) -> Announcement:
         self._subscriptions.check_kind(listener)

@@ -7,7 +7,7 @@ from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.headers.timer import RecallHeader, RecallResponse
 from rocketpost.codec.recall_handle import decode_recall_handle
-from rocketpost.errors import MessageRefused, RemoteProtocolError
+from rocketpost.errors import MessageRefused, NotConnected, RemoteProtocolError
 from rocketpost.model.names import is_retry_or_dlq
 
 
@@ -24,7 +24,12 @@ async def recall_message(
         raise MessageRefused(str(error)) from None
     await session.routes.publish(topic)
     header = RecallHeader(topic=topic, recall_handle=handle, producer_group=group)
-    response = await session.call(
-        session.routes.master(broker_name), RequestCode.RECALL_MESSAGE, header, timeout=timeout
+    response = await session.patiently(
+        topic,
+        lambda: session.call(
+            session.routes.master(broker_name), RequestCode.RECALL_MESSAGE, header, timeout=timeout
+        ),
+        seconds=timeout,
+        after=NotConnected,
     )
     return response.read(RecallResponse).msg_id

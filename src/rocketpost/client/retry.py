@@ -11,8 +11,9 @@ import logging
 import time
 from typing import Final
 
+from rocketpost.client.flight import Outgoing
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.client.sender import Outgoing, Sender
+from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.properties import with_failure, without_failure

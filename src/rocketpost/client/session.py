@@ -10,7 +10,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ from rocketpost.client.name_servers import (
     HTTP_FIRST_SECONDS,
     NameServers,
 )
+from rocketpost.client.patience import patiently
 from rocketpost.client.route_cache import RouteCache
 from rocketpost.client.tasks import Tasks, repeat
 from rocketpost.codec.bodies.client import (
@@ -32,7 +34,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, encode_response, to_fields
 from rocketpost.codec.faults import fault_for
 from rocketpost.codec.headers.client import Unregister
-from rocketpost.errors import ClientError, Fault, RequestTimeout, RocketpostError
+from rocketpost.errors import ClientError, ConnectionLost, Fault, RequestTimeout, RocketpostError
 from rocketpost.transport.connection import Buffer, Connection
 from rocketpost.transport.connector import Connector
 from rocketpost.transport.host import local_ip
@@ -43,6 +45,7 @@ _FIRST_HEARTBEAT_SECONDS = 1.0
 _UNREGISTER_SECONDS = 1.0
 _UNSIGNED = "the request was not signed: a broker that controls access wants credentials"
 
+T = TypeVar("T")
 RequestHandler = Callable[[Connection, Command], "Answer | None"]
 
 
@@ -199,6 +202,32 @@ class Session:
         if response.code != ResponseCode.SUCCESS and response.code not in accept:
             raise self.refusal(response)
         return response
+
+    async def patiently(
+        self,
+        topic: str,
+        call: Callable[[], Awaitable[T]],
+        *,
+        seconds: float | None = None,
+        after: type[ConnectionLost] = ConnectionLost,
+    ) -> T:
+        """Make a call to a broker of ``topic``, again while that cannot be reached.
+
+        Args:
+            topic: Whose route is refreshed before each further attempt.
+            call: Makes the call, to the address that is known then.
+            seconds: How long to go on; ``call_timeout`` if None.
+            after: Which failure is worth another attempt, see :func:`patience.patiently`.
+
+        Raises:
+            ConnectionLost: The broker could not be reached in time.
+        """
+        return await patiently(
+            call,
+            seconds=seconds or self.config.call_timeout,
+            refresh=lambda: self.routes.refresh(topic),
+            after=after,
+        )
 
     async def send_oneway(
         self, address: str, code: int, header: msgspec.Struct, *, body: bytes = b""

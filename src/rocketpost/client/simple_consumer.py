@@ -16,10 +16,18 @@ from typing import Final
 from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
+from rocketpost.client.patience import pause_seconds
 from rocketpost.client.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopWish
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import wanted
-from rocketpost.errors import ClientError, ConfigError, Fault, RemoteProtocolError
+from rocketpost.errors import (
+    ClientError,
+    ConfigError,
+    ConnectionLost,
+    Fault,
+    NotConnected,
+    RemoteProtocolError,
+)
 from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
 
 logger = logging.getLogger(__name__)
@@ -137,7 +145,7 @@ class SimpleConsumer(Lifecycle):
         Raises:
             ConfigError: An argument makes no sense, or nothing is subscribed.
             Fault: Every broker refuses; this is what the last one said.
-            ClientError: No broker can be reached.
+            ClientError: No broker could be reached within ``await_seconds``.
         """
         self._running()
         if not 1 <= count_max <= COUNT_MAX:
@@ -146,12 +154,21 @@ class SimpleConsumer(Lifecycle):
             raise ConfigError(f"invisible_seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
         if not self._subscriptions:
             raise ConfigError("nothing is subscribed; call subscribe() first")
-        deadline = time.monotonic() + max(await_seconds, 0.0)
+        deadline, pauses = time.monotonic() + max(await_seconds, 0.0), 0
         while True:
             wishes = await self._wishes(count_max, invisible_seconds)
             wait = deadline - time.monotonic()
             hold = wait if len(wishes) == 1 else 0.0
-            messages = await self._sweep([each._replace(hold_seconds=hold) for each in wishes])
+            try:
+                messages = await self._sweep([each._replace(hold_seconds=hold) for each in wishes])
+            except ConnectionLost:  # from every broker; what was popped in vain comes again
+                pause = pause_seconds(pauses)
+                if time.monotonic() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                pauses += 1
+                await self._refresh_routes()
+                continue
             wait = deadline - time.monotonic()
             if messages or wait <= 0:
                 return messages
@@ -165,8 +182,8 @@ class SimpleConsumer(Lifecycle):
             Fault: The broker refuses.
             ClientError: The broker does not answer; acknowledging again is harmless.
         """
-        self._running()
-        await self._calls.ack(message)
+        session = self._running()
+        await session.patiently(message.queue.topic, lambda: self._calls.ack(message))
 
     async def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
         """Have a message come again so much from now; 0 gives it up at once.
@@ -181,8 +198,11 @@ class SimpleConsumer(Lifecycle):
         """
         if not 0 <= seconds <= INVISIBLE_SECONDS_MAX:
             raise ConfigError(f"seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
-        self._running()
-        await self._calls.change(message, seconds)
+        await self._running().patiently(
+            message.queue.topic,
+            lambda: self._calls.change(message, seconds),
+            after=NotConnected,  # a change that was made and not answered has another receipt
+        )
 
     # Brokers, in turn.
 
@@ -206,6 +226,11 @@ class SimpleConsumer(Lifecycle):
         wishes = list(found.values())
         begin = next(self._turns) % len(wishes)
         return wishes[begin:] + wishes[:begin]
+
+    async def _refresh_routes(self) -> None:
+        routes = self._running().routes
+        for topic in list(self._subscriptions):
+            await routes.refresh(topic)
 
     def _attempt(self, topic: str, broker_name: str) -> str | None:
         """Return the name of an attempt; one that was lost is made again, and gets the same."""

@@ -31,7 +31,7 @@ from rocketpost.codec.command import (
 )
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
-from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from rocketpost.errors import ConnectionLost, NotConnected, RemoteProtocolError, RequestTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -333,11 +333,11 @@ class Connection(asyncio.Protocol):
         """Send a request; the future gets the response. Cancel it to stop waiting.
 
         Raises:
-            ConnectionLost: The connection is closed.
+            NotConnected: The connection is closed.
             LocalProtocolError: The request does not fit a frame.
         """
         if self._transport is None or self._transport.is_closing():
-            raise ConnectionLost(f"connection to {self.peer_text} is closed")
+            raise NotConnected(f"connection to {self.peer_text} is closed")
         opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         buffers, size = _body_buffers(body)
         if self._sign is not None:
@@ -366,11 +366,11 @@ class Connection(asyncio.Protocol):
         """Send a request that gets no response.
 
         Raises:
-            ConnectionLost: The connection is closed.
+            NotConnected: The connection is closed.
             LocalProtocolError: The request does not fit a frame.
         """
         if not self.is_open:
-            raise ConnectionLost(f"connection to {self.peer_text} is closed")
+            raise NotConnected(f"connection to {self.peer_text} is closed")
         opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         buffers, size = _body_buffers(body)
         if self._sign is not None:

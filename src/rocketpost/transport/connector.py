@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketpost.codec.command import Command
-from rocketpost.errors import ConnectionLost
+from rocketpost.errors import ConnectionLost, NotConnected
 from rocketpost.transport.connection import Connection, Sign
 from rocketpost.transport.inheritance import give_up_in_child
 
@@ -65,7 +65,8 @@ class Connector:
         """Return the connection to ``address``, making it if need be.
 
         Raises:
-            ConnectionLost: It could not be made in time.
+            NotConnected: It could not be made in time.
+            ConnectionLost: The client is closed.
         """
         connection = self.peek(address)
         if connection is not None:
@@ -123,11 +124,11 @@ class Connector:
                     port,
                 )
         except TimeoutError:
-            raise ConnectionLost(
+            raise NotConnected(
                 f"cannot connect to {address} in {self._connect_seconds:g} s"
             ) from None
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to {address}: {error}") from error
+            raise NotConnected(f"cannot connect to {address}: {error}") from error
         self._open[address] = connection
         self._transports[connection] = transport
         if self._on_made is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rocketpost.codec.command import Command, encode_response
-from rocketpost.errors import ConnectionLost
+from rocketpost.errors import NotConnected
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
 
@@ -146,7 +146,7 @@ class FakeConnector(Connector):
     async def _make(self, address: str) -> Connection:
         await asyncio.sleep(0)
         if address not in self._network.servers:
-            raise ConnectionLost(f"cannot connect to {address}")
+            raise NotConnected(f"cannot connect to {address}")
         connection = Connection(
             on_request=self._on_request,
             on_lost=lambda lost: self._gone(address, lost),

@@ -110,7 +110,7 @@ async def test_after_all_attempts_the_last_refusal_is_raised(use_network: Use) -
         with pytest.raises(SystemBusy, match="no") as raised:
             await sender.send(Message("T", b"x"))
     assert len(network.sent(SEND)) == 3
-    assert "a, a, a" in raised.value.__notes__[0]
+    assert "brokers tried: a x 3" in raised.value.__notes__[0]
 
 
 async def test_a_final_refusal_is_not_repeated(use_network: Use) -> None:
@@ -326,6 +326,7 @@ async def test_a_batch_that_fails_in_part_says_so(use_network: Use) -> None:
     assert "1 of 2 messages are stored" in raised.value.__notes__
 
 
+@in_virtual_time
 async def test_an_unknown_topic_and_a_missing_broker_are_told_apart(use_network: Use) -> None:
     network = use_network(network_of(ONE, {}))
     async with producer() as sender:

@@ -30,6 +30,7 @@ PINNED = [
     "MessageRefused",
     "NoNameServer",
     "NoReply",
+    "NotConnected",
     "PoppedMessage",
     "Producer",
     "ProducerConfig",

@@ -35,6 +35,10 @@ class Session:
         self.calls.append((address, code, header.topic, header.recall_handle, timeout))
         return Answer()
 
+    async def patiently(self, topic: str, call: Any, **_: object) -> Answer:
+        answer: Answer = await call()
+        return answer
+
 
 async def test_a_recall_goes_to_the_broker_of_the_handle() -> None:
     session, handle = Session(), RecallHandle("T", "b", 5, "U").encode()

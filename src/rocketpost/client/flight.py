@@ -1,0 +1,135 @@
+"""A send under way: what is sent, where, and how often it was tried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rocketpost.client.message import SendResult, SendStatus
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.message import SendResponse
+from rocketpost.errors import RocketpostError
+from rocketpost.model.route import MessageQueue
+
+OnEnd = Callable[[MessageQueue, bool, bool], None]
+"""Told the queue, whether the message is stored there, and whether that is known."""
+
+
+class Outgoing:
+    """A message, or a batch of them, as it will be written, whatever the queue."""
+
+    __slots__ = ("body", "code", "count", "duplicates", "fields", "message_id", "queue_offsets",
+                 "topic")  # fmt: skip
+
+    def __init__(
+        self,
+        code: int,
+        topic: str,
+        message_id: str,
+        fields: dict[str, str],
+        body: bytes,
+        count: int = 1,
+    ) -> None:
+        self.code = code
+        self.topic = topic
+        self.message_id = message_id
+        self.fields = fields
+        """All header fields but ``e`` (queue id) and ``n`` (broker name)."""
+        self.body = body
+        self.count = count
+        """How many messages these are."""
+        self.duplicates: str | None = None
+        self.queue_offsets: str | None = None
+        """What the broker said of each message, if it said so."""
+
+    def fields_for(self, queue: MessageQueue) -> dict[str, str]:
+        """Return the header fields of a send to ``queue``; the same dictionary each time."""
+        fields = self.fields
+        fields["e"] = str(queue.queue_id)
+        fields["n"] = queue.broker_name
+        return fields
+
+
+class Flight:
+    """One send under way."""
+
+    __slots__ = (
+        "address",
+        "attempt_seconds",
+        "attempts_left",
+        "brokers",
+        "deadline",
+        "error",
+        "fixed",
+        "future",
+        "on_end",
+        "out",
+        "outcome",
+        "pauses",
+        "queue",
+        "request",
+        "round_start",
+        "sent_at",
+        "sticky",
+        "unresolved",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        out: Outgoing,
+        queue: MessageQueue,
+        future: asyncio.Future[SendResult],
+        *,
+        attempts: int,
+        deadline: float,
+    ) -> None:
+        self.out = out
+        self.queue = queue
+        self.future = future
+        self.attempts_left = attempts
+        self.deadline = deadline
+        self.brokers: list[str] = []
+        self.outcome: SendResult | None = None
+        self.address = ""
+        self.sent_at = 0.0
+        self.request: asyncio.Future[Command] | None = None
+        """The attempt that is under way; what older ones come to counts for nothing."""
+        self.sticky = False
+        self.fixed = False
+        self.attempt_seconds = 0.0
+        """Bound of one attempt, if not the configured one."""
+        self.unresolved = 0
+        """Attempts that may have stored it, for all that is known."""
+        self.pauses = 0
+        """How often it has rested, because there was no broker left to try at once."""
+        self.round_start = 0
+        """How many of ``brokers`` were tried before the last rest."""
+        self.error: RocketpostError | None = None
+        """How the last attempt failed."""
+        self.on_end: OnEnd | None = None
+
+
+def result_of(status: SendStatus, flight: Flight, response: Command) -> SendResult:
+    """Return what a broker answered to a send.
+
+    Raises:
+        Fault: The answer cannot be read.
+    """
+    head = response.read(SendResponse)
+    flight.out.duplicates = head.duplicate
+    flight.out.queue_offsets = head.queue_offsets
+    queue = flight.queue
+    if head.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.broker_name, head.queue_id, queue.topic)
+    return SendResult(
+        status,
+        flight.out.message_id,
+        head.msg_id,
+        queue,
+        head.queue_offset,
+        head.transaction_id,
+        head.region or "DefaultRegion",
+        head.trace_on != "false",
+        head.recall_handle,
+        head.duplicate == "true",
+    )

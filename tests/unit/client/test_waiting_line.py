@@ -1,0 +1,164 @@
+"""Sends while brokers are away: what waits, in which order it leaves, and when it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from client.brokers import NAMESRV, broker, network_of, route_of
+from client.network import Answer, FakeNetwork
+from rocketpost.client import (
+    Message,
+    MessageQueue,
+    NotConnected,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    RequestTimeout,
+    SendStatus,
+)
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import SystemBusy
+from rocketpost.testing.virtual_time import in_virtual_time
+
+A, B = "a:1", "b:1"
+SEND = RequestCode.SEND_MESSAGE_V2
+ONE = {"T": route_of({"a": A})}
+BOTH = {"T": route_of({"a": A, "b": B})}
+QUEUE = MessageQueue("a", 1, "T")
+
+Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+def producer(**options: object) -> Producer:
+    config = ProducerConfig(name_servers=NAMESRV, **options)  # type: ignore[arg-type]
+    return Producer("G", config=config)
+
+
+async def come_back(network: FakeNetwork, address: str, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    network.servers[address] = broker()
+
+
+@in_virtual_time
+async def test_a_broker_that_is_away_for_less_than_the_budget_costs_nothing(
+    use_network: Use,
+) -> None:
+    network = use_network(network_of(ONE, {A: broker()}))
+    async with producer(retries=0) as sender:
+        await sender.send(Message("T", b"x"))
+        network.cut(A)
+        back = asyncio.ensure_future(come_back(network, A, 2.5))
+        sends = [
+            sender.send(Message("T", b"x")),
+            sender.send(Message("T", b"x"), queue=QUEUE),
+            sender.send(Message("T", b"x", sharding_key="k")),
+        ]
+        results = await asyncio.gather(*sends)
+        await back
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    assert len(network.sent(SEND)) == 4
+
+
+@in_virtual_time
+async def test_any_broker_that_comes_back_first_is_taken(use_network: Use) -> None:
+    network = use_network(network_of(BOTH, {}))
+    async with producer() as sender:
+        back = asyncio.ensure_future(come_back(network, B, 2.0))
+        results = await asyncio.gather(*(sender.send(Message("T", b"x")) for _ in range(4)))
+        await back
+    assert {result.queue.broker_name for result in results} == {"b"}
+
+
+@in_virtual_time
+async def test_sends_to_one_queue_leave_in_the_order_of_the_calls(use_network: Use) -> None:
+    network = use_network(network_of(ONE, {}))
+    async with producer() as sender:
+        back = asyncio.ensure_future(come_back(network, A, 1.0))
+        futures = []
+        for n in range(200):  # until some time after the broker is back
+            await asyncio.sleep(0.01)
+            futures.append(await sender.send_soon(Message("T", b"%d" % n), queue=QUEUE))
+        await asyncio.gather(*futures)
+        await back
+    assert [int(bytes(command.body)) for command in network.sent(SEND)] == list(range(200))
+
+
+@in_virtual_time
+async def test_when_the_budget_is_used_up_the_error_says_that_nothing_was_sent(
+    use_network: Use,
+) -> None:
+    network = use_network(network_of(ONE, {}))
+    loop = asyncio.get_running_loop()
+    async with producer() as sender:
+        for options in ({}, {"queue": QUEUE}):
+            began = loop.time()
+            with pytest.raises(NotConnected, match="cannot connect to a:1") as raised:
+                await sender.send(Message("T", b"x"), **options)  # type: ignore[arg-type]
+            assert loop.time() - began == pytest.approx(3.0, abs=0.3)
+            assert "brokers tried: a" in raised.value.__notes__[0]
+    assert network.sent(SEND) == []
+
+
+@in_virtual_time
+async def test_what_may_be_stored_is_a_timeout_although_the_broker_is_gone(
+    use_network: Use,
+) -> None:
+    network = use_network(network_of(ONE, {A: broker(lambda command: None)}))
+    async with producer() as sender:
+        future = await sender.send_soon(Message("T", b"x"))
+        while not network.sent(SEND):
+            await asyncio.sleep(0)
+        network.cut(A)
+        with pytest.raises(RequestTimeout, match="may have been stored or not"):
+            await future
+
+
+@in_virtual_time
+async def test_a_refusal_by_the_only_broker_is_followed_by_a_pause(use_network: Use) -> None:
+    times: list[float] = []
+
+    def busy(command: Command) -> Answer:
+        times.append(asyncio.get_running_loop().time())
+        return Answer(ResponseCode.SYSTEM_BUSY)
+
+    use_network(network_of(ONE, {A: broker(busy)}))
+    async with producer() as sender:
+        with pytest.raises(SystemBusy):
+            await sender.send(Message("T", b"x"))
+    first, second, third = times
+    assert 0 < second - first < third - second
+
+
+@in_virtual_time
+async def test_closing_fails_what_waits_in_line(use_network: Use) -> None:
+    use_network(network_of(ONE, {}))
+    sender = producer()
+    await sender.start()
+    future = await sender.send_soon(Message("T", b"x"), queue=QUEUE)
+    assert sender._sender is not None
+    sender._sender.close()
+    with pytest.raises(NotConnected, match="closed"):
+        await future
+    await sender.stop()
+
+
+@in_virtual_time
+async def test_what_can_be_asked_again_is_asked_again(use_network: Use) -> None:
+    answers = broker(GET_MAX_OFFSET=lambda command: Answer(fields={"offset": "5"}))
+    network = use_network(network_of(ONE, {}))
+
+    async def back() -> None:
+        await asyncio.sleep(2.0)
+        network.servers[A] = answers
+
+    async with PullConsumer("G", name_servers=NAMESRV) as consumer:
+        coming = asyncio.ensure_future(back())
+        assert await consumer.max_offset(QUEUE) == 5
+        await coming
+        network.cut(A)
+        with pytest.raises(NotConnected):
+            await consumer.max_offset(QUEUE)
