@@ -32,6 +32,8 @@ def option(
     mutable: bool = False,
     important: bool = False,
     secret: bool = False,
+    clamp: tuple[int, int] | None = None,
+    below: int | None = None,
 ) -> Any:
     """Declare a settings field.
 
@@ -41,8 +43,19 @@ def option(
         mutable: Whether an administrator may change it while the process runs.
         important: Whether ``mqbroker -m`` lists it.
         secret: Whether it is never shown.
+        clamp: The least and the most that counts, for keys whose file may say more, as in RocketMQ;
+            the class calls :func:`apply_clamps`. Such a value is reported by :func:`adjustments`,
+            and refused where a setting changes while the process runs.
+        below: What counts instead of less than the least; the least itself if None.
     """
-    metadata = {"key": key, "mutable": mutable, "important": important, "secret": secret}
+    metadata = {
+        "key": key,
+        "mutable": mutable,
+        "important": important,
+        "secret": secret,
+        "clamp": clamp,
+        "below": below,
+    }
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -83,11 +96,39 @@ def build(cls: type[T], values: Mapping[str, str]) -> T:
     return cls(**given)
 
 
+def apply_clamps(settings: object) -> None:
+    """Put numbers of a new settings object within their clamps; for its ``__post_init__``."""
+    for field in keys_of(type(settings)).values():
+        if field.metadata["clamp"] is None:
+            continue
+        low, high = field.metadata["clamp"]
+        value = getattr(settings, field.name)
+        if value < low and field.metadata["below"] is not None:
+            value = field.metadata["below"]
+        object.__setattr__(settings, field.name, min(max(value, low), high))
+
+
+def adjustments(settings: object, values: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each value of a file that is not in force as the file says it."""
+    hints = typing.get_type_hints(type(settings))
+    told = []
+    for key, field in keys_of(type(settings)).items():
+        in_force = getattr(settings, field.name)
+        if type(in_force) is not int or key not in values:
+            continue
+        if _parse(key, values[key], hints[field.name]) != in_force:
+            clamp = field.metadata["clamp"]
+            why = "" if clamp is None else f", it takes {clamp[0]} to {clamp[1]}"
+            told.append(f"{key}={values[key].strip()}{why}: {in_force} is in force")
+    return told
+
+
 def changed(current: T, values: Mapping[str, str]) -> T:
     """Return ``current`` with the mutable keys among ``values`` replaced.
 
     Raises:
-        ConfigError: A key is unknown to the class, fixed after start, or has a bad value.
+        ConfigError: A key is unknown to the class, fixed after start, or has a bad value, which
+            includes one beyond its clamp.
     """
     fields = keys_of(type(current))
     hints = typing.get_type_hints(type(current))
@@ -98,7 +139,10 @@ def changed(current: T, values: Mapping[str, str]) -> T:
             raise ConfigError(f"{key} is not a known setting")
         if not field.metadata["mutable"]:
             raise ConfigError(f"{key} is fixed while the process runs; set it in the file, restart")
-        updates[field.name] = _parse(key, text, hints[field.name])
+        updates[field.name] = value = _parse(key, text, hints[field.name])
+        clamp = field.metadata["clamp"]
+        if clamp is not None and not clamp[0] <= value <= clamp[1]:
+            raise ConfigError(f"{key}={value} must be between {clamp[0]} and {clamp[1]}")
     return dataclasses.replace(current, **updates)  # type: ignore[type-var]
 
 

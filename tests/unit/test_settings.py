@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from rocketpost.errors import ConfigError
 from rocketpost.settings import (
+    adjustments,
+    apply_clamps,
     build,
     changed,
     format_properties,
@@ -40,6 +42,35 @@ class Sample:
     def __post_init__(self) -> None:
         if self.count < 0:
             raise ConfigError("someCount must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamped:
+    """Settings whose files may say more than counts."""
+
+    percent: int = option("percent", 50, mutable=True, clamp=(10, 90))
+    window: int = option("window", 5, clamp=(2, 9), below=9)
+
+    def __post_init__(self) -> None:
+        apply_clamps(self)
+
+
+def test_a_file_may_go_beyond_a_clamp_and_is_told_so() -> None:
+    values = {"percent": " 7 ", "window": "1", "other": "3"}
+    clamped = build(Clamped, values)
+    assert clamped == Clamped(percent=10, window=9)
+    assert adjustments(clamped, values) == [
+        "percent=7, it takes 10 to 90: 10 is in force",
+        "window=1, it takes 2 to 9: 9 is in force",
+    ]
+    assert build(Clamped, {"percent": "91"}).percent == 90
+    assert adjustments(clamped, {"percent": "10"}) == []
+
+
+def test_a_change_may_not_go_beyond_a_clamp() -> None:
+    assert changed(Clamped(), {"percent": "90"}).percent == 90
+    with pytest.raises(ConfigError, match="percent=91 must be between 10 and 90"):
+        changed(Clamped(), {"percent": "91"})
 
 
 def test_the_java_syntax_is_read() -> None:

@@ -22,7 +22,7 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
 from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.clock import SystemClock
-from rocketpost.server.config import BrokerConfig, broker_settings
+from rocketpost.server.config import BrokerConfig, broker_settings, with_new_spellings
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.live_config import (
     OVERRIDES_FILE,
@@ -35,6 +35,7 @@ from rocketpost.server.once_recovery import recover_blocking
 from rocketpost.server.parts.timer import open_timers_blocking
 from rocketpost.server.registration import Announcement, Registration, parse_name_servers
 from rocketpost.server.services import Services
+from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
@@ -67,7 +68,8 @@ class BrokerServer:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = {"storePathRootDir": str(Path.home() / "store")} | dict(values)
+        given = with_new_spellings(values)
+        self._values = {"storePathRootDir": str(Path.home() / "store")} | given
         self._broker, self._store_config = broker_settings(self._values)
         self._clock = SystemClock()
         self._dispatcher = Dispatcher()
@@ -185,6 +187,9 @@ class BrokerServer:
             now_ms=self._clock.now_ms(),
         )
         self._broker, self._store_config = broker_settings(values)
+        for section in (self._broker, self._store_config):
+            for note in adjustments(section, values):
+                logger.warning("setting adjusted: %s", note)
         live = LiveConfig(
             self._broker,
             self._store_config,

@@ -18,8 +18,16 @@ from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import TRACE_TOPIC, topic_problem
-from rocketpost.server.foreign_keys import IGNORED, REFUSED_WHEN, refuse
-from rocketpost.settings import build, keys_of, option, parse_properties, reject_unknown
+from rocketpost.server.foreign_keys import IGNORED, REFUSED_WHEN, RENAMED, refuse
+from rocketpost.settings import (
+    adjustments,
+    apply_clamps,
+    build,
+    keys_of,
+    option,
+    parse_properties,
+    reject_unknown,
+)
 from rocketpost.store.config import StoreConfig
 
 _INT_MAX: Final = 2**31 - 1
@@ -28,7 +36,7 @@ _COUNT_MAX: Final = 65_536
 _HELD_MAX: Final = 1_000_000
 _KEYS_MAX: Final = 10_000_000
 _IDLE_SECONDS_MAX: Final = 366 * 86_400
-_PATHS: Final = ("storePathRootDir", "storePathCommitLog")
+_PATHS: Final[tuple[str, ...]] = ("storePathRootDir", "storePathCommitLog")
 
 
 class BrokerRole(enum.Enum):
@@ -79,7 +87,7 @@ class BrokerConfig:
     server_side_reset: bool = option("useServerSideResetOffset", True, mutable=True)
     flush_offsets_ms: int = option("flushConsumerOffsetInterval", 5000)
     flush_delays_ms: int = option("flushDelayOffsetInterval", 10_000)
-    register_period_ms: int = option("registerNameServerPeriod", 30_000)
+    register_period_ms: int = option("registerNameServerPeriod", 30_000, clamp=(10_000, 60_000))
     register_timeout_ms: int = option("registerBrokerTimeoutMills", 24_000)
     member_expiry_ms: int = option("channelExpiredTimeout", 120_000)
     lock_ms: int = option("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)
@@ -131,6 +139,7 @@ class BrokerConfig:
     load_balance_poll_ms: int = option("loadBalancePollNameServerInterval", 30_000, mutable=True)
 
     def __post_init__(self) -> None:
+        apply_clamps(self)
         for key, name in (
             ("brokerClusterName", self.cluster_name),
             ("brokerName", self.broker_name),
@@ -208,12 +217,46 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
     Raises:
         ConfigError: Names the key that is unknown, malformed or cannot be honoured.
     """
+    values = with_new_spellings(values)
     refuse(values, REFUSED_WHEN)
     acting = (keys_of(BrokerConfig), keys_of(StoreConfig))
     reject_unknown(values, *acting, inactive=(*IGNORED, *REFUSED_WHEN))
     paths = {key: os.path.expanduser(values[key].strip()) for key in _PATHS if key in values}
     values = {**values, **paths}
     return build(BrokerConfig, values), build(StoreConfig, values)
+
+
+def with_new_spellings(values: Mapping[str, str]) -> dict[str, str]:
+    """Return properties in which keys that RocketMQ renamed have their present names.
+
+    Raises:
+        ConfigError: A key is there by both names.
+    """
+    for old, new in RENAMED.items():
+        if old in values and new in values:
+            raise ConfigError(f"{old} is the old spelling of {new}: give one of them")
+    return {RENAMED.get(key, key): value for key, value in values.items()}
+
+
+def setting_notes(values: Mapping[str, str]) -> list[str]:
+    """Return what is to be said about a broker's properties: each key that is not taken as it is.
+
+    Raises:
+        ConfigError: As :func:`broker_settings`.
+    """
+    broker, store = broker_settings(values)
+    renamed = [f"{old} is taken as {RENAMED[old]}" for old in sorted(set(values) & set(RENAMED))]
+    ignored = [f"{key} has no effect: {IGNORED[key]}" for key in sorted(set(values) & set(IGNORED))]
+    values = with_new_spellings(values)
+    adjusted = [*adjustments(broker, values), *adjustments(store, values)]
+    window_ms = store.timer_roll_slots * store.timer_precision_ms
+    if "timerRollWindowSlot" in values and store.timer_roll_window_ms < window_ms:
+        slots = store.timer_roll_window_ms // store.timer_precision_ms
+        adjusted.append(
+            f"timerRollWindowSlot={store.timer_roll_slots} counts as {slots}, two thirds of "
+            "fileReservedTime"
+        )
+    return renamed + adjusted + ignored
 
 
 def without_blanks(values: Mapping[str, str]) -> dict[str, str]:

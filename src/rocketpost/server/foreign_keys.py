@@ -54,6 +54,12 @@ def _family(reason: str, keys: str) -> dict[str, str]:
     return dict.fromkeys(keys.split(), reason)
 
 
+RENAMED: Final[dict[str, str]] = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+"""Old spellings that inherited files still have, and the keys they are taken as."""
+
 _POOLS: Final = _family(
     "there are no thread pools here: one event loop serves all requests",
     """
@@ -189,6 +195,11 @@ _ABSENT: Final = {
     **_family(
         "nothing reads it in RocketMQ either: delay levels have queues of their own",
         "timerInterceptDelayLevel disappearTimeAfterStart maxDelayTime",
+    ),
+    **_family(
+        "no RocketMQ reads it any more: pending transactions are always asked about, "
+        "rejectTransactionMessage refuses them altogether",
+        "checkTransactionMessageEnable",
     ),
     **_family(
         "pending transactions are counted when asked for, not kept in a file",

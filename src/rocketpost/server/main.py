@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketpost.errors import ConfigError
-from rocketpost.server.config import BrokerConfig, broker_settings, read_properties, without_blanks
-from rocketpost.server.foreign_keys import (
-    IGNORED,
-    NAMESRV_IGNORED,
-    NAMESRV_REFUSED_WHEN,
-    refuse,
+from rocketpost.server.config import (
+    BrokerConfig,
+    broker_settings,
+    read_properties,
+    setting_notes,
+    without_blanks,
 )
+from rocketpost.server.foreign_keys import NAMESRV_IGNORED, NAMESRV_REFUSED_WHEN, refuse
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
@@ -80,11 +81,12 @@ def mqbroker(file: Path | None, name_servers: str | None, show: bool, important:
         broker, store = broker_settings(values)
     except ConfigError as error:
         _stop(error)
+    for note in setting_notes(values):
+        print(f"note: {note}", file=sys.stderr)
     if show or important:
         listed = _listed((broker, store), important=important) | _in_force(values, broker)
         click.echo(format_properties(listed), nl=False)
         return
-    _warn_ignored(values, IGNORED)
     if not (broker.name_servers or os.environ.get("NAMESRV_ADDR")):
         print(_NO_NAME_SERVERS, file=sys.stderr)
     sys.exit(run(lambda: BrokerServer(values), ready=broker_ready))

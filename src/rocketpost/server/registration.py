@@ -29,8 +29,6 @@ from rocketpost.transport.connector import Connector, split_address
 
 logger = logging.getLogger(__name__)
 
-PERIOD_MS_MIN: Final = 10_000
-PERIOD_MS_MAX: Final = 60_000
 _FIRST_ROUND_SECONDS: Final = 5.0
 _GOODBYE_SECONDS: Final = 3.0
 _BURST_SECONDS: Final = 0.1
@@ -101,7 +99,7 @@ class Registration:
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._announce = announce
-        self._period = min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX) / 1000
+        self._period = period_ms / 1000
         self._timeout = timeout_ms / 1000
         self._on_order_topics = on_order_topics
         self._retry_seconds = retry_seconds

@@ -23,7 +23,6 @@ from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer import Timers
 from rocketpost.client.compression import decompress
-from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
@@ -67,9 +66,6 @@ from rocketpost.transport.connection import Connection
 from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
-
-MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 256 * 1024
-"""The largest body whose record, with properties and topic, fits into an answer."""
 
 
 class Services:
@@ -410,8 +406,7 @@ class Services:
         self._timer_rules = timer_rules(store)
         self.sends.trace_on = broker.trace_on
         self._send_service.configure(
-            # Else it could be stored, but no answer to a pull could ever hold it.
-            message_bytes_max=min(store.message_bytes_max, MESSAGE_BYTES_MAX),
+            message_bytes_max=store.message_bytes_max,
             trace_on=broker.trace_on,
             accept_from_ms=broker.accept_sends_from_ms,
             broker_writable=bool(broker.permission & PERM_WRITE),

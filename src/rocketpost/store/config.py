@@ -6,12 +6,16 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
 from rocketpost.model.delay_levels import parse_delay_levels
-from rocketpost.settings import option
+from rocketpost.settings import apply_clamps, option
 
 RECORD_SLACK_BYTES: Final = 64 * 1024
 """How much longer than its body a record may be: topic, properties and fixed fields."""
+
+MESSAGE_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
+"""The largest body: a larger one could be stored, but no answer to a pull could hold it."""
 
 _ENTRY_BYTES: Final = 20
 _TIMER_PRECISION_MS_MAX: Final = 60_000
@@ -36,7 +40,9 @@ class StoreConfig:
     commit_log_path: str = option("storePathCommitLog", "", important=True)
     segment_bytes: int = option("mappedFileSizeCommitLog", 1024**3)
     queue_file_bytes: int = option("mappedFileSizeConsumeQueue", 6_000_000)
-    message_bytes_max: int = option("maxMessageSize", 4 * 1024**2, mutable=True)
+    message_bytes_max: int = option(
+        "maxMessageSize", 4 * 1024**2, mutable=True, clamp=(1, MESSAGE_BYTES_MAX)
+    )
     long_topics: bool = option("autoMessageVersionOnTopicLen", True)
     verify_crc: bool = option("checkCRCOnRecover", True)
 
@@ -51,9 +57,9 @@ class StoreConfig:
 
     delete_when: str = option("deleteWhen", "04", mutable=True, important=True)
     reserved_hours: int = option("fileReservedTime", 72, mutable=True, important=True)
-    disk_ratio_max: int = option("diskMaxUsedSpaceRatio", 75, mutable=True)
-    disk_ratio_force: int = option("diskSpaceCleanForciblyRatio", 85, mutable=True)
-    disk_ratio_warning: int = option("diskSpaceWarningLevelRatio", 90, mutable=True)
+    disk_ratio_max: int = option("diskMaxUsedSpaceRatio", 75, mutable=True, clamp=(10, 95))
+    disk_ratio_force: int = option("diskSpaceCleanForciblyRatio", 85, mutable=True, clamp=(30, 85))
+    disk_ratio_warning: int = option("diskSpaceWarningLevelRatio", 90, mutable=True, clamp=(35, 90))
     clean_forcibly: bool = option("cleanFileForciblyEnable", True, mutable=True)
     clean_interval_ms: int = option("cleanResourceInterval", 10_000)
     clean_batch_count_max: int = option("deleteFileBatchMax", 10, mutable=True)
@@ -64,7 +70,12 @@ class StoreConfig:
 
     timer_enabled: bool = option("timerWheelEnable", True)
     timer_precision_ms: int = option("timerPrecisionMs", 1000)
-    timer_roll_slots: int = option("timerRollWindowSlot", 172_800)
+    timer_roll_slots: int = option(
+        "timerRollWindowSlot",
+        172_800,
+        clamp=(2, _TIMER_ROLL_SLOTS_MAX),
+        below=_TIMER_ROLL_SLOTS_MAX,
+    )
     timer_delay_sec_max: int = option("timerMaxDelaySec", 366 * 86_400, mutable=True)
     timer_flush_interval_ms: int = option("timerFlushIntervalMs", 1000, mutable=True)
     timer_log_file_bytes: int = option("mappedFileSizeTimerLog", 100 * 1024**2)
@@ -82,11 +93,20 @@ class StoreConfig:
         return min(self.timer_roll_slots * self.timer_precision_ms, kept_ms)
 
     def __post_init__(self) -> None:
-        """Check what can be checked and round the queue files up to whole entries."""
+        """Check what can be checked, apply clamps, round queue files up to whole entries."""
+        for key, ratio in (
+            ("diskMaxUsedSpaceRatio", self.disk_ratio_max),
+            ("diskSpaceCleanForciblyRatio", self.disk_ratio_force),
+            ("diskSpaceWarningLevelRatio", self.disk_ratio_warning),
+        ):
+            if not 1 <= ratio <= 100:
+                raise ConfigError(f"{key}={ratio} must be a percentage")
+        if self.message_bytes_max < 1:
+            raise ConfigError(f"maxMessageSize={self.message_bytes_max} must be at least 1")
+        apply_clamps(self)
         if "," in self.commit_log_path:
             raise ConfigError("storePathCommitLog takes one directory")
         for key, value in (
-            ("maxMessageSize", self.message_bytes_max),
             ("mappedFileSizeConsumeQueue", self.queue_file_bytes),
             ("flushIntervalCommitLog", self.flush_interval_ms),
             ("flushIntervalConsumeQueue", self.queue_flush_interval_ms),
@@ -105,13 +125,6 @@ class StoreConfig:
                 raise ConfigError(f"{key}={value} must be between 1 and {_INT_MAX}")
         if self.message_bytes_max >= self.segment_bytes:
             raise ConfigError("maxMessageSize must be below mappedFileSizeCommitLog")
-        for key, ratio in (
-            ("diskMaxUsedSpaceRatio", self.disk_ratio_max),
-            ("diskSpaceCleanForciblyRatio", self.disk_ratio_force),
-            ("diskSpaceWarningLevelRatio", self.disk_ratio_warning),
-        ):
-            if not 1 <= ratio <= 100:
-                raise ConfigError(f"{key}={ratio} must be a percentage")
         self._check_timer()
         parse_delete_hours(self.delete_when)
         parse_delay_levels(self.delay_levels)
@@ -124,8 +137,6 @@ class StoreConfig:
                 f"timerPrecisionMs={self.timer_precision_ms} must be between 1 and "
                 f"{_TIMER_PRECISION_MS_MAX}"
             )
-        if not 2 <= self.timer_roll_slots <= _TIMER_ROLL_SLOTS_MAX:  # as RocketMQ does
-            object.__setattr__(self, "timer_roll_slots", _TIMER_ROLL_SLOTS_MAX)
         if self.timer_roll_slots * self.timer_precision_ms > _INT_MAX:
             raise ConfigError(
                 f"timerRollWindowSlot={self.timer_roll_slots} of {self.timer_precision_ms} ms "

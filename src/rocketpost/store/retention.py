@@ -77,7 +77,7 @@ class CleanPlan(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """The three levels as shares of the partition, within RocketMQ's clamps."""
+    """The three levels as shares of the partition."""
 
     clean: float
     force: float
@@ -85,16 +85,12 @@ class Levels(NamedTuple):
 
 
 def levels_of(config: StoreConfig) -> Levels:
-    """Return the levels that hold, whatever the settings say."""
+    """Return the levels that the settings say."""
     return Levels(
-        clean=_clamp(config.disk_ratio_max, 10, 95),
-        force=_clamp(config.disk_ratio_force, 30, 85),
-        warning=_clamp(config.disk_ratio_warning, 35, 90),
+        clean=config.disk_ratio_max / 100,
+        force=config.disk_ratio_force / 100,
+        warning=config.disk_ratio_warning / 100,
     )
-
-
-def _clamp(percent: int, low: int, high: int) -> float:
-    return min(max(percent, low), high) / 100
 
 
 def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:

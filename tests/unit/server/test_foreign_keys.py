@@ -7,16 +7,22 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import ConfigError
-from rocketpost.server.config import BrokerConfig, broker_settings, without_blanks
+from rocketpost.server.config import (
+    BrokerConfig,
+    broker_settings,
+    setting_notes,
+    without_blanks,
+)
 from rocketpost.server.foreign_keys import (
     IGNORED,
     NAMESRV_IGNORED,
     NAMESRV_REFUSED_WHEN,
     REFUSED_WHEN,
+    RENAMED,
     refuse,
 )
 from rocketpost.server.namesrv_config import NamesrvConfig
-from rocketpost.settings import keys_of
+from rocketpost.settings import keys_of, to_properties
 from rocketpost.store.config import StoreConfig
 
 APACHE = Path(__file__).parents[2] / "golden" / "apache-5.3.3-keys.txt"
@@ -108,3 +114,56 @@ def test_the_home_directory_can_be_written_as_a_tilde(monkeypatch: pytest.Monkey
 def test_a_key_without_a_value_is_as_good_as_absent() -> None:
     values = without_blanks({"listenPort": " ", "brokerName": "", "brokerId": "0", "typo": ""})
     assert values == {"brokerId": "0", "typo": ""}
+
+
+def test_old_spellings_are_taken_as_their_successors() -> None:
+    inherited = {
+        "mapedFileSizeCommitLog": "8388608",
+        "mapedFileSizeConsumeQueue": "2000",
+        "checkTransactionMessageEnable": "false",
+    }
+    _, store = broker_settings(inherited)
+    assert (store.segment_bytes, store.queue_file_bytes) == (8_388_608, 2000)
+    assert setting_notes(inherited)[:2] == [
+        "mapedFileSizeCommitLog is taken as mappedFileSizeCommitLog",
+        "mapedFileSizeConsumeQueue is taken as mappedFileSizeConsumeQueue",
+    ]
+    assert setting_notes(inherited)[2].startswith("checkTransactionMessageEnable has no effect: ")
+    assert set(RENAMED.values()) <= set(keys_of(StoreConfig)) | set(keys_of(BrokerConfig))
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_key_by_both_spellings_stops_the_start(old: str) -> None:
+    with pytest.raises(ConfigError, match=f"{old} is the old spelling of {RENAMED[old]}"):
+        broker_settings({old: "1073741824", RENAMED[old]: "1073741824"})
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "in_force"),
+    [
+        ("diskSpaceWarningLevelRatio", "21", "35"),
+        ("diskSpaceWarningLevelRatio", "99", "90"),
+        ("diskSpaceCleanForciblyRatio", "5", "30"),
+        ("diskMaxUsedSpaceRatio", "100", "95"),
+        ("registerNameServerPeriod", "1000", "10000"),
+        ("registerNameServerPeriod", "600000", "60000"),
+        ("timerRollWindowSlot", "0", "1209540"),
+        ("maxMessageSize", "33554432", "16515072"),
+        ("mappedFileSizeConsumeQueue", "1999", "2000"),
+    ],
+)
+def test_what_is_not_in_force_as_the_file_says_it_is_told(
+    key: str, given: str, in_force: str
+) -> None:
+    broker, store = broker_settings({key: given})
+    assert (to_properties(broker) | to_properties(store))[key] == in_force
+    told = setting_notes({key: given})
+    assert told[0].startswith(f"{key}={given}")
+    assert told[0].endswith(f"{in_force} is in force")
+    assert not setting_notes({key: in_force}) or key == "timerRollWindowSlot"
+
+
+def test_a_cut_of_the_roll_window_is_told() -> None:
+    [note] = setting_notes({"timerRollWindowSlot": "172800", "fileReservedTime": "24"})
+    assert note == "timerRollWindowSlot=172800 counts as 57600, two thirds of fileReservedTime"
+    assert setting_notes({"fileReservedTime": "24"}) == []

@@ -14,9 +14,9 @@ from rocketpost.testing.clock import FakeClock
 NOW = 1_700_000_000_000
 DESTRUCTIVE = [
     ("fileReservedTime", "1"),
-    ("diskMaxUsedSpaceRatio", "1"),
-    ("diskSpaceCleanForciblyRatio", "1"),
-    ("diskSpaceWarningLevelRatio", "1"),
+    ("diskMaxUsedSpaceRatio", "10"),
+    ("diskSpaceCleanForciblyRatio", "30"),
+    ("diskSpaceWarningLevelRatio", "35"),
     ("maxMessageSize", "1"),
     ("flushIntervalCommitLog", "2147483647"),
     ("transactionCheckMax", "1"),

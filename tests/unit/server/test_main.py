@@ -62,3 +62,16 @@ def test_a_server_of_all_addresses_tells_clients_one_that_they_reach(
 def test_a_port_in_use_names_the_option() -> None:
     error = ConfigError("cannot listen on *:1: in use; Set listenPort to a free port")
     assert "Set --broker-port to a free port" in str(up._with_option(error, "--broker-port"))
+
+
+def test_a_broker_prints_values_in_force_and_says_what_it_changed(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("diskSpaceWarningLevelRatio=21\nmapedFileSizeCommitLog=8388608\n")
+    done = CliRunner().invoke(mqbroker, ["-p", "-c", str(file)])
+    values = parse_properties(done.stdout)
+    assert values["diskSpaceWarningLevelRatio"] == "35"
+    assert values["mappedFileSizeCommitLog"] == "8388608"
+    assert done.stderr == (
+        "note: mapedFileSizeCommitLog is taken as mappedFileSizeCommitLog\n"
+        "note: diskSpaceWarningLevelRatio=21, it takes 35 to 90: 35 is in force\n"
+    )

@@ -23,7 +23,7 @@ def test_a_broker_conf_fills_it() -> None:
     "wrong",
     [
         {"maxMessageSize": "0"},
-        {"maxMessageSize": "2000000000"},
+        {"maxMessageSize": "4194304", "mappedFileSizeCommitLog": "4194304"},
         {"diskMaxUsedSpaceRatio": "101"},
         {"deleteWhen": "24"},
         {"messageDelayLevel": "1x"},
