@@ -34,12 +34,20 @@ class Taken(NamedTuple):
 
 
 class Intake:
-    """Takes messages from the timer topic. Owned by the event loop; waits for nothing."""
+    """Takes messages from the timer topic. Owned by the event loop; waits for nothing.
 
-    def __init__(self, *, store: Records, timers: TimerStore, copies: Copies) -> None:
+    Args:
+        is_indexed: Whether messages are found by their keys. If not, and the topic is read again,
+            what had its time before the last save counts as delivered.
+    """
+
+    def __init__(
+        self, *, store: Records, timers: TimerStore, copies: Copies, is_indexed: bool = True
+    ) -> None:
         self._store = store
         self._timers = timers
         self._copies = copies
+        self._done_before = (0, 0) if is_indexed else timers.done_before
 
     def start(self) -> bool:
         """Correct how far the topic is taken, if the log was cut; returns whether it was."""
@@ -70,7 +78,7 @@ class Intake:
         found: list[tuple[Item, Waiting]] = []
         for position, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
             each = self._item(position, size, rules, now_ms)
-            if each is not None:
+            if each is not None and not self._is_done(offset, each[1]):
                 found.append(each)
             offset += 1
         if offset == self._timers.queue_offset:
@@ -86,6 +94,10 @@ class Intake:
         if record is None or record.size != size or record.topic != TIMER_TOPIC:
             return None
         return record
+
+    def _is_done(self, offset: int, waiting: Waiting) -> bool:
+        offset_max, slot_ms_max = self._done_before
+        return offset < offset_max and waiting.slot_ms < slot_ms_max
 
     def _item(
         self, position: int, size: int, rules: TimerRules, now_ms: int

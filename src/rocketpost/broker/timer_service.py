@@ -89,6 +89,7 @@ class TimerService:
     Args:
         crash_end: Where the commit log ended when the broker started.
         crash_ms: When the last message before that was stored.
+        is_indexed: Whether messages are found by their keys.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class TimerService:
         store_host: bytes,
         crash_end: int,
         crash_ms: int,
+        is_indexed: bool = True,
     ) -> None:
         self._store = store
         self._timers = timers
@@ -129,7 +131,7 @@ class TimerService:
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
         """Whether there is something to save."""
-        self._intake = Intake(store=store, timers=timers, copies=self.copies)
+        self._intake = Intake(store=store, timers=timers, copies=self.copies, is_indexed=is_indexed)
         self.is_changed |= self._intake.start()  # before the log grows again, if it was cut
 
     # -- what the server asks

@@ -17,7 +17,8 @@ from typing import Final
 from zlib import crc32
 
 FILE_BYTES: Final = 4096
-_OURS_AT: Final = 64
+FOREIGN_BYTES: Final = 64
+"""What comes before our part; a Java broker writes nothing else."""
 _CRC: Final = Struct(">I")
 
 
@@ -39,16 +40,21 @@ class Annex:
     def encode(self, theirs: tuple[int, ...], ours: tuple[int, ...]) -> bytes:
         """Return the file's contents."""
         part = self._ours.pack(self._magic, *theirs, *ours)
-        head = self._theirs.pack(*theirs).ljust(_OURS_AT, b"\0")
+        head = self._theirs.pack(*theirs).ljust(FOREIGN_BYTES, b"\0")
         return (head + part + _CRC.pack(crc32(part))).ljust(FILE_BYTES, b"\0")
+
+    def decode_own(self, data: bytes) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return both parts as we wrote them last, whoever wrote since; None if that is damaged."""
+        data = data.ljust(FILE_BYTES, b"\0")
+        magic, *fields = self._ours.unpack_from(data, FOREIGN_BYTES)
+        end = FOREIGN_BYTES + self._ours.size
+        is_whole = _CRC.unpack_from(data, end)[0] == crc32(data[FOREIGN_BYTES:end])
+        if magic != self._magic or not is_whole:
+            return None
+        return tuple(fields[: self._count]), tuple(fields[self._count :])
 
     def decode(self, data: bytes) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Return both parts, ours only if it can be trusted; a short file counts as zeros."""
-        data = data.ljust(FILE_BYTES, b"\0")
-        theirs = self._theirs.unpack_from(data)
-        magic, *fields = self._ours.unpack_from(data, _OURS_AT)
-        end = _OURS_AT + self._ours.size
-        is_whole = _CRC.unpack_from(data, end)[0] == crc32(data[_OURS_AT:end])
-        if magic != self._magic or not is_whole or tuple(fields[: self._count]) != theirs:
-            return theirs, None
-        return theirs, tuple(fields[self._count :])
+        theirs = self._theirs.unpack_from(data.ljust(FILE_BYTES, b"\0"))
+        own = self.decode_own(data)
+        return theirs, own[1] if own is not None and own[0] == theirs else None

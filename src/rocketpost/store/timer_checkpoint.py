@@ -18,15 +18,17 @@
 When our part counts is said in ``store.annex``.
 
 A journal (``timerwheel.journal0`` and ``1``, by the number of the save) has the slots that a save
-changes, and what waits by topic. It is on disk before the checkpoint of its number is, and that
-before the wheel is touched; so the wheel of a checkpoint is the file with that journal applied.
+changes, what waits by topic, and checksums of the wheel and of the log. It is on disk before the
+checkpoint of its number is, and that before the wheel is touched; so the wheel of a checkpoint is
+the file with that journal applied, and checksums that do not fit mean damage.
 
-    0    8 bytes     b"RPTWHEEL"
+    0    8 bytes     b"RPTWHEE2"
     8    int64       number of the save
-    16   int32 x 2   number of slots, bytes of the counts
+    16   int32 x 2   number of slots, bytes of the JSON
     24   uint32      CRC-32 of what follows
     28   n x 36      int32 index of a slot, 32 bytes of contents
-    ...  JSON        topic to count
+    ...  JSON        waiting: topic to count; wheel: checksum of the wheel; log: first position of
+                     a file of the log to its bytes and their CRC-32
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ CLEAN: Final = 1
 REBUILD: Final = 2
 _ANNEX: Final = Annex(b"RPTIMER1", theirs=7, ours=7)
 _JOURNAL: Final = Struct(">8sqiiI")
-_JOURNAL_MAGIC: Final = b"RPTWHEEL"
+_JOURNAL_MAGIC: Final = b"RPTWHEE2"
 _ENTRY: Final = Struct(f">i{SLOT_BYTES}s")
 
 
@@ -59,6 +61,14 @@ class Java(NamedTuple):
     state_version: int = 0
     version_ms: int = 0
     counter: int = 0
+
+    def earlier(self, other: Java) -> Java:
+        """Return the other one, but nothing in it later than here."""
+        return other._replace(
+            read_ms=min(self.read_ms, other.read_ms),
+            log_end=min(self.log_end, other.log_end),
+            queue_offset=min(self.queue_offset, other.queue_offset),
+        )
 
 
 class Exact(NamedTuple):
@@ -91,19 +101,46 @@ def decode_checkpoint(data: bytes) -> TimerCheckpoint:
     return TimerCheckpoint(Java(*java), None if exact is None else Exact(*exact))
 
 
+def decode_own_checkpoint(data: bytes) -> TimerCheckpoint | None:
+    """Read what we wrote last, even if somebody wrote RocketMQ's fields since.
+
+    None if there is no such part, or it is damaged.
+    """
+    own = _ANNEX.decode_own(data)
+    return None if own is None else TimerCheckpoint(Java(*own[0]), Exact(*own[1]))
+
+
+class FileSum(NamedTuple):
+    """How many bytes of a file are written, and their CRC-32."""
+
+    length: int = 0
+    crc: int = 0
+
+
 class Journal(NamedTuple):
-    """What a save changes in the wheel, and what waits by topic after it."""
+    """What a save changes in the wheel, and what is true of the files after it."""
 
     slots: Mapping[int, bytes]
     counts: Mapping[str, int]
+    """How many messages wait, by topic."""
+    wheel_sum: int
+    log_sums: Mapping[int, FileSum]
+
+
+class _Rest(msgspec.Struct):
+    waiting: dict[str, int]
+    wheel: int
+    log: dict[int, FileSum]
 
 
 def encode_journal(number: int, journal: Journal) -> bytes:
     """Return a journal file's contents."""
     slots = b"".join(_ENTRY.pack(at, data) for at, data in journal.slots.items())
-    counts = msgspec.json.encode(journal.counts)
-    rest = slots + counts
-    head = (_JOURNAL_MAGIC, number, len(journal.slots), len(counts), crc32(rest))
+    state = msgspec.json.encode(
+        _Rest(dict(journal.counts), journal.wheel_sum, dict(journal.log_sums))
+    )
+    rest = slots + state
+    head = (_JOURNAL_MAGIC, number, len(journal.slots), len(state), crc32(rest))
     return _JOURNAL.pack(*head) + rest
 
 
@@ -111,11 +148,11 @@ def decode_journal(data: bytes, number: int) -> Journal | None:
     """Read a journal; None if it is not whole, or that of another save."""
     if len(data) < _JOURNAL.size:
         return None
-    magic, found, slot_count, counts_bytes, crc = _JOURNAL.unpack_from(data)
-    counts_at = _JOURNAL.size + slot_count * _ENTRY.size
-    rest = data[_JOURNAL.size : counts_at + counts_bytes]
+    magic, found, slot_count, state_bytes, crc = _JOURNAL.unpack_from(data)
+    state_at = _JOURNAL.size + slot_count * _ENTRY.size
+    rest = data[_JOURNAL.size : state_at + state_bytes]
     if magic != _JOURNAL_MAGIC or found != number or crc != crc32(rest):
         return None
-    slots = dict(_ENTRY.iter_unpack(data[_JOURNAL.size : counts_at]))
-    counts = msgspec.json.decode(rest[slot_count * _ENTRY.size :], type=dict[str, int])
-    return Journal(slots, counts)
+    slots = dict(_ENTRY.iter_unpack(data[_JOURNAL.size : state_at]))
+    state = msgspec.json.decode(rest[slot_count * _ENTRY.size :], type=_Rest)
+    return Journal(slots, state.waiting, state.wheel, state.log)

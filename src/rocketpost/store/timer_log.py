@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from rocketpost.errors import StoreError
 from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.layout import file_name, parse_file_name
+from rocketpost.store.timer_checkpoint import FileSum
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ ROLL: Final = 2
 RECALL: Final = 4
 _MAGIC_MAX: Final = 15
 _SCAN_UNITS: Final = 4096
+_SUM_BYTES: Final = 1024 * 1024
 _INT_MASK: Final = 0xFFFF_FFFF
 
 
@@ -106,6 +109,7 @@ class TimerLog:
         self._file_bytes = file_bytes
         self._fds: dict[int, int] = {}
         self._starts: list[int] = []
+        self._sums: dict[int, FileSum] = {}
         self._unsynced: set[int] = set()
         self._syncing: set[int] = set()
         self._is_new = self._is_new_syncing = False
@@ -116,6 +120,11 @@ class TimerLog:
     def first(self) -> int:
         """Position of the oldest byte that is kept."""
         return self._starts[0] if self._starts else self.end
+
+    @property
+    def sums(self) -> dict[int, FileSum]:
+        """What is written to each file, by the position of its first byte."""
+        return self._sums.copy()
 
     def load_blocking(self) -> None:
         """Find the files; the end is not known by that.
@@ -161,6 +170,33 @@ class TimerLog:
                     return
                 position = start + self._file_bytes
 
+    def matches_blocking(self, sums: Mapping[int, FileSum]) -> bool:
+        """Whether the files begin with what a save wrote to them; if so, they are as it left them.
+
+        What lies behind is to be cut off.
+        """
+        is_so = all(
+            start in self._starts and self._measured(start, length).crc == crc
+            for start, (length, crc) in sums.items()
+        )
+        if is_so:
+            self._sums = dict(sums)
+        return is_so
+
+    def measure_blocking(self) -> None:
+        """Take the files for what is written, up to the end."""
+        self._sums = {
+            start: self._measured(start, min(self._file_bytes, self.end - start))
+            for start in self._starts
+        }
+
+    def set_aside_blocking(self) -> None:
+        """Begin an empty log; what there was keeps its bytes under names that end in .damaged."""
+        for start in self._starts.copy():
+            self._forget(start)
+            self._files.rename(self._path(start), self._path(start) + ".damaged")
+        self.end = 0
+
     def truncate_blocking(self, end: int) -> None:
         """Make ``end`` the end of the log; what lies behind it becomes zeros."""
         for start in reversed(self._starts.copy()):
@@ -172,6 +208,8 @@ class TimerLog:
                 self._files.ftruncate(fd, end - start)
                 self._files.ftruncate(fd, self._file_bytes)
                 self._files.fdatasync(fd)
+                if self._sums.get(start, FileSum()).length != end - start:
+                    self._sums[start] = self._measured(start, end - start)
         self.end = end
 
     def append(self, units: Sequence[Unit]) -> None:
@@ -180,19 +218,12 @@ class TimerLog:
         Raises:
             OSError: They could not be written; the log has not grown.
         """
-        begin = self.end
-        run: list[bytes] = []
-        position = begin
-        for unit in units:
-            at = self.place(position)
-            if at != position:
-                self._write(position - sum(map(len, run)), run)
-                self._fill(position)
-                run, position = [], at
-            run.append(unit.encode())
-            position += UNIT_BYTES
-        self._write(position - sum(map(len, run)), run)
-        self.end = position
+        before = self._sums.copy()
+        try:
+            self.end = self._append(units)
+        except OSError:
+            self._sums = before
+            raise
 
     def place(self, position: int) -> int:
         """Return where a unit goes that comes at ``position``: there, or in the next file."""
@@ -256,6 +287,28 @@ class TimerLog:
             self._files.close(fd)
         self._fds.clear()
 
+    def _append(self, units: Sequence[Unit]) -> int:
+        run: list[bytes] = []
+        position = self.end
+        for unit in units:
+            at = self.place(position)
+            if at != position:
+                self._write(position - sum(map(len, run)), run)
+                self._fill(position)
+                run, position = [], at
+            run.append(unit.encode())
+            position += UNIT_BYTES
+        self._write(position - sum(map(len, run)), run)
+        return position
+
+    def _measured(self, start: int, length: int) -> FileSum:
+        crc = at = 0
+        while at < length:
+            count = min(_SUM_BYTES, length - at)
+            crc = crc32(self._files.pread(self._descriptor(start), count, at), crc)
+            at += count
+        return FileSum(length, crc)
+
     def _is_finished(self, start: int, position_min: int) -> bool:
         count = (self._file_bytes - _BLANK.size) // UNIT_BYTES
         fd = self._files.open(self._path(start))
@@ -286,7 +339,11 @@ class TimerLog:
         start = position - position % self._file_bytes
         if start not in self._starts:
             self._create(start)
-        write_all(self._files, self._descriptor(start), b"".join(run), position - start)
+        data = b"".join(run)
+        write_all(self._files, self._descriptor(start), data, position - start)
+        length, crc = self._sums.get(start, FileSum())
+        assert length == position - start
+        self._sums[start] = FileSum(length + len(data), crc32(data, crc))
         self._unsynced.add(start)
 
     def _create(self, start: int) -> None:
@@ -299,6 +356,7 @@ class TimerLog:
 
     def _forget(self, start: int) -> None:
         self._starts.remove(start)
+        self._sums.pop(start, None)
         self._unsynced.discard(start)
         self._syncing.discard(start)
         fd = self._fds.pop(start, None)

@@ -5,6 +5,9 @@ unit here, which says when. :meth:`TimerStore.prepare_save` and :meth:`~TimerSto
 make a state durable as a whole; after a crash the files are as the last save left them, and what
 came later is taken from the timer topic again.
 
+What the files hold follows from the timer topic. If one of them is missing, or is not what the last
+save left by its checksum, all are made anew and the topic is read from its beginning.
+
 Order of a save: the commit log (a unit must not name a message that a power cut takes, and a slot
 must not be empty before what it held is on disk), the timer log, the journal, the checkpoint, the
 wheel. Each is durable before the next begins.
@@ -20,6 +23,7 @@ from typing import Final, NamedTuple
 
 from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
+from rocketpost.store.annex import FOREIGN_BYTES
 from rocketpost.store.files import (
     FileSystem,
     make_directory,
@@ -36,17 +40,22 @@ from rocketpost.store.timer_checkpoint import (
     TimerCheckpoint,
     decode_checkpoint,
     decode_journal,
+    decode_own_checkpoint,
     encode_checkpoint,
     encode_journal,
 )
 from rocketpost.store.timer_log import RECALL, ROLL, UNIT_BYTES, TimerLog, Unit, Unsynced
+from rocketpost.store.timer_rebuild import live_units
 from rocketpost.store.timer_wheel import EMPTY, NOWHERE, SLOT_COUNT, Slot, TimerWheel
 
 log = logging.getLogger(__name__)
 
 _DELAY_MAX: Final = 2**31 - 1
 _WRITE_AT_ONCE: Final = 50_000
+_CLOCK_ERROR_MS_MAX: Final = 400 * 86_400_000
+"""How far from now the time in a checkpoint of RocketMQ may lie and be believed."""
 _BLANK: Final = bytes(4096)
+_BAD_WHEEL: Final = "timerwheel is missing or damaged"
 
 
 class Item(NamedTuple):
@@ -110,6 +119,11 @@ class TimerStore:
         """Whether more may have been delivered than these files know."""
         self.is_rebuilt = False
         """Whether everything that the log knows is in the wheel again, also what had left it."""
+        self.rebuilt_because: str | None = None
+        """Why the timer topic is read from its beginning, if it is and there is something in it."""
+        self.done_before: tuple[int, int] = (0, 0)
+        """Messages before this offset of the timer topic whose slot lies before this time are
+        delivered, if the topic is read again and no index tells which are."""
         self.known: frozenset[int] = frozenset()
         """Positions of messages behind :attr:`queue_offset` that have a unit already."""
 
@@ -124,6 +138,7 @@ class TimerStore:
         commit_log_end: int,
         now_ms: int,
         position_of: Callable[[int], int],
+        oldest_ms: Callable[[], int | None] = lambda: None,
         topics: Iterable[str] = (),
         slot_count: int = SLOT_COUNT,
     ) -> TimerStore:
@@ -137,6 +152,7 @@ class TimerStore:
             commit_log_end: Where the commit log ends after its own recovery.
             now_ms: The time.
             position_of: Returns where the message at an offset of the timer topic lies.
+            oldest_ms: Returns when its oldest message was stored; None if it has none.
             topics: The topics there are; units know only a hash of theirs.
             slot_count: How many slots the wheel has; RocketMQ's number, but for tests.
 
@@ -152,7 +168,7 @@ class TimerStore:
         )
         self._topics = {string_hash(topic): topic for topic in topics}
         try:
-            self._open(commit_log_end, now_ms, position_of)
+            self._open(commit_log_end, now_ms, position_of, oldest_ms)
         except OSError as error:
             self.close()
             raise StoreError(f"the timer's files cannot be opened: {error}") from error
@@ -252,7 +268,9 @@ class TimerStore:
                 self._number + 1, self.precision_ms, *self.cursor,
                 sum(self.waiting.values()), commit_log_end, flags,
             ),
-            Journal(self.wheel.take_changes(), dict(self.waiting)),
+            Journal(
+                self.wheel.take_changes(), dict(self.waiting), self.wheel.checksum, self.log.sums
+            ),
             self.log.take_unsynced(),
         )  # fmt: skip
 
@@ -299,38 +317,90 @@ class TimerStore:
 
     # -- opening
 
-    def _open(self, commit_log_end: int, now_ms: int, position_of: Callable[[int], int]) -> None:
+    def _open(
+        self,
+        commit_log_end: int,
+        now_ms: int,
+        position_of: Callable[[int], int],
+        oldest_ms: Callable[[], int | None],
+    ) -> None:
         make_directory(self._files, self._layout.config)
+        had_wheel = self._files.stat(self._layout.timer_wheel) is not None
         has_wheel = self._open_wheel()
         self.log.load_blocking()
         data = read_whole_blocking(self._files, self._layout.timer_checkpoint)
-        found = decode_checkpoint(data)
-        java, exact = found
-        self._counter = java.counter
-        self.read_ms, self.queue_offset = java.read_ms, java.queue_offset
-        is_exact = False
-        if exact is not None:
-            self._number, self.cursor = (
-                exact.number,
-                Cursor(exact.cursor_due_ms, exact.cursor_position),
-            )
-            is_exact = (
-                has_wheel
-                and not exact.flags & REBUILD
-                and exact.precision_ms == self.precision_ms
-                and exact.commit_log_end <= commit_log_end
-                and java.log_end <= self.log.end
-                and self._apply_journal(exact.number)
-            )
-        if is_exact:
+        found, own = decode_checkpoint(data), decode_own_checkpoint(data)
+        self._counter = found.java.counter
+        problem: str | None = "config/timercheck is missing or damaged"
+        if own is not None:
+            self._take_over(own)
+            problem = self._problem(own, has_wheel=has_wheel)
+        if own is not None and problem is None:
+            exact = own.exact
             assert exact is not None
-            self.is_suspect = not exact.flags & CLEAN
-            self.log.truncate_blocking(java.log_end)
-        elif not any(java) and not self.log.end:
-            self._begin(now_ms)
+            # More was stored since, or somebody else was here: deliveries may be unknown to us.
+            self.is_suspect = (
+                found.exact is None
+                or not exact.flags & CLEAN
+                or exact.commit_log_end != commit_log_end
+            )
+            if exact.precision_ms == self.precision_ms and exact.commit_log_end <= commit_log_end:
+                self.log.truncate_blocking(own.java.log_end)
+            else:
+                self._rebuild(own, commit_log_end, now_ms, position_of)
+        elif own is not None and own.exact is not None and own.exact.flags & REBUILD:
+            self._rebuild_or_begin(own, commit_log_end, now_ms, position_of, oldest_ms)
+        elif found.exact is None and self._is_foreign(data, found.java, problem, now_ms):
+            if own is not None:  # whichever is right: from the earlier one on, all is looked up
+                found = TimerCheckpoint(own.java.earlier(found.java), None)
+            self._take_over(found)
+            self._rebuild_or_begin(found, commit_log_end, now_ms, position_of, oldest_ms)
         else:
-            self._rebuild(found, commit_log_end, now_ms, position_of)
+            is_first = not had_wheel and not data.strip(b"\0") and not self.log.end
+            self._begin(now_ms, oldest_ms(), because="there are no files" if is_first else problem)
         self._save_opened(commit_log_end, now_ms)
+
+    def _take_over(self, found: TimerCheckpoint) -> None:
+        java, exact = found
+        self.read_ms, self.queue_offset = java.read_ms, java.queue_offset
+        self.cursor = Cursor()
+        if exact is not None:
+            self._number = exact.number
+            self.cursor = Cursor(exact.cursor_due_ms, exact.cursor_position)
+
+    def _problem(self, own: TimerCheckpoint, *, has_wheel: bool) -> str | None:
+        """Return why the files are not as our last save left them; None if they are."""
+        java, exact = own
+        assert exact is not None
+        if exact.flags & REBUILD:
+            return "timerwheel was being made anew"
+        path = self._layout.timer_journal(exact.number % 2)
+        journal = decode_journal(read_whole_blocking(self._files, path), exact.number)
+        if journal is None:
+            return f"{path} is missing, damaged, or not of the save that config/timercheck names"
+        if java.log_end > self.log.end or not self.log.matches_blocking(journal.log_sums):
+            return "timerlog is damaged"
+        if not has_wheel:
+            return _BAD_WHEEL
+        self.wheel.write_blocking(journal.slots)
+        if self.wheel.measure_blocking() != journal.wheel_sum:
+            return _BAD_WHEEL
+        self.waiting = Counter(journal.counts)
+        return None
+
+    def _is_foreign(self, data: bytes, java: Java, problem: str | None, now_ms: int) -> bool:
+        """Whether a Java broker wrote the checkpoint, and the log that goes with it can be used.
+
+        It changes the wheel and adds to the log, but leaves alone what is ours.
+        """
+        is_untouched = problem == _BAD_WHEEL or not data[FOREIGN_BYTES:].strip(b"\0")
+        return (
+            is_untouched
+            and abs(java.read_ms - now_ms) < _CLOCK_ERROR_MS_MAX
+            and 0 <= java.log_end <= self.log.end
+            and java.queue_offset >= 0
+            and self.log.end > 0
+        )
 
     def _open_wheel(self) -> bool:
         try:
@@ -339,8 +409,18 @@ class TimerStore:
             log.warning("the timer's wheel is made anew: reason=%s", error)
             return False
 
-    def _begin(self, now_ms: int) -> None:
-        self.read_ms = self.slot_of(now_ms)
+    def _begin(self, now_ms: int, oldest_ms: int | None, *, because: str | None) -> None:
+        """Begin with nothing in the wheel; the timer topic is read from its beginning."""
+        if oldest_ms is not None:
+            self.rebuilt_because = because
+            log.warning("the timer topic is read from its beginning: reason=%s", because)
+        self.done_before = (self.queue_offset, min(self.read_ms, now_ms))
+        self.log.set_aside_blocking()
+        # What was due meanwhile is delivered in the order of its times, as far as those fit.
+        back_ms = self.wheel.slot_count // 2 * self.precision_ms
+        begin_ms = now_ms if oldest_ms is None else max(min(oldest_ms, now_ms), now_ms - back_ms)
+        self.read_ms, self.cursor, self.queue_offset = self.slot_of(begin_ms), Cursor(), 0
+        self.waiting = Counter()
         self.is_suspect = True  # there may have been files, and messages that they knew of
         self._create_files()
 
@@ -354,19 +434,25 @@ class TimerStore:
         self._files.fsync_dir(self._layout.root)
         self._files.fsync_dir(self._layout.config)
 
-    def _apply_journal(self, number: int) -> bool:
-        path = self._layout.timer_journal(number % 2)
-        journal = decode_journal(read_whole_blocking(self._files, path), number)
-        if journal is None:
-            return False
-        self.wheel.write_blocking(journal.slots)
-        self.waiting = Counter(journal.counts)
-        return True
-
     def _save_opened(self, commit_log_end: int, now_ms: int) -> None:
         """Say that the files are open: what happens from here on may not be in them."""
         self.save_blocking(self.prepare_save(commit_log_end=commit_log_end, now_ms=now_ms))
         self.saved()
+
+    def _rebuild_or_begin(
+        self,
+        found: TimerCheckpoint,
+        commit_log_end: int,
+        now_ms: int,
+        position_of: Callable[[int], int],
+        oldest_ms: Callable[[], int | None],
+    ) -> None:
+        """Chain the log anew, or begin with nothing if it does not reach as far as is said."""
+        _, end = live_units(self.log, found, commit_log_end)
+        if end < found.java.log_end:
+            self._begin(now_ms, oldest_ms(), because="timerlog is damaged")
+        else:
+            self._rebuild(found, commit_log_end, now_ms, position_of)
 
     def _rebuild(
         self,
@@ -377,12 +463,14 @@ class TimerStore:
     ) -> None:
         """Chain anew what the log knows: after a Java broker, a changed setting, or damage."""
         self.is_suspect = self.is_rebuilt = True
-        newest, end = self._live(found, commit_log_end)
+        newest, end = live_units(self.log, found, commit_log_end)
         if found.exact is None:
             # Its offset may be behind its log: what has a unit must not get a second one.
             least = position_of(self.queue_offset)
             self.known = frozenset(position for position in newest if position >= least)
         self.log.truncate_blocking(end)
+        self.log.measure_blocking()
+        self.waiting = Counter()
         mark = Exact(self._number, self.precision_ms, *self.cursor, 0, commit_log_end, REBUILD)
         java = found.java._replace(log_end=end, queue_offset=self.queue_offset)
         self._create_files()
@@ -412,24 +500,3 @@ class TimerStore:
         if self.wheel.changed_count >= _WRITE_AT_ONCE:
             self.wheel.write_blocking(self.wheel.take_changes())
             self.wheel.saved()
-
-    def _live(self, found: TimerCheckpoint, commit_log_end: int) -> tuple[dict[int, int], int]:
-        """Return the newest unit of each message that waits, and where the log ends."""
-        java, exact = found
-        stop = java.log_end if exact is not None else self.log.end
-        newest: dict[int, int] = {}
-        end, before = self.log.first, NOWHERE
-        for at, unit in self.log.scan(self.log.first, stop):
-            if exact is None and at >= java.log_end and unit.position <= before:
-                break  # left over from before the log was cut
-            end, before = at + UNIT_BYTES, unit.position
-            is_done = unit.slot_ms < self.read_ms or (
-                unit.slot_ms == self.read_ms and (unit.due_ms, at) <= self.cursor
-            )
-            if unit.position >= commit_log_end:
-                newest.pop(unit.position, None)
-            elif not is_done:
-                newest[unit.position] = at
-            else:
-                newest.pop(unit.position, None)
-        return newest, max(end, stop if exact is not None else end)

@@ -13,6 +13,9 @@ The file is never mapped nor held in memory. Slots that changed since the last s
 the file by way of a journal (``store.timer_journal``), so that the file as a whole is always as
 some save left it. A slot is emptied when everything in it is delivered, so what the file shows is
 what waits.
+
+The checksum of a wheel is the sum of the CRC-32 of its used slots, each begun with the number of
+the slot; so it is known after a change without reading the rest.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from rocketpost.errors import StoreError
 from rocketpost.store.files import FileSystem, write_all
@@ -30,6 +34,7 @@ SLOT_BYTES: Final = _SLOT.size
 NOWHERE: Final = -1
 _EMPTY: Final = bytes(SLOT_BYTES)
 _SCAN_COUNT: Final = 2048
+_EMPTY_RUN: Final = bytes(SLOT_BYTES * _SCAN_COUNT)
 
 
 class Slot(NamedTuple):
@@ -62,6 +67,8 @@ class TimerWheel:
         self._fd: int | None = None
         self._changed: dict[int, bytes] = {}
         self._saving: dict[int, bytes] = {}
+        self.checksum = 0
+        """The checksum of the slots, with what is not saved yet."""
 
     def open_blocking(self) -> bool:
         """Open the file; False if there is none.
@@ -82,6 +89,7 @@ class TimerWheel:
         self.close()
         self._changed.clear()
         self._saving = {}
+        self.checksum = 0
         self._fd = self._files.open(self._path, create=True)
         self._files.ftruncate(self._fd, 0)
         self._files.ftruncate(self._fd, self._file_bytes)
@@ -100,23 +108,17 @@ class TimerWheel:
 
     def get(self, slot_ms: int) -> Slot:
         """Return what waits in the slot that begins at ``slot_ms``."""
-        at = self._index(slot_ms)
-        data = self._changed.get(at) or self._saving.get(at)
-        if data is None:
-            if self._fd is None:
-                return EMPTY
-            data = self._files.pread(self._fd, SLOT_BYTES, at * SLOT_BYTES)
-        time, first, last, count, _ = _SLOT.unpack(data)
+        time, first, last, count, _ = _SLOT.unpack(self._slot(self._index(slot_ms)))
         return Slot(first, last, count) if time == slot_ms // self._precision_ms else EMPTY
 
     def put(self, slot_ms: int, slot: Slot) -> None:
         """Say what waits in a slot."""
         time = slot_ms // self._precision_ms
-        self._changed[self._index(slot_ms)] = _SLOT.pack(time, *slot, 0)
+        self._replace(self._index(slot_ms), _SLOT.pack(time, *slot, 0))
 
     def clear(self, slot_ms: int) -> None:
         """Say that nothing waits in a slot."""
-        self._changed[self._index(slot_ms)] = _EMPTY
+        self._replace(self._index(slot_ms), _EMPTY)
 
     def next_used(self, begin_ms: int, *, count: int = _SCAN_COUNT) -> int | None:
         """Return the first of ``count`` slots from ``begin_ms`` on in which something waits."""
@@ -136,6 +138,30 @@ class TimerWheel:
             for time, first, last, count, _ in _SLOT.iter_unpack(self._read(at, _SCAN_COUNT)):
                 if time > 0 and first >= 0:
                     yield time * self._precision_ms, Slot(first, last, count)
+
+    def measure_blocking(self) -> int:
+        """Read the file and return its checksum, which becomes that of the wheel."""
+        self.checksum = 0
+        for at in range(0, self.slot_count, _SCAN_COUNT):
+            data = self._read(at, _SCAN_COUNT)
+            if data == _EMPTY_RUN[: len(data)]:
+                continue
+            for start in range(0, len(data), SLOT_BYTES):
+                slot = data[start : start + SLOT_BYTES]
+                self.checksum += _slot_sum(at + start // SLOT_BYTES, slot)
+        return self.checksum
+
+    def _slot(self, at: int) -> bytes:
+        data = self._changed.get(at) or self._saving.get(at)
+        if data is None:
+            if self._fd is None:
+                return _EMPTY
+            data = self._files.pread(self._fd, SLOT_BYTES, at * SLOT_BYTES)
+        return data
+
+    def _replace(self, at: int, data: bytes) -> None:
+        self.checksum += _slot_sum(at, data) - _slot_sum(at, self._slot(at))
+        self._changed[at] = data
 
     def _times(self, at: int, length: int, begin: int) -> Iterator[int]:
         """Return the times of used slots among some that lie together."""
@@ -186,6 +212,10 @@ class TimerWheel:
     def saved(self) -> None:
         """Note that what was taken last is in the file."""
         self._saving = {}
+
+
+def _slot_sum(at: int, data: bytes) -> int:
+    return 0 if data == _EMPTY else crc32(data, at)
 
 
 def _runs(changes: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:

@@ -100,6 +100,12 @@ class World:
             entry = queue.entry(max(offset, int(queue.first))) if queue is not None else None
             return entry[0] if entry is not None else int(store.end_position)
 
+        def oldest_ms() -> int | None:
+            queue = store.queue(TIMER_TOPIC, 0)
+            if queue is None or queue.first >= queue.end:
+                return None
+            return queue.store_time(int(queue.first))
+
         self.timers = TimerStore.open_blocking(
             store.layout,
             self.disk,
@@ -108,6 +114,7 @@ class World:
             commit_log_end=int(store.end_position),
             now_ms=self.clock.now_ms(),
             position_of=position_of,
+            oldest_ms=oldest_ms,
             topics=["T"],
             slot_count=SLOT_COUNT,
         )
@@ -121,6 +128,7 @@ class World:
             store_host=HOST,
             crash_end=int(store.end_position),
             crash_ms=store.store_ms,
+            is_indexed=store.index is not None,
         )
         self.moving = Moving(
             service=self.service,

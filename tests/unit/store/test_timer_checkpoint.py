@@ -9,6 +9,7 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.timer_checkpoint import (
     Exact,
+    FileSum,
     Java,
     Journal,
     decode_checkpoint,
@@ -37,7 +38,8 @@ def test_our_part_falls_when_a_java_broker_writes() -> None:
 
 
 def test_a_journal_comes_back_for_its_own_save_alone() -> None:
-    journal = Journal({5: b"s" * 32, 9: b"t" * 32}, {"T": 3})
+    sums = {0: FileSum(104, 7), 4096: FileSum(52, 8)}
+    journal = Journal({5: b"s" * 32, 9: b"t" * 32}, {"T": 3}, 9, sums)
     data = encode_journal(7, journal)
     assert decode_journal(data + b"rest of a longer one", 7) == journal
     assert decode_journal(data, 8) is None

@@ -75,6 +75,12 @@ def open_timers_blocking(
         entry = queue.entry(max(offset, int(queue.first))) if queue is not None else None
         return entry[0] if entry is not None else int(store.end_position)
 
+    def oldest_ms() -> int | None:
+        queue = store.queue(TIMER_TOPIC, 0)
+        if queue is None or queue.first >= queue.end:
+            return None
+        return queue.store_time(int(queue.first))
+
     return TimerStore.open_blocking(
         store.layout,
         files if files is not None else RealFiles(),
@@ -83,6 +89,7 @@ def open_timers_blocking(
         commit_log_end=int(store.end_position),
         now_ms=clock.now_ms(),
         position_of=position_of,
+        oldest_ms=oldest_ms,
         topics=topics,
     )
 
@@ -139,6 +146,7 @@ class TimerPart(Part):
             store_host=store_host,
             crash_end=int(store.end_position),
             crash_ms=store.store_ms,
+            is_indexed=store.index is not None,
         )
         self._recalls = RecallService(
             store=store,
@@ -229,6 +237,7 @@ class TimerPart(Part):
             "timerMoved": str(self._moving.moved),
             "timerLost": str(service.lost),
             "timerNotSavedReason": timers.failure or "",
+            "timerRebuiltReason": timers.rebuilt_because or "",
             **{f"timingMessages_{topic}": str(count) for topic, count in waiting},
         }
 
@@ -373,6 +382,7 @@ class TimerPart(Part):
             starts = await loop.run_in_executor(self._thread, timer_log.finished_blocking, position)
             paths = timer_log.expire(starts)
         if paths:
+            await self._save()  # else the next start would miss them and take that for damage
             await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)
 
     # -- recalling
