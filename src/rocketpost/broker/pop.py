@@ -21,6 +21,7 @@ from rocketpost.broker.pop_log import PopLog
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_scan import Found, QueueScan
 from rocketpost.broker.pop_targets import COUNT_MAX, Cursor, Targets, Wish
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import Fault, StoreError
 from rocketpost.model.clock import Clock
@@ -106,7 +107,13 @@ class PopService:
         self._claims: dict[Cursor, deque[_Claim]] = {}
 
     def pop(self, wish: Wish) -> Popped:
+        """Take messages for a group, in one go."""
+        return finish(self.pop_steps(wish))
+
+    def pop_steps(self, wish: Wish) -> Steps[Popped]:
         """Take messages for a group.
+
+        Others may pop in between: what is taken of a queue is taken within a step.
 
         Raises:
             SystemBusy: Too many messages are in flight.
@@ -119,7 +126,9 @@ class PopService:
         parts: list[Part] = []
         count, size, rest = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0
         is_cut = False
-        for target in self._targets.of(wish):
+        for number, target in enumerate(self._targets.of(wish), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
             queue = self._scan.queue(target.topic, target.queue_id)
             cursor = target.cursor(wish.group)
             if queue is None:
@@ -147,14 +156,18 @@ class PopService:
                     self._pass(cursor, found.next_offset)
                 else:
                     is_cut = True  # after a reset: a receipt must not name two deliveries
+                if wish.is_picky:
+                    yield  # looking for what is wanted costs more than looking for anything
             rest += max(0, queue.end - self._position(cursor, queue, wish))
         return Popped(parts, pop_ms, wish.invisible_ms, revive_queue, rest, is_cut)
 
-    def peek(self, wish: Wish) -> tuple[list[memoryview], int]:
+    def peek(self, wish: Wish) -> Steps[tuple[list[memoryview], int]]:
         """Return what a pop would take now, and how much more there is; takes nothing."""
         views: list[memoryview] = []
         rest, size = 0, self._scan.bytes_max
-        for target in self._targets.of(wish):
+        for number, target in enumerate(self._targets.of(wish), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
             queue = self._scan.queue(target.topic, target.queue_id)
             if queue is None:
                 continue
@@ -169,13 +182,13 @@ class PopService:
             rest += max(0, queue.end - offset)
         return views, rest
 
-    def has_message(self, wish: Wish) -> bool:
+    def has_message(self, wish: Wish) -> Steps[bool]:
         """Whether a pop might find something now."""
-        for target in self._targets.of(wish):
-            queue, cursor = (
-                self._scan.queue(target.topic, target.queue_id),
-                target.cursor(wish.group),
-            )
+        for number, target in enumerate(self._targets.of(wish), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
+            queue = self._scan.queue(target.topic, target.queue_id)
+            cursor = target.cursor(wish.group)
             if queue is not None and self._position(cursor, queue, wish) < queue.end:
                 return True
         return False

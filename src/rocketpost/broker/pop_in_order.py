@@ -21,6 +21,7 @@ from rocketpost.broker.pop_needed import Needed
 from rocketpost.broker.pop_progress import PopProgress
 from rocketpost.broker.pop_scan import QueueScan
 from rocketpost.broker.pop_targets import COUNT_MAX, Cursor, Target, Targets, Wish
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
 from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import ORDER_QUEUE
 from rocketpost.errors import Fault, StoreError
@@ -78,14 +79,18 @@ class OrderService:
         self._revive_queue_count = revive_queue_count
         self._blocked: list[tuple[int, Cursor]] = []
         self._storing: dict[Cursor, Stored] = {}
-        self.on_release: Callable[[str], None] = _nobody
-        """Called with a topic when one of its queues may give messages again."""
+        self.on_release: Callable[[str, int], None] = _nobody
+        """Called with topic and number of a queue that may give messages again."""
         self.on_due: Callable[[], None] = lambda: None
         """Called when another queue may be the next to be released."""
         for cursor, batch in batches:
             self._watch(cursor, batch)
 
     def pop(self, wish: Wish) -> Popped:
+        """Take the next batch of each queue that has none out, in one go."""
+        return finish(self.pop_steps(wish))
+
+    def pop_steps(self, wish: Wish) -> Steps[Popped]:
         """Take the next batch of each queue that has none out.
 
         Raises:
@@ -93,15 +98,20 @@ class OrderService:
             StoreError: It cannot be stored.
         """
         now_ms, targets = self._clock.now_ms(), list(self._targets.of(wish))
-        pop_ms = self._pop_ms(targets, wish.group, now_ms)
+        pop_ms = yield from self._pop_ms(targets, wish.group, now_ms)
         parts: list[Part] = []
         count, size, rest, is_cut = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0, False
-        for target in targets:
+        for number, target in enumerate(targets, 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
             queue = self._scan.queue(target.topic, target.queue_id)
             cursor = target.cursor(wish.group)
             if queue is None:
                 if wish.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
                     self._commit(cursor, 0)
+                continue
+            if self._is_newer(cursor, pop_ms):
+                is_cut = True  # somebody popped between two steps; receipts must differ
                 continue
             self._offsets.take_reset(*cursor)  # what it set is the offset by now
             offset = self._position(cursor, queue, wish)
@@ -120,17 +130,19 @@ class OrderService:
                     size -= sum(map(len, part.views))
                 is_cut = is_cut or (part is None and passed < queue.end)
                 offset = passed
+                if wish.is_picky:
+                    yield
             rest += max(0, int(queue.end) - offset)
         return Popped(parts, pop_ms, wish.invisible_ms, ORDER_QUEUE, rest, is_cut)
 
-    def has_message(self, wish: Wish) -> bool:
+    def has_message(self, wish: Wish) -> Steps[bool]:
         """Whether a pop might find something now."""
         now_ms = self._clock.now_ms()
-        for target in self._targets.of(wish):
-            queue, cursor = (
-                self._scan.queue(target.topic, target.queue_id),
-                target.cursor(wish.group),
-            )
+        for number, target in enumerate(self._targets.of(wish), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
+            queue = self._scan.queue(target.topic, target.queue_id)
+            cursor = target.cursor(wish.group)
             if queue is None:
                 continue
             offset = self._position(cursor, queue, wish)
@@ -216,7 +228,8 @@ class OrderService:
             due_ms = self.next_due_ms()
             if due_ms is None or due_ms > now_ms:
                 break
-            self.on_release(heapq.heappop(self._blocked)[1].topic)
+            cursor = heapq.heappop(self._blocked)[1]
+            self.on_release(cursor.topic, cursor.queue_id)
         return []
 
     def clean(self) -> None:
@@ -229,10 +242,20 @@ class OrderService:
 
     # Taking.
 
-    def _pop_ms(self, targets: list[Target], group: str, now_ms: int) -> int:
+    def _pop_ms(self, targets: list[Target], group: str, now_ms: int) -> Steps[int]:
         """Return a time that no earlier batch of these queues has: it tells receipts apart."""
-        earlier = [self._batches.newest(target.cursor(group)) for target in targets]
-        return max([now_ms, *(batch.pop_ms + 1 for batch in earlier if batch is not None)])
+        pop_ms = now_ms
+        for number, target in enumerate(targets, 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
+            earlier = self._batches.newest(target.cursor(group))
+            if earlier is not None:
+                pop_ms = max(pop_ms, earlier.pop_ms + 1)
+        return pop_ms
+
+    def _is_newer(self, cursor: Cursor, pop_ms: int) -> bool:
+        batch = self._batches.newest(cursor)
+        return batch is not None and batch.pop_ms >= pop_ms
 
     def _position(self, cursor: Cursor, queue: ConsumeQueue, wish: Wish) -> int:
         offset = self._offsets.query(*cursor)
@@ -320,7 +343,7 @@ class OrderService:
             if batch.is_over and self._batches.newest(cursor) is batch:
                 self._forget(cursor, batch)
             if self._clock.now_ms() >= batch.blocked_until_ms:
-                self.on_release(cursor.topic)
+                self.on_release(cursor.topic, cursor.queue_id)
             else:
                 self._watch(cursor, batch)
 
@@ -415,5 +438,5 @@ def _restore(table: dict[int, int], key: int, value: int | None) -> None:
         table[key] = value
 
 
-def _nobody(_: str) -> None:
+def _nobody(_: str, __: int) -> None:
     """Tell nobody."""

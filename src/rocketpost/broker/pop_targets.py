@@ -7,8 +7,9 @@ another group's. The settings say which form is written; both are read while the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.priority import FACTOR_MAX, by_level, has_levels
@@ -51,6 +52,8 @@ class Wish(NamedTuple):
     """How many of a hundred pops go by level, if the topic has levels."""
     attempt_id: str = ""
     """Names an attempt at popping in order; the same one again gets the same messages again."""
+    only: Mapping[tuple[str, int], None] | None = None
+    """Topics and queues outside which there is nothing new, None if nothing is known of that."""
 
     @property
     def is_picky(self) -> bool:
@@ -130,6 +133,9 @@ class Targets:
 
         A topic with levels is looked at from the highest down, each with what comes again in it.
         """
+        if wish.only is not None:
+            yield from self._narrowed(wish, wish.only)
+            return
         topic = wish.topic.topic_name
         again = self._retry_targets(topic, wish.group)
         is_first = bool(again) and self._random_below(100) < self.rules.first_percent
@@ -141,10 +147,26 @@ class Targets:
         if is_first:
             yield from again
         begin = self._random_below(len(ids)) if len(ids) > 1 else 0
-        for queue_id in (*ids[begin:], *ids[:begin]):
+        for queue_id in chain(ids[begin:], ids[:begin]):
             yield Target(IN_TOPIC, topic, queue_id)
         if not is_first:
             yield from again
+
+    def _narrowed(self, wish: Wish, only: Mapping[tuple[str, int], None]) -> list[Target]:
+        """Return the queues among ``only`` that a pop looks at."""
+        topic, ids = wish.topic.topic_name, wish.queue_ids
+        forms = {real_topic(form, wish.group, topic): form for form in self._forms(topic)}
+        found = []
+        for name, queue_id in only:
+            if name == topic and queue_id in ids:
+                found.append(Target(IN_TOPIC, name, queue_id))
+            elif name in forms:
+                config = self._topics.find(name)
+                if config is not None and queue_id < config.read_queue_nums:
+                    found.append(Target(forms[name], name, queue_id))
+        if len(found) > 1 and has_levels(wish.topic) and self._goes_by_level(wish):
+            return by_level(found, again_first=False)
+        return found
 
     def _goes_by_level(self, wish: Wish) -> bool:
         return not wish.in_order and self._random_below(FACTOR_MAX) < wish.priority_factor

@@ -74,6 +74,7 @@ class BrokerServer:
         self._clock = SystemClock()
         self._dispatcher = Dispatcher()
         room = room_of_process()
+        self._turns = room.turns
         self._listener = Listener(on_request=self._dispatcher.handle, on_lost=self._lost, room=room)
         self._vip = Listener(on_request=self._dispatcher.handle, on_lost=self._lost, room=room)
         self._cleaning = asyncio.Lock()
@@ -252,6 +253,7 @@ class BrokerServer:
                 clean=self._clean_asked,
                 on_topic_change=self._topics_changed,
                 told=self._told,
+                turns=self._turns,
             )
             services.register(self._dispatcher)
         except BaseException:

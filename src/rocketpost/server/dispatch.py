@@ -2,18 +2,20 @@
 
 A handler is a plain function ``(connection, command) -> Reply | None``. It raises a ``Fault`` to
 refuse; it returns None when it answers later by itself: a held pull, a send that awaits the disk.
-What must wait for somebody else is registered with :meth:`Dispatcher.on_async` and runs as a task;
-how many of those run, and how many bytes of requests they hold, is bounded.
+What may take long is registered with :meth:`Dispatcher.on_sliced`: a generator that yields about
+every millisecond, so that others are served in between. What must wait for somebody else is
+registered with :meth:`Dispatcher.on_async` and runs as a task; how many of those run, and how many
+bytes of requests they hold, is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Final, NamedTuple
 
-from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
@@ -29,6 +31,9 @@ REMARK_LENGTH_MAX: Final = 4096
 """A refusal may quote what it refuses, which may be megabytes."""
 
 
+_DONE: Final = object()
+
+
 class Reply(NamedTuple):
     """A response in the making; success with nothing in it unless said otherwise."""
 
@@ -40,6 +45,7 @@ class Reply(NamedTuple):
 
 Handler = Callable[[Connection, Command], Reply | None]
 AsyncHandler = Callable[[Connection, Command], Awaitable[Reply]]
+SlicedHandler = Callable[[Connection, Command], Generator[None, None, Reply | None]]
 
 
 class Dispatcher:
@@ -54,6 +60,16 @@ class Dispatcher:
         """Let ``handler`` serve requests of ``code``."""
         assert code not in self._handlers
         self._handlers[code] = handler
+
+    def on_sliced(self, code: int, handler: SlicedHandler) -> None:
+        """Let a generator function serve requests of ``code``; it yields where it may pause."""
+
+        def start(connection: Connection, command: Command) -> None:
+            steps = _steps(handler, connection, command)
+            if next(steps, _DONE) is not _DONE:
+                connection.work(steps)
+
+        self.on(code, start)
 
     def on_async(self, code: int, handler: AsyncHandler) -> None:
         """Let a coroutine function serve requests of ``code``, each in a task."""
@@ -87,6 +103,8 @@ class Dispatcher:
             reply = Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             answer(connection, command, reply)
             return
+        if command.flag & ONEWAY and command.code in ANSWER_ONLY:
+            return  # it would be computed for nobody
         try:
             result = handler(connection, command)
         except Exception as error:
@@ -119,6 +137,17 @@ class Dispatcher:
             reply = await handler(connection, command)
         except Exception as error:
             reply = refusal(connection, command, error)
+        answer(connection, command, reply)
+
+
+def _steps(
+    handler: SlicedHandler, connection: Connection, command: Command
+) -> Generator[None, None, None]:
+    try:
+        reply = yield from handler(connection, command)
+    except Exception as error:
+        reply = refusal(connection, command, error)
+    if reply is not None:
         answer(connection, command, reply)
 
 

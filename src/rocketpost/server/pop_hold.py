@@ -1,18 +1,29 @@
 """Pops that found nothing wait here for a message of their topic, or for their time.
 
 Unlike pulls, which all see the same message, pops of a group share: an arrival is offered to the
-oldest one first and to the next only while there is more.
+oldest one first and to the next only while there is more. Those that wait looked at every queue
+before, so they are told which ones have something new, and look at no others. However many wait,
+they are offered it in slices, and others are served in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import heapq
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from operator import attrgetter
+from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rocketpost.store.draft import Appended
+from rocketpost.transport.turns import BUDGET_SECONDS, SlicedWork, Turns, advance
 
 P = TypeVar("P")
+
+Fresh = dict[tuple[str, int], None]
+"""Topics and queues that have something new, oldest first."""
 
 
 class Place(NamedTuple):
@@ -26,7 +37,18 @@ class Place(NamedTuple):
 class Waiting(Generic[P]):
     """One waiting pop."""
 
-    __slots__ = ("connection", "is_modest", "payload", "place", "timer", "weight")
+    __slots__ = (
+        "connection",
+        "is_busy",
+        "is_held",
+        "is_late",
+        "is_modest",
+        "number",
+        "payload",
+        "place",
+        "timer",
+        "weight",
+    )
 
     def __init__(
         self, connection: Any, place: Place, payload: P, *, is_modest: bool, weight: int = 0
@@ -37,31 +59,44 @@ class Waiting(Generic[P]):
         self.is_modest = is_modest
         self.weight = weight
         self.timer: asyncio.TimerHandle | None = None
+        self.number = 0
+        self.is_held = False
+        self.is_busy = False
+        """Whether it is looking just now, perhaps between two steps."""
+        self.is_late = False
+        """Whether its time ended meanwhile."""
 
 
 class PopHolds(Generic[P]):
     """The waiting pops of a broker. Owned by the loop.
 
     Args:
-        retry: Tries a pop again; returns whether it is answered now.
+        retry: Tries a pop again in queues that have something new; comes to whether it is
+            answered now.
         time_over: Answers a pop that has waited long enough; it is not held any more by then.
+        turns: Where waking many waits for its turn.
     """
 
     def __init__(
         self,
         *,
-        retry: Callable[[Waiting[P]], bool],
+        retry: Callable[[Waiting[P], Fresh], Generator[None, None, bool]],
         time_over: Callable[[Waiting[P]], None],
+        turns: Turns | None = None,
     ) -> None:
         self._retry = retry
         self._time_over = time_over
+        self._turns = turns or Turns()
         self._loop = asyncio.get_running_loop()
-        self._by_group: dict[tuple[str, str], dict[Waiting[P], None]] = {}
+        self._numbers = itertools.count()
+        self._by_group: dict[tuple[str, str], dict[int, dict[Waiting[P], None]]] = {}
         self._watched: dict[str, set[tuple[str, str]]] = {}
         self._topics_of: dict[tuple[str, str], tuple[str, ...]] = {}
         self._by_connection: dict[Any, set[Waiting[P]]] = {}
-        self._counts: dict[Place, int] = {}
-        self._fresh: dict[tuple[str, str], None] = {}
+        self._fresh: dict[tuple[str, str], Fresh] = {}
+        self._waking: set[tuple[str, str]] = set()
+        self._is_scheduled = False
+        self._lookers: dict[str, dict[int, Fresh]] = {}
         self._total = 0
         self.weight = 0
         """Tags and expressions of those that wait, which is most of the memory they take."""
@@ -71,7 +106,12 @@ class PopHolds(Generic[P]):
 
     def count(self, place: Place) -> int:
         """Return how many wait in one place."""
-        return self._counts.get(place, 0)
+        group = self._by_group.get((place.topic, place.group), {})
+        return len(group.get(place.queue_id, ()))
+
+    def count_of(self, connection: Any) -> int:
+        """Return how many of one connection wait."""
+        return len(self._by_connection.get(connection, ()))
 
     def park(self, waiting: Waiting[P], *, retry_topics: Sequence[str], seconds: float) -> None:
         """Hold a pop; messages in ``retry_topics`` are for its group as well.
@@ -84,34 +124,54 @@ class PopHolds(Generic[P]):
         place = waiting.place
         key = (place.topic, place.group)
         waiting.timer = self._loop.call_later(seconds, self._expire, waiting)
+        waiting.number = next(self._numbers)
+        waiting.is_held = True
         group = self._by_group.get(key)
         if group is None:
             group = self._by_group[key] = {}
             self._topics_of[key] = (place.topic, *retry_topics)
             for topic in self._topics_of[key]:
                 self._watched.setdefault(topic, set()).add(key)
-        group[waiting] = None
+        group.setdefault(place.queue_id, {})[waiting] = None
         self._by_connection.setdefault(waiting.connection, set()).add(waiting)
-        self._counts[place] = self._counts.get(place, 0) + 1
         self._total += 1
         self.weight += waiting.weight
 
     def arrived(self, messages: Iterable[Appended]) -> None:
         """Offer messages to those that wait, soon: the store may be at work right now."""
-        if not self._total:
+        if not self._total and not self._lookers:
             return
         for message in messages:
-            if message.topic in self._watched:
-                self.offer(message.topic)
+            if message.topic in self._watched or message.topic in self._lookers:
+                self.offer(message.topic, message.queue_id)
 
-    def offer(self, topic: str) -> None:
-        """Have those that wait for a topic look again, soon."""
+    def offer(self, topic: str, queue_id: int) -> None:
+        """Have those that wait for a queue look at it again, soon."""
+        for fresh in self._lookers.get(topic, {}).values():
+            fresh[topic, queue_id] = None
         watching = self._watched.get(topic)
         if watching is None:
             return
-        if not self._fresh:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._loop.call_soon(self._look_again)
-        self._fresh.update(dict.fromkeys(watching))
+        for key in watching:
+            self._fresh.setdefault(key, {})[topic, queue_id] = None
+
+    @contextlib.contextmanager
+    def looking(self, topics: Sequence[str]) -> Iterator[Fresh]:
+        """Note what becomes new in ``topics`` while somebody looks through them in steps."""
+        fresh: Fresh = {}
+        for topic in topics:
+            self._lookers.setdefault(topic, {})[id(fresh)] = fresh
+        try:
+            yield fresh
+        finally:
+            for topic in topics:
+                lookers = self._lookers[topic]
+                del lookers[id(fresh)]
+                if not lookers:
+                    del self._lookers[topic]
 
     def drop(self, connection: Any) -> None:
         """Forget the pops of a connection that is gone."""
@@ -121,29 +181,67 @@ class PopHolds(Generic[P]):
     def close(self) -> None:
         """Answer everything that waits."""
         for group in list(self._by_group.values()):
-            for waiting in list(group):
+            for waiting in list(itertools.chain.from_iterable(group.values())):
+                waiting.is_busy = False  # nothing goes on any more
                 self._expire(waiting)
 
     def _look_again(self) -> None:
-        fresh, self._fresh = self._fresh, {}
-        for key in fresh:
-            for waiting in list(self._by_group.get(key, ())):
-                if self._retry(waiting):
+        self._is_scheduled = False
+        deadline = monotonic() + BUDGET_SECONDS
+        for key in [key for key in self._fresh if key not in self._waking]:
+            self._waking.add(key)
+            steps = self._wake(key)
+            if monotonic() > deadline or not advance(steps, deadline):
+                self._turns.add(SlicedWork(steps, self._turns))
+
+    def _wake(self, key: tuple[str, str]) -> Generator[None, None, None]:
+        """Have those of one group look again, one after the other."""
+        while queues := self._fresh.pop(key, None):
+            for waiting in self._wanting(key, queues):
+                if not waiting.is_held:
+                    continue
+                waiting.is_busy = True
+                is_answered = yield from self._retry(waiting, queues)
+                waiting.is_busy = False
+                if is_answered:
                     self._forget(waiting)
+                elif waiting.is_late and waiting.is_held:
+                    self._expire(waiting)
                 elif not waiting.is_modest:
                     break  # it would have taken anything
+                yield
+        self._waking.discard(key)
+
+    def _wanting(self, key: tuple[str, str], queues: Fresh) -> Iterator[Waiting[P]]:
+        """Return those who may want what is new in ``queues``, oldest first."""
+        group = self._by_group.get(key, {})
+        topic = key[0]
+        if all(name == topic for name, _ in queues):
+            ids = dict.fromkeys([-1, *(queue_id for _, queue_id in queues)])
+            found = [list(group[queue_id]) for queue_id in ids if queue_id in group]
+        else:  # what comes again is for everybody
+            found = [list(waiting) for waiting in group.values()]
+        return iter(found[0]) if len(found) == 1 else heapq.merge(*found, key=attrgetter("number"))
 
     def _expire(self, waiting: Waiting[P]) -> None:
+        if waiting.is_busy:
+            waiting.is_late = True
+            return
         self._forget(waiting)
         self._time_over(waiting)
 
     def _forget(self, waiting: Waiting[P]) -> None:
+        if not waiting.is_held:
+            return  # its connection was lost while it looked
+        waiting.is_held = False
         assert waiting.timer is not None
         waiting.timer.cancel()
         place = waiting.place
         key = (place.topic, place.group)
         group = self._by_group[key]
-        del group[waiting]
+        del group[place.queue_id][waiting]
+        if not group[place.queue_id]:
+            del group[place.queue_id]
         if not group:
             del self._by_group[key]
             for topic in self._topics_of.pop(key):
@@ -152,9 +250,6 @@ class PopHolds(Generic[P]):
         mine.discard(waiting)
         if not mine:
             del self._by_connection[waiting.connection]
-        self._counts[place] -= 1
-        if not self._counts[place]:
-            del self._counts[place]
         self._total -= 1
         self.weight -= waiting.weight
 

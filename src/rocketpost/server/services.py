@@ -63,6 +63,7 @@ from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer_store import TimerStore
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.turns import Turns
 from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Services:
         clean: Deletes what has expired, now.
         on_topic_change: Called when there is news for the name servers.
         told: Returns once they know.
+        turns: Where work for many waits for its turn.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Services:
         clean: Callable[[], Awaitable[object]],
         on_topic_change: Callable[[], None],
         told: Callable[[], Awaitable[None]],
+        turns: Turns,
     ) -> None:
         self.store = store
         self._clock = clock
@@ -281,6 +284,7 @@ class Services:
                 store_host=store_host,
                 put=self.sends.put,
                 limits=lambda: self._pull_service.limits,
+                turns=turns,
             ),
         )
         if timers is not None:

@@ -6,9 +6,11 @@ go to ``on_request``.
 
 Back-pressure: while the socket is not writable, or more than ``pending_max`` requests of the peer
 are unanswered, the connection stops reading. One read may bring thousands of small requests for
-large answers, so once ``WRITE_BYTES_HIGH`` are queued the rest of them waits, still undecoded,
-until the answers are gone. A peer that does not read what it asked for is cut off once
-``write_bytes_max`` wait for it.
+large answers or much work. Once ``WRITE_BYTES_HIGH`` are queued, or the time budget of a turn is
+spent, the rest of them waits, undecoded and in order, until the answers are gone or the next turn
+comes (``transport.turns``). A request that takes long by itself is worked on in steps, and those
+behind it wait as well. A peer that does not read what it asked for is cut off once
+``write_bytes_max`` wait for it, or too much waits for all (``transport.room``).
 """
 
 from __future__ import annotations
@@ -17,64 +19,32 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Final, cast
 
-from rocketpost.codec.command import (
-    BINARY,
-    JSON,
-    ONEWAY,
-    RESPONSE,
-    Command,
-    decode_commands,
-    encode_command,
-)
+from rocketpost.codec.command import ONEWAY, RESPONSE, Command, decode_commands
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
-from rocketpost.errors import ConnectionLost, NotConnected, RemoteProtocolError, RequestTimeout
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.transport.host import parse_address
+from rocketpost.transport.requesting import Buffer, Requesting, Sign
+from rocketpost.transport.room import UNWRITTEN_BYTES_FREE, Room
+from rocketpost.transport.turns import BUDGET_SECONDS, Steps, advance
+
+__all__ = ["PENDING_MAX", "WRITE_BYTES_HIGH", "WRITE_BYTES_MAX", "Buffer", "Connection", "Sign"]
 
 logger = logging.getLogger(__name__)
-
-Buffer = bytes | bytearray | memoryview
-Sign = Callable[[Mapping[str, str] | None, Sequence[Buffer]], Mapping[str, str]]
 
 PENDING_MAX: Final = 8192
 WRITE_BYTES_HIGH: Final = 4 * 1024 * 1024
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
+_NEVER: Final = float("inf")
 PARTIAL_BYTES_FREE: Final = 64 * 1024
 """Every connection may hold so much of a frame that is not whole yet; more is counted."""
 
 
-class Room:
-    """What all connections of a server may take together, whichever port they came by.
-
-    Each may hold 16 MiB of a frame that is not whole and 64 MiB that its peer does not read, so
-    without this a thousand silent peers could hold 80 GiB.
-    """
-
-    __slots__ = (
-        "connections",
-        "connections_max",
-        "partial_bytes",
-        "partial_bytes_max",
-        "unwritten_bytes",
-        "unwritten_bytes_max",
-    )
-
-    def __init__(
-        self, *, connections_max: int, partial_bytes_max: int, unwritten_bytes_max: int
-    ) -> None:
-        self.connections_max = connections_max
-        self.partial_bytes_max = partial_bytes_max
-        self.unwritten_bytes_max = unwritten_bytes_max
-        self.connections = 0
-        self.partial_bytes = 0
-        """Bytes of unfinished frames, but for the first 64 KiB of each connection."""
-        self.unwritten_bytes = 0
-        """Bytes that wait for peers that read too slowly."""
-
-
-class Connection(asyncio.Protocol):
+class Connection(Requesting):
     """One connection. Belongs to the event loop.
 
     Args:
@@ -83,7 +53,8 @@ class Connection(asyncio.Protocol):
         on_made: Called once, when it is there.
         pending_max: Requests of the peer that may be unanswered.
         write_bytes_max: Bytes that may wait for the peer.
-        room: What it may take together with others.
+        room: What it may take together with others. Without one, as at a client, it serves all
+            that it has read at once.
         sign: Returns the header fields of our requests with a signature, given fields and body.
     """
 
@@ -98,44 +69,35 @@ class Connection(asyncio.Protocol):
         room: Room | None = None,
         sign: Sign | None = None,
     ) -> None:
+        super().__init__(sign)
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_made = on_made
         self._pending_max = pending_max
         self._write_bytes_max = write_bytes_max
         self._room = room
-        self._sign = sign
         self._partial_bytes = 0
-        self._unwritten_bytes = 0
-        self._loop = asyncio.get_running_loop()
+        self._handed_bytes = 0
+        self._written_bytes = 0
+        self._moved_at = 0.0
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._postponed: Iterator[Command] | None = None
+        self._steps: Steps | None = None
         self._flush_scheduled = False
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
-        self._opaque = 0
         self._unanswered = 0
         self._writable = True
         self._paused = False
         self._closed = self._loop.create_future()
         self.last_active = self._loop.time()
-        self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
         self.peer_host = b""
         """The peer's address as records carry it."""
-        self.encoding = JSON
-        """The header encoding that the peer used last."""
 
     def __repr__(self) -> str:
         return f"<connection {self.peer_text}>"
-
-    @property
-    def peer_text(self) -> str:
-        """The peer's address as ``host:port``."""
-        host, port = self.peer
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def is_open(self) -> bool:
@@ -153,8 +115,8 @@ class Connection(asyncio.Protocol):
         """Remember the transport and both addresses."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
-        self.peer = _address(transport.get_extra_info("peername"))
-        self.local = _address(transport.get_extra_info("sockname"))
+        self.peer = parse_address(transport.get_extra_info("peername"))
+        self.local = parse_address(transport.get_extra_info("sockname"))
         self.peer_host = pack_host(*self.peer) if self.peer[0] else bytes(8)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -195,9 +157,21 @@ class Connection(asyncio.Protocol):
             )
             self.abort()
 
+    def work(self, steps: Steps) -> None:
+        """Work on the request that is just being served step by step; later ones wait for it.
+
+        Only for requests that came by ``on_request``, from within it.
+        """
+        assert self._steps is None
+        self._steps = steps
+
     def _pass_on(self, commands: Iterator[Command]) -> None:
         on_request = self._on_request
+        deadline = _NEVER if self._room is None else monotonic() + BUDGET_SECONDS
         try:
+            if self._steps is not None and not self._advance(deadline):
+                self._postpone(commands)
+                return
             for command in commands:
                 flag = command.flag
                 if flag & RESPONSE:
@@ -208,9 +182,13 @@ class Connection(asyncio.Protocol):
                     self._unanswered -= 1
                 self.encoding = command.encoding
                 on_request(self, command)
-                if self._out_bytes > WRITE_BYTES_HIGH:
-                    self._postponed = commands
-                    break
+                if (
+                    (self._steps is not None and not self._advance(deadline))
+                    or self._out_bytes > WRITE_BYTES_HIGH
+                    or monotonic() > deadline
+                ):
+                    self._postpone(commands)
+                    return
         except RemoteProtocolError as error:
             logger.warning("connection dropped: peer=%s reason=%s", self.peer_text, error)
             self.abort()
@@ -219,8 +197,28 @@ class Connection(asyncio.Protocol):
             logger.exception("connection dropped: peer=%s", self.peer_text)
             self.abort()
             return
-        if self._unanswered > self._pending_max or self._postponed is not None:
+        if self._unanswered > self._pending_max:
             self._regulate()
+
+    def _advance(self, deadline: float) -> bool:
+        """Go on with the request at work; return whether it is done."""
+        assert self._steps is not None
+        if advance(self._steps, deadline):
+            self._steps = None
+            return True
+        return False
+
+    def _postpone(self, commands: Iterator[Command]) -> None:
+        if self.is_open:
+            self._postponed = commands
+            self._continue_soon()
+            self._regulate()
+
+    def _continue_soon(self) -> None:
+        if self._room is not None:
+            self._room.turns.add(self)
+        else:
+            self._loop.call_soon(self.go_on)
 
     def eof_received(self) -> bool:
         """Close when the peer has said all it will say."""
@@ -234,24 +232,20 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read again."""
         self._writable = True
-        self._count_unwritten(0)
         if self._postponed is not None:
-            self._loop.call_soon(self._go_on)
+            self._continue_soon()
         self._regulate()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail whoever waits for a response."""
         self._transport = None
         self._out.clear()
-        self._postponed = None
+        self._stop_work()
         if self._room is not None:
             self._room.partial_bytes -= self._partial_bytes
             self._partial_bytes = 0
-            self._count_unwritten(0)
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(f"connection to {self.peer_text} was lost"))
+            self._room.count_unwritten(self, 0)
+        self._fail_requests()
         if not self._closed.done():
             self._closed.set_result(None)
         if self._on_lost is not None:
@@ -297,94 +291,6 @@ class Connection(asyncio.Protocol):
         """Count a request of the peer as answered that will get no response."""
         self._unanswered -= 1
 
-    async def request(
-        self,
-        code: int,
-        *,
-        fields: Mapping[str, str] | None = None,
-        body: Iterable[Buffer] | Buffer = b"",
-        timeout: float,
-        encoding: int | None = None,
-    ) -> Command:
-        """Send a request and return the response, whatever its code.
-
-        Raises:
-            RequestTimeout: No response within ``timeout`` seconds.
-            ConnectionLost: The connection broke first.
-            LocalProtocolError: The request does not fit a frame.
-        """
-        future = self.start_request(code, fields=fields, body=body, encoding=encoding)
-        try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise RequestTimeout(
-                f"no response from {self.peer_text} to request {code} in {timeout:g} s"
-            ) from None
-
-    def start_request(
-        self,
-        code: int,
-        *,
-        fields: Mapping[str, str] | None = None,
-        body: Iterable[Buffer] | Buffer = b"",
-        encoding: int | None = None,
-    ) -> asyncio.Future[Command]:
-        """Send a request; the future gets the response. Cancel it to stop waiting.
-
-        Raises:
-            NotConnected: The connection is closed.
-            LocalProtocolError: The request does not fit a frame.
-        """
-        if self._transport is None or self._transport.is_closing():
-            raise NotConnected(f"connection to {self.peer_text} is closed")
-        opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
-        buffers, size = _body_buffers(body)
-        if self._sign is not None:
-            fields = self._sign(fields, buffers)
-        head = encode_command(
-            code,
-            opaque=opaque,
-            fields=fields,
-            body_bytes=size,
-            encoding=self._encoding_for(code, encoding),
-        )
-        future: asyncio.Future[Command] = self._loop.create_future()
-        self._waiting[opaque] = future
-        future.add_done_callback(lambda _: self._waiting.pop(opaque, None))
-        self.send(head, *buffers)
-        return future
-
-    def send_oneway(
-        self,
-        code: int,
-        *,
-        fields: Mapping[str, str] | None = None,
-        body: Iterable[Buffer] | Buffer = b"",
-        encoding: int | None = None,
-    ) -> None:
-        """Send a request that gets no response.
-
-        Raises:
-            NotConnected: The connection is closed.
-            LocalProtocolError: The request does not fit a frame.
-        """
-        if not self.is_open:
-            raise NotConnected(f"connection to {self.peer_text} is closed")
-        opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
-        buffers, size = _body_buffers(body)
-        if self._sign is not None:
-            fields = self._sign(fields, buffers)
-        head = encode_command(
-            code,
-            opaque=opaque,
-            flag=ONEWAY,
-            fields=fields,
-            body_bytes=size,
-            encoding=self._encoding_for(code, encoding),
-        )
-        self.send(head, *buffers)
-
     # Closing.
 
     def close(self) -> None:
@@ -396,7 +302,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; what is queued is dropped."""
         self._out.clear()
-        self._postponed = None
+        self._stop_work()
         if self._transport is not None:
             self._transport.abort()
 
@@ -408,56 +314,71 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        self._out_bytes = 0
         transport, out = self._transport, self._out
         if transport is None or not out:
+            self._out_bytes = 0
             out.clear()
             return
+        self._handed_bytes += self._out_bytes
+        self._out_bytes = 0
         self._out = []
         self.last_active = self._loop.time()
         if len(out) == 1:
             transport.write(out[0])
         else:
             transport.writelines(out)
-        if not self._writable and not self._may_wait(transport.get_write_buffer_size()):
-            self.abort()
-        elif self._postponed is not None and self._writable:
-            self._loop.call_soon(self._go_on)
-
-    def _may_wait(self, size: int) -> bool:
-        """Count what waits for a peer that reads too slowly; return whether that is bearable."""
-        self._count_unwritten(size)
-        room = self._room
-        if size > self._write_bytes_max:
-            reason = "does not read"
-        elif room is not None and room.unwritten_bytes > room.unwritten_bytes_max:
-            reason = f"does not read, while {room.unwritten_bytes} bytes wait for all"
-        else:
-            return True
-        logger.warning(
-            "connection dropped: peer=%s reason=%s, waiting_bytes=%s", self.peer_text, reason, size
-        )
-        return False
+        size = transport.get_write_buffer_size()
+        if size > UNWRITTEN_BYTES_FREE:
+            self._count_unwritten(size)
+        if self._postponed is not None and self._writable:
+            self._continue_soon()
 
     def _count_unwritten(self, size: int) -> None:
-        if self._room is not None:
-            self._room.unwritten_bytes += size - self._unwritten_bytes
-            self._unwritten_bytes = size
+        """Note what waits for the peer; cut it off if that is too much."""
+        written = self._handed_bytes - size
+        if written != self._written_bytes:
+            self._written_bytes = written
+            self._moved_at = self.last_active
+        if size > self._write_bytes_max and not self._writable:
+            self.drop("does not read")
+        elif self._room is not None:
+            self._room.count_unwritten(self, size)
 
-    def _go_on(self) -> None:
-        """Take up requests that were postponed, unless there is a reason to do so later."""
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def stuck_seconds(self) -> float:
+        """For how long the peer has taken nothing."""
+        if self._handed_bytes - self.unwritten_bytes != self._written_bytes:
+            return 0.0  # it took something since the last write
+        return self._loop.time() - self._moved_at
+
+    def drop(self, reason: str) -> None:
+        """Cut the peer off."""
+        logger.warning(
+            "connection dropped: peer=%s reason=%s, waiting_bytes=%s",
+            self.peer_text,
+            reason,
+            self.unwritten_bytes,
+        )
+        self.abort()
+
+    def go_on(self) -> None:
+        """Take up what was postponed, unless there is a reason to do so later."""
         commands = self._postponed
-        if commands is not None and self._writable and not self._out_bytes:
+        if commands is None or not self.is_open:
+            return
+        if self._writable and self._out_bytes <= WRITE_BYTES_HIGH:
             self._postponed = None
             self._pass_on(commands)
             self._regulate()
 
-    def _response_received(self, command: Command) -> None:
-        future = self._waiting.pop(command.opaque, None)
-        if future is None or future.done():
-            logger.debug("late response dropped: peer=%s code=%s", self.peer_text, command.code)
-        else:
-            future.set_result(command)
+    def _stop_work(self) -> None:
+        self._postponed = None
+        self._steps = None
 
     def _regulate(self) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -473,23 +394,3 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
-
-    def _encoding_for(self, code: int, wanted: int | None) -> int:
-        encoding = self.encoding if wanted is None else wanted
-        # POP's codes do not fit the binary header.
-        return JSON if encoding == BINARY and code > 0x7FFF else encoding
-
-
-def _body_buffers(body: Iterable[Buffer] | Buffer) -> tuple[list[Buffer], int]:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return ([body], len(body)) if len(body) else ([], 0)
-    buffers = list(body)
-    return buffers, sum(map(len, buffers))
-
-
-def _address(value: object) -> tuple[str, int]:
-    if isinstance(value, tuple) and len(value) >= 2:
-        host, port = str(value[0]), int(value[1])
-        # A dual-stack socket shows IPv4 peers in IPv6 clothes; ids and records need the plain form.
-        return host.removeprefix("::ffff:") if "." in host else host, port
-    return "", 0

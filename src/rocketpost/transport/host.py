@@ -18,3 +18,12 @@ def local_ip() -> str:
         except OSError:
             return "127.0.0.1"
     return ip
+
+
+def parse_address(value: object) -> tuple[str, int]:
+    """Return host and port of an address as a socket gives it."""
+    if isinstance(value, tuple) and len(value) >= 2:
+        host, port = str(value[0]), int(value[1])
+        # A dual-stack socket shows IPv4 peers in IPv6 clothes; ids and records need the plain form.
+        return host.removeprefix("::ffff:") if "." in host else host, port
+    return "", 0

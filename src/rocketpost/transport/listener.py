@@ -11,7 +11,8 @@ from typing import Final
 
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError
-from rocketpost.transport.connection import Connection, Room
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.room import Room
 
 logger = logging.getLogger(__name__)
 

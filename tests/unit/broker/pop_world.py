@@ -160,7 +160,7 @@ class World:
             clock=self.clock,
             revive_queue_count=2,
         )
-        self.ordered.on_release = self.released.append
+        self.ordered.on_release = lambda topic, _: self.released.append(topic)
         self.service = PopService(
             scan=scan,
             targets=self.targets,

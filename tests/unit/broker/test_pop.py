@@ -11,6 +11,7 @@ from rocketpost.broker import pop, pop_scan
 from rocketpost.broker.pop_progress import APPLIED_GROUP, REVIVE_GROUP
 from rocketpost.broker.pop_targets import RetryRules
 from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.steps import finish
 from rocketpost.codec.faults import NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import pop_retry_topic
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
@@ -270,13 +271,13 @@ def test_a_pop_keeps_no_offsets_in_very_many_empty_queues(world: World) -> None:
 
 def test_peeking_takes_nothing(world: World) -> None:
     names = [world.send(), world.send()]
-    views, rest = world.service.peek(world.wish(count_max=1))
+    views, rest = finish(world.service.peek(world.wish(count_max=1)))
     assert len(views) == 1
     assert rest == 1
-    assert world.service.has_message(world.wish())
+    assert finish(world.service.has_message(world.wish()))
     assert world.pop_names() == names
-    assert not world.service.has_message(world.wish())
-    assert world.service.peek(world.wish()) == ([], 0)
+    assert not finish(world.service.has_message(world.wish()))
+    assert finish(world.service.peek(world.wish())) == ([], 0)
 
 
 def test_there_is_a_bound_on_messages_in_flight(

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.pop_hold import Place, PopHolds, Waiting
+from rocketpost.server.pop_hold import Fresh, Place, PopHolds, Waiting
 from rocketpost.store.draft import Appended
 
 
 class World:
     def __init__(self) -> None:
         self.there = 0
+        self.steps = 0
+        self.fresh: list[list[tuple[str, int]]] = []
         self.tried: list[str] = []
         self.answered: list[str] = []
         self.expired: list[str] = []
         self.holds = PopHolds[str](retry=self.retry, time_over=self.time_over)
 
-    def retry(self, waiting: Waiting[str]) -> bool:
+    def retry(self, waiting: Waiting[str], fresh: Fresh) -> Generator[None, None, bool]:
+        for _ in range(self.steps):
+            yield
         self.tried.append(waiting.payload)
+        self.fresh.append(list(fresh))
         if not self.there:
             return False
         self.there -= 1
@@ -67,7 +73,7 @@ async def test_one_that_wants_little_does_not_speak_for_the_others() -> None:
     world = World()
     world.park("modest", is_modest=True)
     world.park("greedy")
-    world.holds.offer("T")
+    world.holds.offer("T", 0)
     await asyncio.sleep(0)
     assert world.tried == ["modest", "greedy"]
 

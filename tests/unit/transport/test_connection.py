@@ -12,9 +12,10 @@ import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
 from rocketpost.errors import ConnectionLost, RequestTimeout
-from rocketpost.transport.connection import Connection, Room
+from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector, split_address
 from rocketpost.transport.listener import Listener
+from rocketpost.transport.room import Room
 
 MIB = 1024 * 1024
 

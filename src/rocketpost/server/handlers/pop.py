@@ -6,7 +6,7 @@ A pop that finds nothing waits until something arrives, comes again or is let go
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from rocketpost.broker.pop_in_order import OrderService
 from rocketpost.broker.pop_targets import COUNT_MAX, Targets, Wish
 from rocketpost.broker.priority import FACTOR_MAX, factor_of
 from rocketpost.broker.record_filter import RecordFilter
+from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response, to_fields
@@ -41,9 +42,12 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, Reply, refusal
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import check_invisible
-from rocketpost.server.pop_hold import Place, PopHolds, Waiting
+from rocketpost.server.pop_hold import Fresh, Place, PopHolds, Waiting
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
+from rocketpost.transport.turns import Turns
+
+T = TypeVar("T")
 
 HELD_WEIGHT_MAX: Final = 1_000_000
 """Tags, and expressions in their measure, of all pops that wait."""
@@ -84,6 +88,7 @@ class PopHandlers:
         groups: GroupTable,
         filters: Filters,
         replies: PopReplies,
+        turns: Turns | None = None,
     ) -> None:
         self._service = service
         self._ordered = ordered
@@ -93,13 +98,15 @@ class PopHandlers:
         self._filters = filters
         self._replies = replies
         self.rules = PopRules()
-        self._holds = PopHolds[_Asked](retry=self._try_again, time_over=self._time_over)
+        self._holds = PopHolds[_Asked](
+            retry=self._try_again, time_over=self._time_over, turns=turns
+        )
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
-        dispatcher.on(RequestCode.POP_MESSAGE, self.pop)
-        dispatcher.on(RequestCode.NOTIFICATION, self.notify)
-        dispatcher.on(RequestCode.PEEK_MESSAGE, self.peek)
+        dispatcher.on_sliced(RequestCode.POP_MESSAGE, self.pop)
+        dispatcher.on_sliced(RequestCode.NOTIFICATION, self.notify)
+        dispatcher.on_sliced(RequestCode.PEEK_MESSAGE, self.peek)
         dispatcher.on(RequestCode.POLLING_INFO, self.polling_info)
 
     @property
@@ -111,9 +118,9 @@ class PopHandlers:
         """Offer messages to the pops that wait for them."""
         self._holds.arrived(messages)
 
-    def wake(self, topic: str) -> None:
-        """Have waiting pops of a topic look again: there may be something for them now."""
-        self._holds.offer(topic)
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Have waiting pops look at a queue again: there may be something for them now."""
+        self._holds.offer(topic, queue_id)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the pops of a connection that is gone."""
@@ -125,7 +132,7 @@ class PopHandlers:
 
     # Popping.
 
-    def pop(self, connection: Connection, command: Command) -> None:
+    def pop(self, connection: Connection, command: Command) -> Steps[None]:
         """Answer a pop when what it takes is stored, or hold it."""
         header = command.read(PopMessage)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
@@ -147,7 +154,7 @@ class PopHandlers:
             in_order=header.order,
             attempt_id=header.attempt_id or "",
         )
-        popped = self._pop(wish)
+        popped = yield from self._look(self._pop, wish, lambda each: bool(each.parts))
         if popped.parts:
             self._answer_when_stored(connection.answer, connection, command, wish, popped)
         elif header.poll_time <= 0 or popped.is_cut:
@@ -155,7 +162,7 @@ class PopHandlers:
         else:
             self._hold(connection, _Asked(command, wish, is_pop=True), header.poll_time)
 
-    def notify(self, connection: Connection, command: Command) -> None:
+    def notify(self, connection: Connection, command: Command) -> Steps[None]:
         """Answer as soon as a pop might find something."""
         header = command.read(Notification)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
@@ -166,20 +173,20 @@ class PopHandlers:
             in_order=header.order,
             attempt_id=header.attempt_id or "",
         )
-        found = self._has_message(wish)
+        found = yield from self._look(self._has_message, wish, bool)
         if header.poll_time <= 0 or found:
             _answer(connection.answer, command, _notified(found=found))
         else:
             self._hold(connection, _Asked(command, wish, is_pop=False), header.poll_time)
 
-    def peek(self, connection: Connection, command: Command) -> Reply:
+    def peek(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Return what a pop would take, without taking it."""
         header = command.read(PeekMessage)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
         wish = Wish(topic, header.consumer_group, header.queue_id, count_max=header.max_msg_nums)
-        views, rest = self._service.peek(wish)
+        views, rest = yield from self._service.peek(wish)
         head = PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         code = ResponseCode.SUCCESS if views else ResponseCode.PULL_NOT_FOUND
         return Reply(code, fields=to_fields(head), body=list[Buffer](views))
@@ -230,13 +237,31 @@ class PopHandlers:
 
     # Waiting and answering.
 
-    def _pop(self, wish: Wish) -> Popped:
+    def _look(
+        self, look: Callable[[Wish], Steps[T]], wish: Wish, is_found: Callable[[T], bool]
+    ) -> Steps[T]:
+        """Look for messages; what arrives behind one's back while one looks counts as well."""
+        steps = look(wish)
         try:
-            return (self._ordered if wish.in_order else self._service).pop(wish)
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        topic = wish.topic.topic_name
+        retry_topics = self._targets.retry_topics(topic, wish.group)
+        with self._holds.looking([topic, *retry_topics]) as fresh:
+            result = yield from steps
+        if fresh and not is_found(result):
+            result = yield from self._look(look, wish._replace(only=fresh), is_found)
+        return result
+
+    def _pop(self, wish: Wish) -> Steps[Popped]:
+        try:
+            return (yield from (self._ordered if wish.in_order else self._service).pop_steps(wish))
         except StoreError as error:
             raise ServiceNotAvailable(str(error)) from error
 
-    def _has_message(self, wish: Wish) -> bool:
+    def _has_message(self, wish: Wish) -> Steps[bool]:
         return (self._ordered if wish.in_order else self._service).has_message(wish)
 
     def _hold(self, connection: Connection, asked: _Asked, poll_ms: int) -> None:
@@ -261,18 +286,20 @@ class PopHandlers:
             seconds=min(poll_ms, _POLL_MS_MAX) / 1000,
         )
 
-    def _try_again(self, waiting: Waiting[_Asked]) -> bool:
+    def _try_again(self, waiting: Waiting[_Asked], fresh: Fresh) -> Steps[bool]:
         connection: Connection = waiting.connection
         command, wish, is_pop = waiting.payload
+        if self._service.unacked_max is None:  # else acks make room in any queue, and tell nobody
+            wish = wish._replace(only=fresh)
         try:
             if not is_pop:
-                found = self._has_message(wish)
+                found = yield from self._look(self._has_message, wish, bool)
                 if found:
                     _answer(connection.send, command, _notified(found=True))
                 return found
             if self._groups.find(wish.group) is None:
                 raise GroupNotExist(f"the group {wish.group!r} was deleted meanwhile")
-            popped = self._pop(wish)
+            popped = yield from self._look(self._pop, wish, lambda each: bool(each.parts))
             if popped.parts:
                 self._answer_when_stored(connection.send, connection, command, wish, popped)
             elif popped.is_cut:

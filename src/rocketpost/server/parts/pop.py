@@ -39,6 +39,7 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.turns import Turns
 
 _SAVE_SECONDS: Final = 10.0
 _CLEAN_SECONDS: Final = 60.0
@@ -51,6 +52,7 @@ class PopPart(Part):
         batches_file: Where what is handed out in order is kept for RocketMQ's sake.
         put: Stores messages as safely as sends are stored.
         limits: How much one pop may read just now.
+        turns: Where waking many pops waits for its turn.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class PopPart(Part):
         store_host: bytes,
         put: Put,
         limits: Callable[[], PullLimits],
+        turns: Turns,
     ) -> None:
         needed = Needed()
         flight = Flight(needed)
@@ -131,6 +134,7 @@ class PopPart(Part):
             groups=groups,
             filters=filters,
             replies=PopReplies(stats=stats, broker_name=broker_name),
+            turns=turns,
         )
         self._receipts = ReceiptHandlers(
             receipts=receipts, ordered=self._ordered, store=store, topics=topics
@@ -186,7 +190,7 @@ class PopPart(Part):
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
         """Have held pops look again."""
-        self._handlers.wake(topic)
+        self._handlers.wake(topic, queue_id)
 
     def states(self) -> dict[str, str]:
         """Return how many pops are held."""

@@ -28,6 +28,7 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing.clock import FakeClock
+from rocketpost.transport.turns import Turns
 
 from .fakes import Caller, FakeConnection
 
@@ -97,6 +98,7 @@ class PopWorld:
             store_host=HOST,
             put=self.put,
             limits=lambda: PullLimits(memory_bytes=2**30),
+            turns=Turns(),
         )
         self.configure()
         self.caller = Caller(self.part)

@@ -1,0 +1,158 @@
+"""Our own requests on a connection: numbered, signed, and paired with the peer's responses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from rocketpost.codec.command import BINARY, JSON, ONEWAY, Command, encode_command
+from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
+
+logger = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+Sign = Callable[[Mapping[str, str] | None, Sequence[Buffer]], Mapping[str, str]]
+
+
+class Requesting(asyncio.Protocol):
+    """The part of a connection that asks the peer. Belongs to the event loop.
+
+    Args:
+        sign: Returns the header fields of our requests with a signature, given fields and body.
+    """
+
+    def __init__(self, sign: Sign | None) -> None:
+        self._sign = sign
+        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._opaque = 0
+        self._loop = asyncio.get_running_loop()
+        self.peer: tuple[str, int] = ("", 0)
+        self.encoding = JSON
+        """The header encoding that the peer used last."""
+
+    @property
+    def peer_text(self) -> str:
+        """The peer's address as ``host:port``."""
+        host, port = self.peer
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something can still be sent."""
+        raise NotImplementedError
+
+    def send(self, *buffers: Buffer) -> None:
+        """Queue bytes."""
+        raise NotImplementedError
+
+    async def request(
+        self,
+        code: int,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: Iterable[Buffer] | Buffer = b"",
+        timeout: float,
+        encoding: int | None = None,
+    ) -> Command:
+        """Send a request and return the response, whatever its code.
+
+        Raises:
+            RequestTimeout: No response within ``timeout`` seconds.
+            ConnectionLost: The connection broke first.
+            LocalProtocolError: The request does not fit a frame.
+        """
+        future = self.start_request(code, fields=fields, body=body, encoding=encoding)
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            raise RequestTimeout(
+                f"no response from {self.peer_text} to request {code} in {timeout:g} s"
+            ) from None
+
+    def start_request(
+        self,
+        code: int,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: Iterable[Buffer] | Buffer = b"",
+        encoding: int | None = None,
+    ) -> asyncio.Future[Command]:
+        """Send a request; the future gets the response. Cancel it to stop waiting.
+
+        Raises:
+            NotConnected: The connection is closed.
+            LocalProtocolError: The request does not fit a frame.
+        """
+        opaque = self._send_request(code, 0, fields, body, encoding)
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self._waiting[opaque] = future
+        future.add_done_callback(lambda _: self._waiting.pop(opaque, None))
+        return future
+
+    def send_oneway(
+        self,
+        code: int,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: Iterable[Buffer] | Buffer = b"",
+        encoding: int | None = None,
+    ) -> None:
+        """Send a request that gets no response.
+
+        Raises:
+            NotConnected: The connection is closed.
+            LocalProtocolError: The request does not fit a frame.
+        """
+        self._send_request(code, ONEWAY, fields, body, encoding)
+
+    def _send_request(
+        self,
+        code: int,
+        flag: int,
+        fields: Mapping[str, str] | None,
+        body: Iterable[Buffer] | Buffer,
+        encoding: int | None,
+    ) -> int:
+        if not self.is_open:
+            raise NotConnected(f"connection to {self.peer_text} is closed")
+        opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
+        buffers, size = _body_buffers(body)
+        if self._sign is not None:
+            fields = self._sign(fields, buffers)
+        head = encode_command(
+            code,
+            opaque=opaque,
+            flag=flag,
+            fields=fields,
+            body_bytes=size,
+            encoding=self._encoding_for(code, encoding),
+        )
+        self.send(head, *buffers)
+        return opaque
+
+    def _response_received(self, command: Command) -> None:
+        future = self._waiting.pop(command.opaque, None)
+        if future is None or future.done():
+            logger.debug("late response dropped: peer=%s code=%s", self.peer_text, command.code)
+        else:
+            future.set_result(command)
+
+    def _fail_requests(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(f"connection to {self.peer_text} was lost"))
+
+    def _encoding_for(self, code: int, wanted: int | None) -> int:
+        encoding = self.encoding if wanted is None else wanted
+        # POP's codes do not fit the binary header.
+        return JSON if encoding == BINARY and code > 0x7FFF else encoding
+
+
+def _body_buffers(body: Iterable[Buffer] | Buffer) -> tuple[list[Buffer], int]:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return ([body], len(body)) if len(body) else ([], 0)
+    buffers = list(body)
+    return buffers, sum(map(len, buffers))

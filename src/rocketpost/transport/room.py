@@ -1,0 +1,101 @@
+"""What all connections of a server may take together.
+
+Each connection may hold 16 MiB of a frame that is not whole and 64 MiB that its peer does not read,
+so without this a thousand silent peers could hold 80 GiB.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from rocketpost.transport.turns import Turns
+
+logger = logging.getLogger(__name__)
+
+UNWRITTEN_BYTES_FREE: Final = 64 * 1024
+"""Every connection may have so much unwritten; more is counted."""
+_KEPT: Final = 7 / 8
+"""Once the bound is passed so much of it may stay: else the next write would pass it again."""
+_STUCK_SECONDS: Final = 1.0
+
+
+class Debtor(Protocol):
+    """A connection, as far as its unwritten bytes are concerned."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that its peer has not taken yet."""
+        ...  # pragma: no cover
+
+    @property
+    def stuck_seconds(self) -> float:
+        """For how long its peer has taken nothing."""
+        ...  # pragma: no cover
+
+    def drop(self, reason: str) -> None:
+        """Cut the peer off."""
+        ...  # pragma: no cover
+
+
+class Room:
+    """What all connections of a server may take together, whichever port they came by.
+
+    Belongs to the event loop.
+    """
+
+    __slots__ = (
+        "_unwritten",
+        "connections",
+        "connections_max",
+        "partial_bytes",
+        "partial_bytes_max",
+        "turns",
+        "unwritten_bytes",
+        "unwritten_bytes_max",
+    )
+
+    def __init__(
+        self, *, connections_max: int, partial_bytes_max: int, unwritten_bytes_max: int
+    ) -> None:
+        self.connections_max = connections_max
+        self.partial_bytes_max = partial_bytes_max
+        self.unwritten_bytes_max = unwritten_bytes_max
+        self.turns = Turns()
+        self.connections = 0
+        self.partial_bytes = 0
+        """Bytes of unfinished frames, but for the first 64 KiB of each connection."""
+        self.unwritten_bytes = 0
+        """Bytes that wait for peers, but for the first 64 KiB of each connection."""
+        self._unwritten: dict[Debtor, int] = {}
+
+    def count_unwritten(self, debtor: Debtor, size: int) -> None:
+        """Note how much waits for a peer; drop the worst ones if it is too much in all."""
+        before = self._unwritten.get(debtor, 0)
+        if size <= UNWRITTEN_BYTES_FREE:
+            if before:
+                self.unwritten_bytes -= self._unwritten.pop(debtor)
+            return
+        self._unwritten[debtor] = size
+        self.unwritten_bytes += size - before
+        if self.unwritten_bytes > self.unwritten_bytes_max:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        # A peer that took its bytes since does not show: what was counted is an upper bound.
+        sizes = {each: each.unwritten_bytes for each in self._unwritten}
+        self._unwritten = {each: n for each, n in sizes.items() if n > UNWRITTEN_BYTES_FREE}
+        self.unwritten_bytes = total = sum(self._unwritten.values())
+        if total <= self.unwritten_bytes_max:
+            return
+        worst_first = sorted(
+            self._unwritten.items(),
+            key=lambda item: (item[0].stuck_seconds > _STUCK_SECONDS, item[1]),
+            reverse=True,
+        )
+        left = total
+        for debtor, size in worst_first:
+            if left <= self.unwritten_bytes_max * _KEPT:
+                break
+            left -= size
+            debtor.drop(f"does not read, while {total} bytes wait for all")

@@ -1,0 +1,94 @@
+"""Turns of the event loop, shared fairly between connections.
+
+A connection serves its requests for ``BUDGET_SECONDS`` at a stretch. What is left then waits, in
+order, while the connection reads no more, and is taken up here in a later turn of the loop. All
+connections with left-overs share one budget per turn, round robin, so that however many of them
+there are, a connection with a single small request is served between two turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from time import monotonic
+from typing import Final, Protocol
+
+BUDGET_SECONDS: Final = 0.005
+"""Long enough for hundreds of sends, which are then written and answered together; short enough
+that somebody else hardly notices."""
+
+_HOPS: Final = 2
+"""Turns of the loop that are left to others in between: a send that arrives in the first is written
+in the second and answered in the third."""
+
+Steps = Generator[None, None, None]
+"""Work that yields wherever it may be interrupted, about every millisecond."""
+
+
+class Worker(Protocol):
+    """Somebody with work left over."""
+
+    def go_on(self) -> None:
+        """Work for one budget; :meth:`Turns.add` yourself again if something is left."""
+        ...  # pragma: no cover
+
+
+class Turns:
+    """Those who have work left over. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Worker, None] = {}
+        self._is_scheduled = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, worker: Worker) -> None:
+        """Have ``worker`` go on in a later turn, behind those that wait already."""
+        self._waiting[worker] = None
+        self._schedule()
+
+    def remove(self, worker: Worker) -> None:
+        """Forget a worker that has nothing left to do."""
+        self._waiting.pop(worker, None)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._hop, _HOPS)
+
+    def _hop(self, left: int) -> None:
+        if left:
+            asyncio.get_running_loop().call_soon(self._hop, left - 1)
+        else:
+            self._run()
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        waiting = self._waiting
+        end = monotonic() + BUDGET_SECONDS
+        for worker in list(waiting):
+            if waiting.pop(worker, self) is not self:
+                worker.go_on()
+                if monotonic() > end:
+                    break
+        if waiting:
+            self._schedule()
+
+
+class SlicedWork:
+    """Work that belongs to no request, such as waking many at once: a slice per turn."""
+
+    def __init__(self, steps: Steps, turns: Turns) -> None:
+        self._steps = steps
+        self._turns = turns
+
+    def go_on(self) -> None:
+        """Do a slice."""
+        if not advance(self._steps, monotonic() + BUDGET_SECONDS):
+            self._turns.add(self)
+
+
+def advance(steps: Steps, deadline: float) -> bool:
+    """Work until ``deadline``; return whether all is done."""
+    return all(monotonic() <= deadline for _ in steps)

@@ -1,0 +1,222 @@
+"""Nobody starves the others: attacks on a broker, and how other clients fare meanwhile.
+
+Measured in requests, not in seconds: while an attack lasts, another client asks for something small
+again and again. A broker that served the attack in one go would answer it once or twice.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command, decode_command, encode_command
+from rocketpost.codec.frames import FrameDecoder
+from rocketpost.testing import Cluster
+
+pytestmark = pytest.mark.slow
+
+CODE = RequestCode
+SECONDS = 60.0
+SMALL = {"topic": "Small", "queueId": "0"}
+SERVED_MIN = 8
+"""How often another client is served during an attack, at least."""
+
+
+class Peer:
+    """One connection to a broker."""
+
+    def __init__(self, port: int, *, receive_bytes: int | None = None) -> None:
+        self._socket = socket.socket()
+        if receive_bytes is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self._socket.settimeout(SECONDS)
+        self._socket.connect(("127.0.0.1", port))
+        self._decoder = FrameDecoder()
+        self._opaque = 1_000_000
+        self.answers: list[Command] = []
+        self.requests: list[Command] = []
+        self.is_closed = False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def send_what_fits(self, data: bytes) -> int:
+        """Send until the broker takes nothing for a moment; return how much it took."""
+        sent = 0
+        while sent < len(data) and select.select([], [self._socket], [], 0.5)[1]:
+            sent += self._socket.send(data[sent : sent + 64 * 1024])
+        return sent
+
+    def receive(self, timeout: float = SECONDS) -> bool:
+        """Wait for bytes; return whether any came."""
+        if self.is_closed or not select.select([self._socket], [], [], timeout)[0]:
+            return False
+        try:
+            data = self._socket.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        self.is_closed = not data
+        for command in map(decode_command, self._decoder.feed(data)):
+            (self.answers if command.is_response else self.requests).append(command)
+        return True
+
+    def ask(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> Command:
+        """Send a request and return its answer."""
+        self._opaque += 1
+        self.send(frame(code, fields, body, opaque=self._opaque))
+        while True:
+            for answer in self.answers:
+                if answer.opaque == self._opaque:
+                    self.answers.remove(answer)
+                    return answer
+            assert self.receive(), f"no answer to {code}"
+
+    def wait_for(self, count: int) -> None:
+        """Return once ``count`` answers are here."""
+        while len(self.answers) < count:
+            assert self.receive(), f"{len(self.answers)} of {count} answers"
+
+
+class Broker:
+    """A broker under attack."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.process = cluster.brokers[0]
+        self.port = int(cluster.broker_addresses[0].rpartition(":")[2])
+        self._peers: list[Peer] = []
+        self.bystander = self.peer()
+        self.create_topic("Small", 4)
+
+    def peer(self, *, receive_bytes: int | None = None) -> Peer:
+        peer = Peer(self.port, receive_bytes=receive_bytes)
+        self._peers.append(peer)
+        return peer
+
+    def hang_up(self) -> None:
+        """Close every connection but the bystander's."""
+        for peer in self._peers[1:]:
+            peer.close()
+        del self._peers[1:]
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+        }
+        assert self.bystander.ask(CODE.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+
+    def runtime(self, key: str) -> int:
+        answer = self.bystander.ask(CODE.GET_BROKER_RUNTIME_INFO)
+        return int(json.loads(answer.body)["table"][key])
+
+    def served_while(self, is_under_way: Callable[[], bool]) -> int:
+        """Ask for something small as long as an attack lasts; return how often it was answered."""
+        served = 0
+        deadline = time.monotonic() + SECONDS
+        while is_under_way():
+            assert self.bystander.ask(CODE.GET_MAX_OFFSET, SMALL).code == 0
+            served += 1
+            assert time.monotonic() < deadline
+        return served
+
+
+def frame(
+    code: int,
+    fields: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    opaque: int = 1,
+    flag: int = 0,
+) -> bytes:
+    head = encode_command(code, opaque=opaque, flag=flag, fields=fields, body_bytes=len(body))
+    return head + body
+
+
+def wait_until(condition: Callable[[], bool], what: str = "") -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("fairness")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: Cluster) -> Iterator[Broker]:
+    broker = Broker(cluster)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Iterator[Broker]:
+    yield shared
+    shared.hang_up()
+    assert shared.process.is_running
+    assert not [line for line in list(shared.process.output) if "Traceback" in line]
+
+
+WIDE = {"topic": "Wide", "consumerGroup": "G", "queueId": "-1", "pollTime": "0", "bornTime": "0"}
+POP = {**WIDE, "maxMsgNums": "32", "invisibleTime": "60000", "initMode": "0", "exp": "*"}
+
+
+@pytest.mark.parametrize("code", [CODE.NOTIFICATION, CODE.POP_MESSAGE])
+def test_looks_into_thousands_of_queues_let_others_through(broker: Broker, code: int) -> None:
+    broker.create_topic("Wide", 65_536)
+    attacker = broker.peer()
+    attacker.send(b"".join(frame(code, POP, opaque=opaque) for opaque in range(8)))
+
+    def is_under_way() -> bool:
+        attacker.receive(0)
+        return len(attacker.answers) < 8
+
+    assert broker.served_while(is_under_way) >= 8 * SERVED_MIN
+    assert [answer.opaque for answer in attacker.answers] == list(range(8))
+
+
+def test_a_message_that_arrives_while_a_pop_looks_is_found(broker: Broker) -> None:
+    broker.create_topic("Wide", 65_536)
+    consumer, producer = broker.peer(), broker.peer()
+    for opaque in range(10):
+        consumer.send(frame(CODE.POP_MESSAGE, {**POP, "pollTime": "50000"}, opaque=opaque))
+        time.sleep(0.01 * opaque)  # somewhere amid the look of about 100 ms
+        fields = {
+            **WIDE,
+            "producerGroup": "P",
+            "defaultTopic": "TBW102",
+            "queueId": str(opaque * 6000),
+            "sysFlag": "0",
+            "bornTimestamp": "1",
+            "flag": "0",
+        }
+        assert producer.ask(CODE.SEND_MESSAGE, fields, b"found").code == 0
+        consumer.wait_for(opaque + 1)
+        assert consumer.answers[-1].code == ResponseCode.SUCCESS
+
+
+def test_a_request_for_nobody_is_not_computed(broker: Broker) -> None:
+    broker.create_topic("Wide", 65_536)
+    attacker = broker.peer()
+    attacker.send(frame(CODE.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, flag=2) * 300)
+    assert attacker.ask(CODE.GET_MAX_OFFSET, SMALL).code == 0

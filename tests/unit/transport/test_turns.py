@@ -1,0 +1,154 @@
+"""Turns of the loop: work left over is taken up later, round robin, with others in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator
+
+import pytest
+
+from rocketpost.codec.command import Command, encode_command, encode_response
+from rocketpost.transport import turns as turns_module
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.connector import Connector
+from rocketpost.transport.listener import Listener
+from rocketpost.transport.turns import SlicedWork, Turns, advance
+
+SLOW, STEPPED = 2, 3
+
+
+class Server:
+    """Notes what it serves; each request takes longer than a turn may."""
+
+    def __init__(self) -> None:
+        self.served: list[tuple[Connection, int]] = []
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        if command.code == STEPPED:
+            connection.work(self.steps(connection, command))
+        else:
+            if command.code == SLOW:
+                busy_for(turns_module.BUDGET_SECONDS * 1.2)
+            self.answer(connection, command)
+
+    def steps(self, connection: Connection, command: Command) -> Generator[None, None, None]:
+        for _ in range(20):
+            busy_for(turns_module.BUDGET_SECONDS / 5)
+            yield
+        self.answer(connection, command)
+
+    def answer(self, connection: Connection, command: Command) -> None:
+        self.served.append((connection, command.opaque))
+        if not command.is_oneway:
+            connection.answer(encode_response(command))
+
+
+def busy_for(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def listener(server: Server) -> AsyncIterator[Listener]:
+    listener = Listener(on_request=server.on_request)
+    await listener.start("127.0.0.1", 0)
+    yield listener
+    await listener.stop()
+
+
+@pytest.fixture
+async def connector() -> AsyncIterator[Connector]:
+    connector = Connector(on_request=lambda connection, command: None)
+    yield connector
+    await connector.close()
+
+
+@pytest.mark.parametrize("code", [SLOW, STEPPED])
+async def test_a_small_request_is_served_amid_many_long_ones(
+    listener: Listener, connector: Connector, server: Server, code: int
+) -> None:
+    greedy = Connector(on_request=lambda connection, command: None)
+    try:
+        much = await greedy.connect(f"127.0.0.1:{listener.port}")
+        little = await connector.connect(f"127.0.0.1:{listener.port}")
+        answers = [much.start_request(code) for _ in range(30)]
+        await asyncio.sleep(0)
+        for _ in range(3):
+            await little.request(7, timeout=20)
+        assert not all(answer.done() for answer in answers)
+        assert sum(answer.done() for answer in answers) < 20
+        await asyncio.gather(*answers)
+    finally:
+        await greedy.close()
+    assert len(server.served) == 33
+
+
+@pytest.mark.parametrize("code", [SLOW, STEPPED])
+async def test_requests_of_one_connection_keep_their_order(
+    listener: Listener, connector: Connector, server: Server, code: int
+) -> None:
+    connection = await connector.connect(f"127.0.0.1:{listener.port}")
+    answers = [connection.start_request(code if n % 3 == 0 else 7) for n in range(20)]
+    await asyncio.gather(*answers)
+    opaques = [opaque for _, opaque in server.served]
+    assert opaques == sorted(opaques)
+
+
+async def test_requests_without_an_answer_are_served_although_the_peer_hangs_up(
+    listener: Listener, server: Server
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    for opaque in range(20):
+        writer.write(encode_command(SLOW, opaque=opaque, flag=2))
+    writer.close()
+    await writer.wait_closed()
+    while len(server.served) < 20:
+        await asyncio.sleep(0.01)
+    assert [opaque for _, opaque in server.served] == list(range(20))
+
+
+async def test_a_listener_that_stops_serves_nothing_more(
+    listener: Listener, connector: Connector, server: Server
+) -> None:
+    connection = await connector.connect(f"127.0.0.1:{listener.port}")
+    answers = [connection.start_request(SLOW) for _ in range(50)]
+    await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+    await listener.stop()
+    count = len(server.served)
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    assert sum(isinstance(each, Command) for each in results) <= count < 50
+    await asyncio.sleep(0.05)
+    assert len(server.served) == count
+
+
+async def test_work_goes_round_and_each_gets_its_turn() -> None:
+    turns, done = Turns(), list[str]()
+
+    def steps(name: str) -> Generator[None, None, None]:
+        for _ in range(3):
+            busy_for(turns_module.BUDGET_SECONDS * 1.1)
+            done.append(name)
+            yield
+
+    for name in "ab":
+        turns.add(SlicedWork(steps(name), turns))
+    while len(turns) or len(done) < 6:
+        await asyncio.sleep(0)
+    assert done == ["a", "b"] * 3
+
+
+def test_steps_go_on_until_the_deadline() -> None:
+    def steps() -> Generator[None, None, None]:
+        yield
+        yield
+
+    long = steps()
+    assert not advance(long, deadline=0)
+    assert advance(long, deadline=float("inf"))
