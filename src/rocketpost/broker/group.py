@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from rocketpost.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
+from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.broker.own_state import check_deletion
 from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.bodies.group import GroupTableBody, decode_group_table, encode_group_table
@@ -58,6 +59,8 @@ class GroupTable:
         self._forbidden: dict[str, dict[str, int]] = {}
         self.auto_create = auto_create
         self._timed = timed
+        self.auto = AutoCreated("group", clock=clock)
+        """Which groups came into being by being used, and how fast that may happen."""
         self._policies: dict[str, RetryPolicy | None] = {}  # those that were asked for
         self.version = DataVersion()
         self.revision = 0
@@ -85,10 +88,14 @@ class GroupTable:
         Args:
             group: The group.
             by: Who uses it, for the log.
+
+        Raises:
+            SystemBusy: Too many groups are made just now, or there are too many.
         """
         config = self._configs.get(group)
         if config is None and self._may_create(group):
             config = GroupConfig(group_name=group)
+            self.auto.admit(group, by, count=len(self._configs), count_max=GROUP_COUNT_MAX)
             self._store(config, by)
         return config
 
@@ -113,6 +120,7 @@ class GroupTable:
 
         Raises:
             GroupNotExist: It is unknown and may not be created.
+            SystemBusy: Too many groups are made just now, or there are too many.
         """
         config = self.find_or_create(group, by=by)
         if config is None:
@@ -159,6 +167,7 @@ class GroupTable:
             SystemError_: An attribute is not allowed.
         """
         config = self.plan(wanted)
+        self.auto.claim(wanted.group_name)
         self._store(config, by)
         return config
 
@@ -171,6 +180,7 @@ class GroupTable:
         if problem := names.group_problem(group):
             raise InvalidParameter(problem)
         check_deletion(group)
+        self.auto.claim(group)
         config = self._configs.pop(group, None)
         if config is not None:
             self._forbidden.pop(group, None)
@@ -185,6 +195,7 @@ class GroupTable:
         wanted = bits | flag if forbidden else bits & ~flag
         if wanted == bits:
             return
+        self.auto.claim(group)
         row = self._forbidden.setdefault(group, {})
         row[topic] = wanted
         if not wanted:

@@ -6,12 +6,13 @@ broker adds three properties to every message: the region, whether it is traced,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 
+from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.broker.kinds import SPECIAL, Kind
 from rocketpost.broker.message_type import check_type, is_typed
 from rocketpost.broker.priority import LOWEST, has_levels, queue_of
@@ -121,6 +122,7 @@ class SendService:
         random_below: Picks a queue for a message whose client left that open.
         holds_locks: Whether a group consumes in order just now.
         kinds: What claims messages that are not plain, in this order.
+        auto: Which topics a send made that no message was taken for.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class SendService:
         random_below: Callable[[int], int],
         holds_locks: Callable[[str], bool],
         kinds: Sequence[Kind] = (),
+        auto: AutoCreated | None = None,
     ) -> None:
         self._topics = topics
         self._find = topics.find
@@ -151,6 +154,8 @@ class SendService:
         self._random_below = random_below
         self._holds_locks = holds_locks
         self._kinds = kinds
+        self._auto = auto
+        self._unused: Mapping[str, int] = {} if auto is None else auto.made
         self.configure(message_bytes_max=4 * 1024 * 1024, trace_on=True, accept_from_ms=0)
 
     def configure(
@@ -217,7 +222,11 @@ class SendService:
             tags_code,
             keys,
         )
-        return self._special(draft, config) if is_special else draft
+        if is_special:
+            draft = self._special(draft, config)
+        if self._unused:
+            self._use(config.topic_name)
+        return draft
 
     def draft_batch(self, header: SendHeader, body: bytes, *, born_host: bytes) -> list[Draft]:
         """Return the messages of a batch, to be stored together.
@@ -267,6 +276,8 @@ class SendService:
                     keys,
                 )
             )
+        if self._unused:
+            self._use(config.topic_name)
         return drafts
 
     def _batch_properties(
@@ -325,6 +336,11 @@ class SendService:
                 f"create it first, for example: mqadmin updateTopic -t {topic} -c CLUSTER"
             )
         return config
+
+    def _use(self, topic: str) -> None:
+        """Note that a topic takes a message: from now on it stays."""
+        if self._auto is not None:
+            self._auto.claim(topic)
 
     def _queue_for(self, config: TopicConfig, queue_id: int) -> int:
         if queue_id < 0:

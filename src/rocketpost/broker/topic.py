@@ -25,6 +25,7 @@ from rocketpost.broker.attributes import (
     TOPIC_ATTRIBUTES,
     changed_attributes,
 )
+from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.codec.bodies.topic import TopicTableBody, decode_topic_table, encode_topic_table
 from rocketpost.codec.faults import InvalidParameter, SystemError_, TopicNotExist
 from rocketpost.errors import RemoteProtocolError, StoreError
@@ -96,6 +97,8 @@ class TopicTable:
     ) -> None:
         self._clock = clock
         self._configs: dict[str, TopicConfig] = {}
+        self.auto = AutoCreated("topic", clock=clock)
+        """Which topics a send made, and how fast that may happen."""
         self.on_change = on_change
         self.rules = rules or TopicRules()
         self.version = DataVersion()
@@ -169,6 +172,7 @@ class TopicTable:
             SystemError_: An attribute is not allowed.
         """
         updated = self.plan(wanted)
+        self.auto.claim(wanted.topic_name)
         self._store(updated.after, by)
         return updated
 
@@ -185,6 +189,7 @@ class TopicTable:
 
         Raises:
             InvalidParameter: The name is not legal.
+            SystemBusy: Too many topics are made just now, or there are too many.
         """
         existing = self._configs.get(topic)
         if existing is not None:
@@ -204,6 +209,7 @@ class TopicTable:
             topic_sys_flag=UNIT if unit_mode else 0,
             topic_filter_type=model.topic_filter_type,
         )
+        self.auto.admit(topic, by, count=len(self._configs), count_max=TOPIC_COUNT_MAX)
         self._store(config, by)
         return config
 
@@ -253,6 +259,7 @@ class TopicTable:
         Likewise a retry topic may have got more queues. Other topics have those that users want. A
         full table takes it all the same: it had its place once, and the broker has to start.
         """
+        self.auto.claim(topic)
         known = self._configs.get(topic)
         if known is not None:
             if topic.startswith(names.RETRY_PREFIX):
@@ -272,6 +279,7 @@ class TopicTable:
             if names.is_retry_or_dlq(config.topic_name):
                 continue
             if config.order != (config.topic_name in wanted):
+                self.auto.claim(config.topic_name)
                 self._store(
                     msgspec.structs.replace(config, order=not config.order), "the order table"
                 )
@@ -370,6 +378,7 @@ class TopicTable:
         self._changed(config.topic_name)
 
     def _discard(self, topic: str, by: str = "") -> TopicConfig | None:
+        self.auto.claim(topic)
         config = self._configs.pop(topic, None)
         if config is not None:
             logger.info("topic deleted: topic=%s by=%s %s", topic, by or "broker", _members(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
+from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.broker.delay_progress import DelayProgress
 from rocketpost.broker.filter_table import FilterTable
 from rocketpost.broker.group import GroupTable
@@ -54,6 +55,8 @@ class Tables(NamedTuple):
     filters_file: TableFile[FilterTable]
     named: NamedFilters
     named_file: TableFile[NamedFilters]
+    auto_topics_file: TableFile[AutoCreated]
+    auto_groups_file: TableFile[AutoCreated]
 
 
 def load_tables_blocking(
@@ -87,10 +90,19 @@ def load_tables_blocking(
     batches_file = _table_file(layout, "consumerOrderInfo.json", Batches)
     filters_file = _table_file(layout, "consumerFilter.json", lambda: FilterTable(clock=clock))
     named_file = _table_file(layout, "namedFilters.json", lambda: NamedFilters(clock=clock))
+    auto_topics_file = _table_file(
+        layout, "autoCreatedTopics.json", lambda: AutoCreated("topic", clock=clock)
+    )
+    auto_groups_file = _table_file(
+        layout, "autoCreatedGroups.json", lambda: AutoCreated("group", clock=clock)
+    )
+    topics, groups = topics_file.load_blocking(), groups_file.load_blocking()
+    topics.auto = auto_topics_file.load_blocking()
+    groups.auto = auto_groups_file.load_blocking()
     return Tables(
-        topics_file.load_blocking(),
+        topics,
         topics_file,
-        groups_file.load_blocking(),
+        groups,
         groups_file,
         offsets_file.load_blocking(),
         offsets_file,
@@ -104,6 +116,8 @@ def load_tables_blocking(
         filters_file,
         named_file.load_blocking(),
         named_file,
+        auto_topics_file,
+        auto_groups_file,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpost.broker.attributes import DEDUP_SECONDS_MAX
+from rocketpost.broker.auto_created import PER_SECOND
 from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
@@ -73,6 +74,8 @@ class BrokerConfig:
     auto_create_group: bool = option(
         "autoCreateSubscriptionGroup", True, mutable=True, important=True
     )
+    auto_create_per_second: int = option("autoCreatePerSecond", PER_SECOND, mutable=True)
+    auto_created_expire_hours: int = option("autoCreatedExpireHours", 24, mutable=True)
     cluster_topic: bool = option("clusterTopicEnable", True)
     broker_topic: bool = option("brokerTopicEnable", True)
     trace_topic_enable: bool = option("traceTopicEnable", False)
@@ -160,6 +163,12 @@ class BrokerConfig:
             raise ConfigError(
                 f"dedupSeconds={self.dedup_seconds} must be between 0 and {DEDUP_SECONDS_MAX}"
             )
+        for key, value in (
+            ("autoCreatePerSecond", self.auto_create_per_second),
+            ("autoCreatedExpireHours", self.auto_created_expire_hours),
+        ):
+            if not 0 <= value <= _COUNT_MAX:
+                raise ConfigError(f"{key}={value} must be between 0 and {_COUNT_MAX}")
         for key, value, most in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
             ("flushConsumerOffsetInterval", self.flush_offsets_ms, _INT_MAX),

@@ -120,11 +120,11 @@ def _peer(template: str, args: object) -> str | None:
     at = _peer_index(template)
     if at is None or not isinstance(args, tuple) or at >= len(args):
         return None
-    return str(args[at]).rpartition(":")[0]
+    return str(args[at]).partition(" ")[0].rpartition(":")[0]
 
 
 @functools.lru_cache(maxsize=1024)
 def _peer_index(template: str) -> int | None:
     """Return which value of a template is the peer."""
     names = [match[1] for match in _VALUE.finditer(template)]
-    return names.index("peer=") if "peer=" in names else None
+    return next((at for at, name in enumerate(names) if name in ("peer=", "by=")), None)

@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
+from rocketpost.broker.expiry import UnusedExpiry
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.holds import Holds
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
@@ -49,6 +50,7 @@ from rocketpost.server.once_recovery import Known
 from rocketpost.server.part import Part
 from rocketpost.server.parts.assignment import AssignmentPart
 from rocketpost.server.parts.delay import DelayPart
+from rocketpost.server.parts.expiry import ExpiryPart
 from rocketpost.server.parts.filter import FilterPart
 from rocketpost.server.parts.hold import HoldPart
 from rocketpost.server.parts.once import OncePart
@@ -114,6 +116,8 @@ class Services:
             [
                 Saved(self.topics, tables.topics_file),
                 Saved(self.groups, tables.groups_file),
+                Saved(self.topics.auto, tables.auto_topics_file),
+                Saved(self.groups.auto, tables.auto_groups_file),
                 Saved(live, overrides_file),
                 Saved(
                     self.offsets,
@@ -158,6 +162,7 @@ class Services:
             new_unique_id=unique_id,
             random_below=random.randrange,
             holds_locks=self._locks.holds_locks,
+            auto=self.topics.auto,
             kinds=(halves, DeadLetters(), DelayLevels(level_max=len(delays_ms)), timed),
         )
         self._pull_service = PullService(records=store, limits=pull_limits(self._broker))
@@ -303,6 +308,18 @@ class Services:
                     forget_key=once.keys.forget,
                 ),
             )
+        self.parts += (
+            ExpiryPart(
+                UnusedExpiry(
+                    clock=clock,
+                    topics=self.topics,
+                    groups=self.groups,
+                    offsets=self.offsets,
+                    membership=self._membership,
+                    store=store,
+                )
+            ),
+        )
         # The last one: it tells of what goes, and others may keep that from going.
         self.parts += (HoldPart(holds=self.holds, saved=self.persistence.save),)
         self.configure(self._broker, store_config)
@@ -398,6 +415,7 @@ class Services:
         before, self._broker = self._broker, broker
         self.topics.rules = topic_rules(broker)
         self.groups.auto_create = broker.auto_create_group
+        self.topics.auto.per_second = self.groups.auto.per_second = broker.auto_create_per_second
         self._pull_service.limits = pull_limits(broker)
         self._pull_rules = PullRules(
             broker_readable=bool(broker.permission & PERM_READ),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
 
-from .harness import broker, connected
+from .harness import Peer, broker, connected
 
 QUEUE = {"consumerGroup": "Victim", "topic": "T", "queueId": 0}
 _COMMIT_WITH_PULL = 1 | 4
@@ -51,3 +53,44 @@ async def test_no_request_can_have_the_log_deleted(tmp_path: Path) -> None:
         status = await peer.status()
         assert float(status["diskUsedRatio"]) >= 0
         assert status["storeNotWritableReason"] == ""
+
+
+async def test_made_up_names_do_not_fill_the_tables(tmp_path: Path) -> None:
+    async with broker(tmp_path, autoCreatePerSecond="1") as server, connected(server) as peer:
+        await peer.send("T")
+        pull = {
+            "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4,
+            "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+        }  # fmt: skip
+        codes = [
+            (await peer.call(Code.PULL_MESSAGE, consumerGroup=f"made-up-{number}", **pull)).code
+            for number in range(150)
+        ]
+        assert codes.count(ResponseCode.SUCCESS) < 120
+        assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+        assert codes[-1] == ResponseCode.SYSTEM_BUSY
+        answers = [await _send_to(peer, f"made-up-{number}") for number in range(150)]
+        assert [each.code for each in answers].count(ResponseCode.SUCCESS) < 120
+        assert "too many topics are made just now" in (answers[-1].remark or "")
+        # Whoever was there before goes on, and an administrator finds room.
+        assert (await _send_to(peer, "made-up-0")).code == ResponseCode.SUCCESS
+        group = b'{"groupName":"Mine"}'
+        await peer.succeed(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group)
+        await peer.succeed(Code.PULL_MESSAGE, consumerGroup="Mine", **pull)
+
+
+async def test_a_send_that_is_refused_leaves_no_topic_for_good(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, connected(server) as peer:
+        refused = await _send_to(peer, "Empty", body=b"")
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        await peer.send("Taken")
+        await peer.send("Delayed", properties="DELAY\x013\x02")
+    listed = json.loads((tmp_path / "config" / "autoCreatedTopics.json").read_bytes())
+    assert list(listed) == ["Empty"]  # the only one that may be removed again
+
+
+async def _send_to(peer: Peer, topic: str, body: bytes = b"body") -> Command:
+    return await peer.call(
+        Code.SEND_MESSAGE, body, producerGroup="P", topic=topic, defaultTopic="TBW102",
+        defaultTopicQueueNums=1, queueId=0, sysFlag=0, bornTimestamp=1, flag=0, properties="",
+    )  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 
 from rocketpost.broker import group as group_module
 from rocketpost.broker.group import GroupTable
-from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemBusy, SystemError_
 from rocketpost.errors import StoreError
 from rocketpost.model.group import GroupChange, GroupConfig
 from rocketpost.model.retry_policy import RetryPolicy
@@ -206,8 +206,10 @@ def test_a_group_that_was_used_after_the_table_was_saved_is_taken_back(clock: Fa
 def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_module, "GROUP_COUNT_MAX", 1)
     table = GroupTable(clock=clock)
-    table.find_or_create("A")
+    table.update(GroupConfig(group_name="A"))
     with pytest.raises(SystemError_, match="takes no more"):
+        table.update(GroupConfig(group_name="B"))
+    with pytest.raises(SystemBusy, match="makes no more by itself"):
         table.find_or_create("B")
     table.adopt("B", used_ms=clock.now_ms())  # at a start, which must not fail
     assert set(table.configs) == {"A", "B"}

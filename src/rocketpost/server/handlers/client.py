@@ -38,6 +38,7 @@ from rocketpost.codec.faults import (
     ConsumerNotOnline,
     ConsumeTimedOut,
     InvalidParameter,
+    SystemBusy,
     SystemError_,
 )
 from rocketpost.codec.headers.client import (
@@ -290,7 +291,11 @@ class ClientHandlers:
 
     def _join(self, client: Client, consumer: ConsumerData, heartbeat: Heartbeat) -> Joined | None:
         by = f"{client.address} cause=heartbeat client={client.client_id}"
-        config = self._groups.find_or_create(consumer.group_name, by=by)
+        try:
+            config = self._groups.find_or_create(consumer.group_name, by=by)
+        except SystemBusy as error:  # its next heartbeat tries again
+            logger.warning("consumer skipped: peer=%s reason=%s", client.address, error)
+            return None
         if config is None:
             logger.warning(
                 "consumer skipped: peer=%s group=%r reason=the group does not exist",

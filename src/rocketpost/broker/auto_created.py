@@ -1,0 +1,128 @@
+"""Topics or groups that came into being by being used: how fast, how many, and which still are.
+
+Whoever reaches the port can make topics by sending and groups by pulling, so both have a rate, for
+each host and for all together, and a share of the table that leaves room for administrators. A name
+stays listed here, with the time when it was made, until somebody makes serious use of it; those
+that nobody does are removed again (``broker.expiry``, ADR 0054).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from rocketpost.codec.faults import SystemBusy
+from rocketpost.errors import StoreError
+from rocketpost.model.clock import Clock
+
+PER_SECOND: Final = 10
+"""How many may be made per second, in the long run."""
+_BURST_SECONDS: Final = 200
+_HOST_SHARE: Final = 0.5
+"""Which share of all one host may use up."""
+_HOSTS_MAX: Final = 4096
+_TABLE_SHARE: Final = 0.75
+
+
+class _Bucket:
+    """Tokens that come with time, up to a burst."""
+
+    __slots__ = ("at_ms", "tokens")
+
+    def __init__(self, tokens: float, at_ms: int) -> None:
+        self.tokens = tokens
+        self.at_ms = at_ms
+
+    def fill(self, now_ms: int, rate: float) -> None:
+        elapsed_ms = max(0, now_ms - self.at_ms)  # the clock may be set back
+        self.at_ms = now_ms
+        self.tokens = min(rate * _BURST_SECONDS, self.tokens + elapsed_ms * rate / 1000)
+
+
+class AutoCreated:
+    """What was made by being used, of one kind. Owned by the event loop.
+
+    Args:
+        kind: What it is, for refusals: ``topic`` or ``group``.
+        per_second: How many may be made per second in the long run; 0 for any number.
+    """
+
+    def __init__(self, kind: str, *, clock: Clock, per_second: int = PER_SECOND) -> None:
+        self._kind = kind
+        self._clock = clock
+        self.per_second = per_second
+        self._made: dict[str, int] = {}
+        self._all = _Bucket(per_second * _BURST_SECONDS, clock.now_ms())
+        self._hosts: OrderedDict[str, _Bucket] = OrderedDict()
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+
+    @property
+    def made(self) -> Mapping[str, int]:
+        """When each name was made that nobody has used seriously so far; oldest first."""
+        return self._made
+
+    def admit(self, name: str, by: str, *, count: int, count_max: int) -> None:
+        """Note that a name is made by being used.
+
+        Args:
+            name: The name.
+            by: Who uses it: ``host:port``, and maybe more after a blank.
+            count: How many names the table has.
+            count_max: How many it may have.
+
+        Raises:
+            SystemBusy: There are too many, or too many are made just now.
+        """
+        if count >= count_max * _TABLE_SHARE:
+            raise SystemBusy(
+                f"[OVERLOAD]this broker has {count} {self._kind}s and makes no more by itself; "
+                f"delete unused ones or create the {self._kind} {name} with mqadmin"
+            )
+        if self.per_second and not self._take(by.partition(" ")[0].rpartition(":")[0]):
+            raise SystemBusy(
+                f"[OVERLOAD]too many {self._kind}s are made just now, {name} is not; try again in "
+                f"a moment, create it with mqadmin, or raise autoCreatePerSecond"
+            )
+        self._made[name] = self._clock.now_ms()
+        self.revision += 1
+
+    def claim(self, name: str) -> None:
+        """Note that a name is in serious use, or is gone."""
+        if self._made.pop(name, None) is not None:
+            self.revision += 1
+
+    def to_json(self) -> bytes:
+        """Return the text to save."""
+        return msgspec.json.encode(self._made)
+
+    def load(self, data: bytes) -> None:
+        """Take over what the file says.
+
+        Raises:
+            StoreError: It is no such table.
+        """
+        try:
+            self._made.update(msgspec.json.decode(data, type=dict[str, int]))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise StoreError(
+                f"the list of {self._kind}s made by use cannot be read: {error}"
+            ) from None
+
+    def _take(self, host: str) -> bool:
+        now_ms = self._clock.now_ms()
+        self._all.fill(now_ms, self.per_second)
+        rate = self.per_second * _HOST_SHARE
+        bucket = self._hosts.pop(host, None) or _Bucket(rate * _BURST_SECONDS, now_ms)
+        self._hosts[host] = bucket  # the last one to be forgotten
+        if len(self._hosts) > _HOSTS_MAX:
+            self._hosts.popitem(last=False)
+        bucket.fill(now_ms, rate)
+        if bucket.tokens < 1 or self._all.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        self._all.tokens -= 1
+        return True

@@ -1,0 +1,104 @@
+"""Removes topics and groups that came into being by being used, and were never used seriously.
+
+A topic goes that never took a message: its sends were refused. A group goes that has no member and
+no offset, and whose retry topic has no message. Neither holds anything, and both come into being
+again with the next use: nobody loses anything by it. What an administrator made or changed is never
+looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
+
+from rocketpost.broker.group import GROUP_COUNT_MAX, GroupTable
+from rocketpost.broker.membership import Membership
+from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.topic import TOPIC_COUNT_MAX, TopicTable
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import dlq_topic, retry_topic
+
+logger = logging.getLogger(__name__)
+
+_HOUR_MS: Final = 3_600_000
+CROWDED_SHARE: Final = 0.5
+CROWDED_AGE_MS: Final = 600_000
+"""How old unused names become while a table is more than half full."""
+
+
+class Store(Protocol):
+    """The store, as far as this needs it."""
+
+    def queue(self, topic: str, queue_id: int) -> object | None:
+        """Return a queue, or None if it never had a message."""
+        ...  # pragma: no cover
+
+
+class UnusedExpiry:
+    """Finds and removes unused topics and groups. Owned by the event loop.
+
+    Args:
+        hours: How old they become; 0 for ever.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        membership: Membership,
+        store: Store,
+        hours: int = 24,
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._membership = membership
+        self._store = store
+        self.hours = hours
+
+    def candidates(self) -> list[str]:
+        """Return the names of topics and groups that are old enough; all in one, each once."""
+        topics, groups = self._topics, self._groups
+        old = [*_older(topics.auto.made, self._oldest_ms(len(topics.configs), TOPIC_COUNT_MAX))]
+        old += _older(groups.auto.made, self._oldest_ms(len(groups.configs), GROUP_COUNT_MAX))
+        return list(dict.fromkeys(old))
+
+    def used_names(self) -> Collection[str]:
+        """Return the topics and groups that have offsets."""
+        return {name for row in self._offsets.rows for name in row}
+
+    def remove(self, name: str, used: Collection[str]) -> None:
+        """Remove a topic and a group of that name, as far as they are unused."""
+        if name in used:
+            return
+        if name in self._topics.auto.made and not self._has_queues(name):
+            self._topics.delete(name, by="expiry: it was made by a send that was refused")
+        if name in self._groups.auto.made and self._membership.consumer_group(name) is None:
+            own = [retry_topic(name), dlq_topic(name)]
+            if any(topic in used or self._has_queues(topic) for topic in own):
+                return
+            self._groups.delete(name, by="expiry: nobody consumes with it")
+            for topic in own:
+                if self._topics.find(topic) is not None:
+                    self._topics.delete(topic, by="expiry: its group is gone")
+
+    def _has_queues(self, topic: str) -> bool:
+        config = self._topics.find(topic)
+        if config is None:
+            return False
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        return any(self._store.queue(topic, queue_id) is not None for queue_id in range(count))
+
+    def _oldest_ms(self, count: int, count_max: int) -> int | None:
+        if count > count_max * CROWDED_SHARE:
+            return self._clock.now_ms() - CROWDED_AGE_MS
+        return self._clock.now_ms() - self.hours * _HOUR_MS if self.hours else None
+
+
+def _older(made: Mapping[str, int], oldest_ms: int | None) -> list[str]:
+    return [name for name, ms in made.items() if oldest_ms is not None and ms < oldest_ms]

@@ -1,0 +1,40 @@
+"""The removal of topics and groups that nobody uses, every ten minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from rocketpost.broker.expiry import UnusedExpiry
+from rocketpost.server.config import BrokerConfig
+from rocketpost.server.part import Part
+from rocketpost.store.config import StoreConfig
+
+ROUND_SECONDS: Final = 600.0
+_NAMES_A_TURN: Final = 500
+
+
+class ExpiryPart(Part):
+    """Removes what is unused, a few names in each turn of the loop. Owned by the loop."""
+
+    def __init__(self, expiry: UnusedExpiry) -> None:
+        self._expiry = expiry
+
+    async def run(self) -> None:
+        """Look every ten minutes."""
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            await self.round()
+
+    async def round(self) -> None:
+        """Remove what is unused now."""
+        old = self._expiry.candidates()
+        for start in range(0, len(old), _NAMES_A_TURN):
+            used = self._expiry.used_names()  # again: requests came in between
+            for name in old[start : start + _NAMES_A_TURN]:
+                self._expiry.remove(name, used)
+            await asyncio.sleep(0)
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take how old unused names become."""
+        self._expiry.hours = broker.auto_created_expire_hours
