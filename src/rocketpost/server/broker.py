@@ -62,12 +62,14 @@ class BrokerServer:
 
     Args:
         values: Properties by RocketMQ's keys, as a ``broker.conf`` holds them.
+        accept_missing: Whether to start although files of the commit log are missing.
 
     Raises:
         ConfigError: A setting is unknown, malformed or cannot be honoured.
     """
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, str], *, accept_missing: bool = False) -> None:
+        self._accept_missing = accept_missing
         given = with_new_spellings(values)
         self._values = {"storePathRootDir": str(Path.home() / "store")} | given
         self._broker, self._store_config = broker_settings(self._values)
@@ -210,6 +212,7 @@ class BrokerServer:
             MessageStore.open_blocking,
             self._store_config,
             clock=self._clock,
+            accept_missing=self._accept_missing,
             on_durable=self._durable_from_thread,
             on_broken=self._broken_from_thread,
             on_arrivals=self._arrived,

@@ -70,7 +70,19 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
 @click.option(
     "-m", "--printImportantConfig", "important", is_flag=True, help="Print the main ones and exit."
 )
-def mqbroker(file: Path | None, name_servers: str | None, show: bool, important: bool) -> None:
+@click.option(
+    "--accept-missing-log",
+    "accept_missing",
+    is_flag=True,
+    help="Start although files of the commit log are missing; their messages are lost.",
+)
+def mqbroker(
+    file: Path | None,
+    name_servers: str | None,
+    show: bool,
+    important: bool,
+    accept_missing: bool,
+) -> None:
     """Run a broker."""
     from rocketpost.server.broker import BrokerServer
 
@@ -89,7 +101,7 @@ def mqbroker(file: Path | None, name_servers: str | None, show: bool, important:
         return
     if not (broker.name_servers or os.environ.get("NAMESRV_ADDR")):
         print(_NO_NAME_SERVERS, file=sys.stderr)
-    sys.exit(run(lambda: BrokerServer(values), ready=broker_ready))
+    sys.exit(run(lambda: BrokerServer(values, accept_missing=accept_missing), ready=broker_ready))
 
 
 def namesrv_ready(server: NameServer) -> str:

@@ -43,6 +43,7 @@ class Cleaning:
         index: KeyIndex | None,
         drops: DroppedTopics,
         damage: DamageRegister,
+        save_extent: Callable[[], None],
         safe_position: Callable[[], int],
         set_disk_full: Callable[[str | None], None],
     ) -> None:
@@ -54,6 +55,7 @@ class Cleaning:
         self._index = index
         self._drops = drops
         self._damage = damage
+        self._save_extent = save_extent
         self._safe_position = safe_position
         self._set_disk_full = set_disk_full
         self._is_rejecting = False
@@ -137,6 +139,9 @@ class Cleaning:
 
     def unlink_blocking(self) -> int:
         """Unlink what was hidden; returns how many files went. Any one thread at a time."""
+        if self._doomed_segments or self._doomed:
+            # Else a start after a crash would take them for lost.
+            self._save_extent()
         segments, self._doomed_segments = self._doomed_segments, []
         for path in segments:
             self._files.unlink(path)

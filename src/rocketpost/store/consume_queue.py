@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 TAIL_BYTES_MAX: Final = 102 * ENTRY_BYTES
 GAP_COUNT_MAX: Final = 4096
+"""How many fillers are written at once."""
 _pack = ENTRY.pack
 _unpack = ENTRY.unpack_from
 
@@ -100,34 +101,23 @@ class ConsumeQueue:
         if len(data) >= self._spill_at:
             self._spill()
 
-    def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> bool:
-        """Take a record met while the log is read again; False if the queue has it already.
-
-        An offset below ``end`` with a position past every entry means that the topic was deleted
-        and made again by a broker that counts from 0 then: the queue starts over. A gap in offsets
-        is closed with fillers, so that later entries keep their places.
-        """
-        if position <= self.last_position:
-            return False
-        gap = queue_offset - self.end
-        if gap and (gap < 0 or gap > GAP_COUNT_MAX or self.last_position < 0):
-            if self.last_position >= 0:
-                log.warning(
-                    "queue starts over topic=%s queue=%s end=%s offset=%s",
-                    self.topic, self.queue_id, self.end, queue_offset,
-                )  # fmt: skip
-            self.remove_files()
-            self.restart_at(queue_offset)
-        elif gap:
-            log.warning(
-                "queue has a gap topic=%s queue=%s end=%s offset=%s",
-                self.topic, self.queue_id, self.end, queue_offset,
-            )  # fmt: skip
-            self._tail.data += FILLER * gap
-            self.end = QueueOffset(queue_offset)
+    def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
+        """Make a record visible that was met while the log was read again."""
         self.put(queue_offset, position, size, tags_code)
         self.next_offset = self.end
-        return True
+
+    def fill_to(self, offset: int) -> None:
+        """Fill the offsets up to ``offset`` with fillers: their messages are lost.
+
+        Readers pass fillers over, and nobody gets those offsets again.
+        """
+        while self.end < offset:
+            count = min(offset - self.end, GAP_COUNT_MAX)
+            self._tail.data += FILLER * count
+            self.end = QueueOffset(self.end + count)
+            if len(self._tail.data) >= self._spill_at:
+                self._spill()
+        self.next_offset = self.end
 
     def read(self, offset: int, count_max: int) -> bytes:
         """Return up to ``count_max`` entries of 20 bytes from ``offset`` on; none if outside."""
@@ -170,7 +160,8 @@ class ConsumeQueue:
         low, high = int(self.first), int(self.end)
         while low < high:
             middle = (low + high) // 2
-            store_ms = self.store_time(middle)
+            # A lost message counts as stored when the one before it was.
+            store_ms = self.store_time(self._real_before(middle))
             earlier = store_ms <= timestamp_ms if upper else store_ms < timestamp_ms
             if earlier:
                 low = middle + 1
@@ -195,13 +186,34 @@ class ConsumeQueue:
         low, high = int(self.first), int(self.end)
         middle = low  # most often it is the first
         while low < high:
-            entry = self.entry(middle)
-            if entry is None or entry[0] < position or entry[1] == FILLER_SIZE:
+            if self._lies_before(middle, position):
                 low = middle + 1
             else:
                 high = middle
             middle = (low + high) // 2
         return QueueOffset(low)
+
+    def _lies_before(self, offset: int, position: int) -> bool:
+        """Tell whether a record lies before ``position``; for a filler, the record before it."""
+        entry = self.entry(self._real_before(offset))
+        return entry is None or entry[1] == FILLER_SIZE or entry[0] < position
+
+    def _real_before(self, offset: int) -> int:
+        """Return the newest offset up to ``offset`` that is no filler; ``first`` if there is none.
+
+        Runs of fillers are rare, but may be long.
+        """
+        entry = self.entry(offset)
+        if entry is None or entry[1] != FILLER_SIZE:
+            return offset
+        while offset > self.first:
+            begin = max(int(self.first), offset - GAP_COUNT_MAX)
+            entries = self.read(begin, offset - begin)
+            for at in range(len(entries) - ENTRY_BYTES, -1, -ENTRY_BYTES):
+                if _unpack(entries, at)[1] != FILLER_SIZE:
+                    return begin + at // ENTRY_BYTES
+            offset = begin
+        return offset
 
     def position_from(self, offset: int) -> Position | None:
         """Return where the first record at ``offset`` or later lies, None if there is none."""
@@ -216,22 +228,22 @@ class ConsumeQueue:
         low, high = int(self.first), int(self.end)
         while low < high:
             middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry is not None and entry[0] < position:
+            if self._lies_before(middle, position):
                 low = middle + 1
             else:
                 high = middle
         if low == self.end:
             return
         first = min(int(self.first), low)
-        last = self.entry(low - 1) if low > first else None
+        last = self.entry(self._real_before(low - 1)) if low > first else None
         kept = (
             self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
         )
         self._files.truncate(self._directory, low)
         if kept:
             self._files.write(self._directory, low - len(kept) // ENTRY_BYTES, kept)
-        self.resume(first, low, last[0] if last is not None else -1)
+        is_real = last is not None and last[1] != FILLER_SIZE
+        self.resume(first, low, last[0] if last is not None and is_real else -1)
 
     def remove_files(self) -> None:
         """Unlink every file of the queue."""

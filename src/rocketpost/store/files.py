@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -77,6 +78,13 @@ class FileSystem(Protocol):
 
     def ftruncate(self, fd: int, size: int) -> None:
         """Cut or (sparsely) extend the file."""
+        ...  # pragma: no cover
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        """Return the first place from ``offset`` on that may hold other bytes than zeros, if any.
+
+        A file system that does not know returns ``offset``.
+        """
         ...  # pragma: no cover
 
     def fdatasync(self, fd: int) -> None:
@@ -154,6 +162,17 @@ class RealFiles:
             os.posix_fallocate(fd, 0, size)
         else:  # pragma: no cover - macOS
             os.ftruncate(fd, size)
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        """See :class:`FileSystem`; by ``SEEK_DATA``."""
+        if not hasattr(os, "SEEK_DATA"):  # pragma: no cover - Windows
+            return offset
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            return offset
 
     def fdatasync(self, fd: int) -> None:
         """See :class:`FileSystem`."""

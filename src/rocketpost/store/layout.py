@@ -11,9 +11,10 @@
     config/timercheck                     how far the timer has come
     checkpoint  abort  lock
     damage.json                           damaged ranges of the commit log
+    extent                                what log and queues must hold at least
 
 ``allocating``, ``dropped``, ``config/droppedTopics.json``, ``config/producerState.json``,
-``damage.json`` and the journals are ours; the rest is RocketMQ's.
+``damage.json``, ``extent`` and the journals are ours; the rest is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Layout:
         self.abort = posixpath.join(root, "abort")
         self.lock = posixpath.join(root, "lock")
         self.damage = posixpath.join(root, "damage.json")
+        self.extent = posixpath.join(root, "extent")
         self.timer_wheel = posixpath.join(root, "timerwheel")
         self.timer_log = posixpath.join(root, "timerlog")
         self.timer_checkpoint = posixpath.join(self.config, "timercheck")

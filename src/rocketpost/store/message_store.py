@@ -33,6 +33,7 @@ from rocketpost.store.dispatch import Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.dropping import DroppedQueues, Dropping
 from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.extent import ExtentFile, ExtentKeeper
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.flusher import Flusher
 from rocketpost.store.guard import Guard
@@ -41,7 +42,7 @@ from rocketpost.store.layout import Layout
 from rocketpost.store.queue_files import QueueFiles
 from rocketpost.store.queue_table import QueueTable
 from rocketpost.store.readiness import Readiness
-from rocketpost.store.recovery import Recovery
+from rocketpost.store.recovery import Found, Recovery
 from rocketpost.store.segmented_log import SegmentedLog
 from rocketpost.store.upkeep import Upkeep
 
@@ -98,11 +99,14 @@ class MessageStore:
         self._find_queue = self.queues.get
         self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
         self._dispatcher = Dispatcher(self.queues, self.index)
+        self._extent_file = ExtentFile(files, self.layout.extent)
+        self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues)
+        self._on_durable = on_durable
         self._flusher = Flusher(
             self._log,
             self.segments,
             interval_ms=config.flush_interval_ms,
-            on_durable=on_durable,
+            on_durable=self._note_durable_from_thread,
             on_broken=self._readiness.break_from_thread,
         )
         self._dropping = Dropping(files, self.layout.dropped, self._drops)
@@ -117,6 +121,7 @@ class MessageStore:
             dispatcher=self._dispatcher,
             save_drops=self._dropping.save_blocking,
             damage=self.damage,
+            extent=self._extent,
             on_trouble=self._readiness.set_trouble,
             on_broken=self._readiness.break_from_thread,
         )
@@ -129,6 +134,7 @@ class MessageStore:
             index=self.index,
             drops=self._drops,
             damage=self.damage,
+            save_extent=lambda: self._extent.save_blocking(self._flusher.durable),
             safe_position=lambda: min(self._flusher.durable, self._upkeep.saved_position),
             set_disk_full=self._readiness.set_nearly_full,
         )
@@ -140,6 +146,7 @@ class MessageStore:
         *,
         clock: Clock,
         files: FileSystem | None = None,
+        accept_missing: bool = False,
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None] = lambda why: None,
         on_arrivals: Callable[[list[Arrival]], None] | None = None,
@@ -150,6 +157,7 @@ class MessageStore:
             config: Where it is and how it behaves.
             clock: Gives store times.
             files: The file system, if not the real one.
+            accept_missing: Whether to go on without files of the commit log that are missing.
             on_durable: Called from a store thread after each successful sync, with the position
                 before which everything is on disk.
             on_broken: Called from a store thread, once, when nothing will be acknowledged any more.
@@ -170,7 +178,7 @@ class MessageStore:
         )
         store._guard.take_blocking()
         try:
-            store._recover()
+            store._recover(accept_missing=accept_missing)
         except OSError as error:
             store._release()
             raise StoreError(f"{config.root} cannot be opened: {error}") from error
@@ -500,11 +508,22 @@ class MessageStore:
             self._dispatcher.refresh_mark()
         self._readiness.check_appends()
 
-    def _recover(self) -> None:
+    def _note_durable_from_thread(self, position: Position) -> None:
+        # First, so that a start after a kill knows of everything that was acknowledged.
+        self._extent.note_from_thread(position)
+        self._on_durable(position)
+
+    def _recover(self, *, accept_missing: bool) -> None:
         clean = self._guard.was_left_in_order
         self.segments.load_blocking(clean=clean)
         self._drops.load_blocking()
         self.damage.load_blocking()
+        found = Found(
+            checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
+            extent=self._extent_file.load_blocking(),
+            clean=clean,
+            accept_missing=accept_missing,
+        )
         recovered = Recovery(
             self.config,
             self._files,
@@ -512,8 +531,9 @@ class MessageStore:
             queues=self.queues,
             index=self.index,
             drops=self._drops,
-            checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
-            clean=clean,
+            damage=self.damage,
+            found=found,
+            now_ms=self._clock.now_ms(),
         ).run_blocking()
         self._guard.mark_open_blocking()
         self.unlink_dropped_blocking()
@@ -543,4 +563,5 @@ class MessageStore:
             with contextlib.suppress(OSError):  # what is not saved is built again
                 self.index.close_blocking()
         self.segments.close()
+        self._extent_file.close()
         self._guard.release_blocking(clean=clean)

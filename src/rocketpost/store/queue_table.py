@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from rocketpost.errors import StoreError
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.layout import Layout, parse_dropped_topic, parse_queue_id
-from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE, QueueFiles
+from rocketpost.store.queue_check import QueueCheck
+from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, QueueFiles
 
 log = logging.getLogger(__name__)
 
-_SCANNED_FILES: int = 3
-_ENTRIES_AT_ONCE: int = 8192
-_ENTRIES_AT_A_LOOK: int = 200  # one page
+_ANYWHERE: Final = 2**63 - 1
+_WITNESS_COUNT_MAX: Final = 4 * 1024 * 1024
 
 
 class QueueTable:
@@ -37,6 +38,10 @@ class QueueTable:
         self._empty: list[tuple[ConsumeQueue, int]] = []  # made, but without an entry so far
         self._count = 0
         self._end_sum = 0
+        self._witnesses: dict[tuple[str, int], tuple[int, bytes]] = {}
+        self._known_ends: dict[tuple[str, int], int] = {}
+        self.is_incomplete = False
+        """Whether files of a queue were missing or damaged, so that the log must be read again."""
         self.get = self._queues.get
 
     def __len__(self) -> int:
@@ -101,14 +106,73 @@ class QueueTable:
                 self._empty = [pair for pair in self._empty if pair[0].last_position < 0]
         return self._count, self._end_sum
 
-    def load_blocking(self, *, before: int | None, clean: bool, log_first: int = 0) -> None:
-        """Find the queues on disk.
+    def start_sum(self) -> int:
+        """Return the sum of the offsets at which the first files of the queues may begin.
+
+        A first file that is lost shows in this number, as the others do in :meth:`count`.
+        """
+        return sum(
+            self._start_share(queue, min(int(queue.first), max(int(queue.end) - 1, 0)))
+            for queue in self
+        )
+
+    def _start_share(self, queue: ConsumeQueue, first: int) -> int:
+        per_file = self._files.entries_per_file
+        # Queues of a topic that was deleted and made again begin where they were before.
+        made_at = self._drops.next_offset(queue.topic, queue.queue_id)
+        return max(0, first - first % per_file - (made_at - made_at % per_file))
+
+    def witness(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Return where the record of an offset lies by the files as they were found, if known.
+
+        Only entries that are not part of the queue yet bear witness.
+        """
+        if not self._witnesses:
+            return None
+        found = self._witnesses.get((queue.topic, queue.queue_id))
+        if found is None:
+            return None
+        at = (offset - found[0]) * ENTRY_BYTES
+        if not 0 <= at < len(found[1]):
+            return None
+        position: int = ENTRY.unpack_from(found[1], at)[0]
+        return position
+
+    def fill_to_known_ends(self) -> None:
+        """Let no queue end before an offset that its files showed to have been given."""
+        for (topic, queue_id), end in self._known_ends.items():
+            queue = self.get((topic, queue_id))
+            if queue is None:
+                if not end:
+                    continue
+                queue = self.make(topic, queue_id)
+                queue.restart_at(max(end, queue.end))
+            if queue.end < end:
+                log.error(
+                    "messages at the end of a queue are lost topic=%s queue=%s offset=%s count=%s",
+                    topic, queue_id, queue.end, end - queue.end,
+                )  # fmt: skip
+                queue.fill_to(end)
+        self._known_ends.clear()
+        self._witnesses.clear()
+
+    def forget_empty(self, queue: ConsumeQueue) -> None:
+        """Forget a queue that was made for a record which does not belong there."""
+        assert queue.last_position < 0
+        if not self._files.starts(self._layout.queue(queue.topic, queue.queue_id)):
+            del self._queues[queue.topic, queue.queue_id]
+
+    def load_blocking(
+        self, *, before: int | None, clean: bool, log_first: int = 0, limit: int = _ANYWHERE
+    ) -> None:
+        """Find the queues on disk. Sets :attr:`is_incomplete`.
 
         Args:
             before: Trust the entries of records before this position and no others; None if it is
                 not known how far the files can be trusted, so that they are read to find out.
             clean: Whether nothing can lie behind the last entry.
             log_first: Where the commit log begins.
+            limit: No record lies at or after this position.
 
         Raises:
             StoreError: A file has another size than the settings say.
@@ -117,7 +181,28 @@ class QueueTable:
             for name in self._files.files.listdir(self._layout.topic_queues(topic)):
                 queue_id = parse_queue_id(name)
                 if queue_id is not None:
-                    self._load(topic, queue_id, before, clean, log_first)
+                    self._load(topic, queue_id, before, clean, log_first, limit)
+
+    def check_all_blocking(self, *, limit: int, start_sum: int) -> None:
+        """Look at every entry of every queue, and have queues that are not whole built again.
+
+        Args:
+            limit: No record lies at or after this position.
+            start_sum: What :meth:`start_sum` must not exceed; if it does, the first file of a
+                queue is missing, and nobody knows which, so that all that may lack one go.
+        """
+        lacks_first = self.start_sum() > start_sum
+        for queue in self:
+            directory = self._layout.queue(queue.topic, queue.queue_id)
+            starts = self._files.starts(directory)
+            if not starts:
+                continue
+            check = QueueCheck(self._files, directory, starts, limit=limit)
+            if (lacks_first and self._start_share(queue, starts[0])) or not check.is_whole(
+                queue.end
+            ):
+                self._discard(queue.topic, queue.queue_id, known_end=queue.end)
+                del self._queues[queue.topic, queue.queue_id]
 
     def load_dropped_blocking(self, *, before: int | None) -> None:
         """Learn of deletions whose files were moved aside but not unlinked yet."""
@@ -136,7 +221,8 @@ class QueueTable:
                 directory = f"{self._layout.dropped}/{name}/{child}"
                 starts = self._check_files(directory, False) if queue_id is not None else []
                 if queue_id is not None and starts:
-                    ends[queue_id] = self._find_end(directory, starts, before)
+                    check = QueueCheck(self._files, directory, starts, limit=_ANYWHERE)
+                    ends[queue_id] = _find_end(check, before)
             self._drops.add(topic, position, ends, serial=serial)
 
     def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
@@ -150,47 +236,71 @@ class QueueTable:
         )
 
     def _load(
-        self, topic: str, queue_id: int, before: int | None, clean: bool, log_first: int
+        self,
+        topic: str,
+        queue_id: int,
+        before: int | None,
+        clean: bool,
+        log_first: int,
+        limit: int,
     ) -> None:
         directory = self._layout.queue(topic, queue_id)
         starts = self._check_files(directory, clean)
         if not starts:
             return
-        starts = self._mend_gap(directory, starts, log_first)
-        if not starts:
+        run = self._last_run(starts)
+        check = QueueCheck(self._files, directory, run, limit=limit)
+        end = _find_end(check, before)
+        if len(run) < len(starts):
+            # Cleaning that a crash cut short leaves a gap; then all before it has expired.
+            expired = check.entry(run[0])[0] < log_first
+            if not expired:
+                self._discard(topic, queue_id, known_end=end)
+                return
+            self._unlink(directory, starts[: -len(run)])
+        if not check.looks_whole(end):
+            self._discard(topic, queue_id, known_end=0)
             return
-        queue = self._new(topic, queue_id, starts[0])
-        end = self._find_end(directory, starts, before)
+        if before is not None:
+            later = check.later_entries(end, count_max=_WITNESS_COUNT_MAX)
+            if later:
+                self._witnesses[topic, queue_id] = (end, later)
+                self._known_ends[topic, queue_id] = end + len(later) // ENTRY_BYTES
         if not clean:
             self._files.truncate(directory, end)
-        last = self._entry(directory, end - 1) if end > starts[0] else None
-        real = last is not None and last[1] != FILLER_SIZE
-        if before is not None and not real:
+        if before is not None and end == run[0]:
             # All its entries are newer than the checkpoint and will be made again.
-            queue.remove_files()
+            self._unlink(directory, self._files.starts(directory))
             return
-        queue.resume(starts[0], end, last[0] if last is not None and real else -1)
+        last = check.last_real(end)
+        queue = self._new(topic, queue_id, run[0])
+        queue.resume(run[0], end, last[0] if last is not None else -1)
         self._queues[topic, queue_id] = queue
 
-    def _mend_gap(self, directory: str, starts: list[int], log_first: int) -> list[int]:
-        """Remove what lies before a missing file; returns the starts of what is left.
-
-        A gap is left by cleaning that a crash cut short: then all before it has expired. Else the
-        queue is built again, which is possible as the log has everything from the gap on.
-        """
+    def _last_run(self, starts: list[int]) -> list[int]:
+        """Return the starts of the files behind the last gap."""
         run = len(starts) - 1
         while run > 0 and starts[run - 1] + self._files.entries_per_file == starts[run]:
             run -= 1
-        if run == 0:
-            return starts
-        expired = self._entry(directory, starts[run])[0] < log_first
-        log.error("queue has a file missing directory=%s build_again=%s", directory, not expired)
-        doomed = starts[:run] if expired else starts
-        for start in doomed:
+        return starts[run:]
+
+    def _discard(self, topic: str, queue_id: int, *, known_end: int) -> None:
+        """Unlink the files of a queue, which is to be built again from the commit log."""
+        log.error(
+            "queue files are missing or damaged, the queue is built again from the commit log"
+            " topic=%s queue=%s", topic, queue_id,
+        )  # fmt: skip
+        directory = self._layout.queue(topic, queue_id)
+        self._unlink(directory, self._files.starts(directory))
+        known = self._known_ends.get((topic, queue_id), 0)
+        self._known_ends[topic, queue_id] = max(known, known_end)
+        self.is_incomplete = True
+
+    def _unlink(self, directory: str, starts: list[int]) -> None:
+        for start in starts:
             path = self._files.path(directory, start)
             self._files.forget(path)
             self._files.files.unlink(path)
-        return starts[len(doomed) :]
 
     def _check_files(self, directory: str, clean: bool) -> list[int]:
         starts = self._files.starts(directory)
@@ -201,69 +311,35 @@ class QueueTable:
             )
         for start in list(starts):
             path = self._files.path(directory, start)
-            found = self._files.files.stat(path)
-            size = found.size if found is not None else 0
+            size = self._size(path)
             if size == 0 and start == starts[-1]:
                 self._files.files.unlink(path)
                 starts.remove(start)
-            elif size < self._files.file_bytes and not clean:
-                self._files.restore_size(path)  # a crash came while it was made or cut
+            elif size < self._files.file_bytes and (not clean or self._has_whole_files()):
+                self._files.restore_size(path)  # a crash came while it was made, or it was cut
             elif size != self._files.file_bytes:
                 raise StoreError(
                     f"{path} has {size} bytes; mappedFileSizeConsumeQueue says"
-                    f" {self._files.file_bytes}"
+                    f" {self._files.file_bytes}. If that is right, remove the file: the queue is"
+                    " built again from the commit log"
                 )
         return starts
 
-    def _entry(self, directory: str, offset: int) -> tuple[int, int, int]:
-        return ENTRY.unpack(self._files.read(directory, offset, 1))
+    def _size(self, path: str) -> int:
+        found = self._files.files.stat(path)
+        return found.size if found is not None else 0
 
-    def _find_end(self, directory: str, starts: list[int], before: int | None) -> int:
-        if before is None:
-            return self._valid_end(directory, starts)
-        return self._trusted_end(directory, starts, before)
+    def _has_whole_files(self) -> bool:
+        """Tell whether any file has the size that the settings say."""
+        files = self._files.files
+        for topic in files.listdir(self._layout.consume_queues):
+            for name in files.listdir(self._layout.topic_queues(topic)):
+                directory = f"{self._layout.topic_queues(topic)}/{name}"
+                for start in self._files.starts(directory):
+                    if self._size(self._files.path(directory, start)) == self._files.file_bytes:
+                        return True
+        return False
 
-    def _trusted_end(self, directory: str, starts: list[int], before: int) -> int:
-        """Return the offset after the last entry of a record before ``before``."""
-        for start in reversed(starts):
-            end = start + self._trusted_count(directory, start, before)
-            if end > start:
-                return end
-        return starts[0]
 
-    def _trusted_count(self, directory: str, start: int, before: int) -> int:
-        """Count the entries of one file that may be trusted: the first ones, and all of them.
-
-        Most queues are short, so the search doubles its steps from the front.
-        """
-        low, step, high = 0, _ENTRIES_AT_A_LOOK, self._files.entries_per_file
-        while low + step < high:
-            position, size, _ = self._entry(directory, start + low + step - 1)
-            if size > 0 and position < before:
-                low += step
-                step *= 2
-            else:
-                high = low + step - 1
-                step = max(_ENTRIES_AT_A_LOOK, (high - low) // 2)
-                if high - low <= _ENTRIES_AT_A_LOOK:
-                    break
-        for at, (position, size, _) in enumerate(self._entries(directory, start + low, high - low)):
-            if size <= 0 or position >= before:
-                return low + at
-        return high
-
-    def _entries(self, directory: str, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
-        while count:
-            data = self._files.read(directory, offset, min(count, _ENTRIES_AT_ONCE))
-            yield from ENTRY.iter_unpack(data)
-            offset += len(data) // ENTRY_BYTES
-            count -= len(data) // ENTRY_BYTES
-
-    def _valid_end(self, directory: str, starts: list[int]) -> int:
-        """Return the offset after the last entry that looks like one, as Java finds it."""
-        count = self._files.entries_per_file
-        for start in starts[-_SCANNED_FILES:]:
-            for at, (position, size, _) in enumerate(self._entries(directory, start, count)):
-                if position < 0 or size <= 0:
-                    return start + at
-        return starts[-1] + count
+def _find_end(check: QueueCheck, before: int | None) -> int:
+    return check.valid_end() if before is None else check.trusted_end(before)

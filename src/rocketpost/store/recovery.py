@@ -3,8 +3,12 @@
 With a checkpoint of ours the log is read from there on, whether the stop was clean or not. Without
 one (the store was Java's, or the file is damaged) RocketMQ's rules say where to start: after a
 clean stop the segment of the newest queue entry, after a crash the newest segment whose first
-message is older than the checkpoint. The log ends at the first record that is not whole and true:
-size, magic, its own position, CRC. Everything behind is zeroed, so that it can never come back.
+message is older than the checkpoint.
+
+The log ends at the first place where no sound record stands (size, magic, its own position, CRC)
+and none follows, but never before what is known to have been durable. Behind the end everything is
+zeroed, so that it can never come back. Where something sound follows, bytes are damaged, not torn:
+they are kept, reported, and the log goes on behind them.
 """
 
 from __future__ import annotations
@@ -19,13 +23,19 @@ from rocketpost.model import sysflag
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.checkpoint import Checkpoint
-from rocketpost.store.config import StoreConfig
+from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
+from rocketpost.store.damage import DamageRegister
 from rocketpost.store.dispatch import deliver_time
 from rocketpost.store.drops import DroppedTopics
+from rocketpost.store.extent import Extent
 from rocketpost.store.files import FileSystem
 from rocketpost.store.key_index import KeyIndex
 from rocketpost.store.layout import is_queue
+from rocketpost.store.losses import Losses
+from rocketpost.store.missing import MissingLog
+from rocketpost.store.queue_replay import Placed, QueueReplay
 from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.resync import BadRange, Resync
 from rocketpost.store.segment import Segment
 from rocketpost.store.segmented_log import SegmentedLog
 
@@ -33,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _RECORDS_AT_ONCE: int = 4096
 _NEVER: int = 2**63 - 1
+_FAR: int = 2**40
 _OFFSET_MAX: int = 2**58  # 20 bytes each must stay below the largest file offset
 _NOT_IN_QUEUE: int = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 
@@ -43,6 +54,15 @@ class Recovered(NamedTuple):
     end: int
     index_position: int
     store_ms: int
+
+
+class Found(NamedTuple):
+    """What the small files said before anything was changed."""
+
+    checkpoint: Checkpoint
+    extent: Extent | None
+    clean: bool
+    accept_missing: bool
 
 
 class Recovery:
@@ -57,19 +77,29 @@ class Recovery:
         queues: QueueTable,
         index: KeyIndex | None,
         drops: DroppedTopics,
-        checkpoint: Checkpoint,
-        clean: bool,
+        damage: DamageRegister,
+        found: Found,
+        now_ms: int,
     ) -> None:
         self._files = files
         self._segments = segments
         self._queues = queues
         self._index = index
         self._drops = drops
-        self._times = checkpoint.times
-        self._clean = clean
+        self._times = found.checkpoint.times
+        self._clean = found.clean
         self._verify_crc = config.verify_crc
+        self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
         self._delays_ms = parse_delay_levels(config.delay_levels)
-        progress = checkpoint.progress
+        self._is_foreign = found.checkpoint.progress is None
+        self._extent = _trusted_extent(found)
+        self._missing = MissingLog(segments, damage, accept=found.accept_missing, now_ms=now_ms)
+        self._losses = Losses(damage, now_ms=now_ms)
+        progress = found.checkpoint.progress
+        self._claimed_end = max(
+            progress.position if progress is not None else 0,
+            self._extent.durable if self._extent is not None else 0,
+        )
         if progress is not None and not self._fits_log(progress.position):
             log.warning("checkpoint lies outside the commit log position=%s", progress.position)
             progress = None
@@ -81,14 +111,33 @@ class Recovery:
         self._replayed = 0
 
     def run_blocking(self) -> Recovered:
-        """Recover; returns where the log ends."""
+        """Recover; returns where the log ends.
+
+        Raises:
+            StoreError: Files of the log are missing; nothing was changed.
+        """
+        self._check_missing(
+            first=self._extent.first if self._extent is not None else None, end=self._claimed_end
+        )
         self._load_queues()
         self._load_index()
-        floor = self._progress.position if self._progress is not None else 0
+        # Nothing before this was torn by a crash: it was durable.
+        floor = self._missing.resume_at(self._claimed_end)
         start = self._start(floor)
-        end = self._scan(start, floor)
-        self._finish_log(min(start, floor) if floor else start, end)
+        self._resync = Resync(self._segments)
+        self._replay_queues = QueueReplay(
+            self._queues,
+            is_from_start=self._is_from_expired_start(start),
+            is_foreign=self._is_foreign,
+            on_contradiction=self._losses.add_misplaced,
+        )
+        self._losses.unknown_from = self._queue_from
+        self._check_before(start)
+        end = self._scan(start, _NEVER, floor)
+        self._replay_queues.finish()
+        self._finish_log(start, end)
         self._finish_queues(end)
+        self._losses.report(self._segments, end)
         if self._index is not None and self._index_from != _NEVER:
             self._index_position = end
         log.info(
@@ -97,23 +146,44 @@ class Recovery:
         )  # fmt: skip
         return Recovered(end, self._index_position, self._store_ms)
 
+    def _check_missing(self, *, first: int | None, end: int) -> None:
+        for begin, stop in self._missing.check(first=first, end=end):
+            if not self._clean:  # else the files of queues are complete
+                self._losses.add_missing(begin, stop)
+
     def _fits_log(self, position: int) -> bool:
-        if not len(self._segments):
+        first, last = self._segments.first, self._segments.last
+        if first is None or last is None:
             return position == 0
-        return self._segments.find(position) is not None
+        # The end of the last segment too: the next one may have been lost before it had a record.
+        return self._segments.find(position) is not None or position == last.end
 
     def _load_queues(self) -> None:
         progress = self._progress
         self._queues.load_dropped_blocking(before=progress.position if progress else None)
-        first = self._segments.first
+        first, last = self._segments.first, self._segments.last
         log_first = first.start if first is not None else 0
+        limit = max(self._claimed_end, last.end if last is not None else 0)
         if progress is None:
-            self._queues.load_blocking(before=None, clean=False, log_first=log_first)
+            self._queues.load_blocking(
+                before=None, clean=False, log_first=log_first, limit=limit + _FAR
+            )
+            newest = max((queue.last_position for queue in self._queues), default=-1)
+            self._check_missing(first=None, end=newest + 1)
             return
-        self._queues.load_blocking(before=progress.position, clean=self._clean, log_first=log_first)
+        self._queues.load_blocking(
+            before=progress.position, clean=self._clean, log_first=log_first, limit=limit
+        )
         self._queue_from = progress.position
-        if self._queues.count() != (progress.queue_count, progress.queue_end_sum):
-            log.warning("queue files are missing, they are built again from the commit log")
+        start_sum = self._extent.queue_start_sum if self._extent is not None else _NEVER
+        counted = self._queues.count()
+        if counted != (progress.queue_count, progress.queue_end_sum) or (
+            self._queues.start_sum() > start_sum
+        ):
+            log.error("queue files are missing, they are built again from the commit log")
+            self._queues.check_all_blocking(limit=progress.position, start_sum=start_sum)
+            self._queues.is_incomplete = True
+        if self._queues.is_incomplete:
             self._queue_from = 0
 
     def _load_index(self) -> None:
@@ -128,15 +198,19 @@ class Recovery:
             log.warning("index files are missing, they are built again from the commit log")
         self._index_from = self._index.end_position
 
+    def _is_from_expired_start(self, start: int) -> bool:
+        first = self._segments.first
+        return first is not None and 0 < first.start == start
+
     def _start(self, floor: int) -> int:
         """Return where reading starts: always a place where a record begins."""
         first = self._segments.first
         if first is None:
-            return 0
+            return floor
         if self._progress is None:
             start = self._java_start()
         else:
-            start = floor if self._queue_from >= floor else first.start
+            start = self._progress.position if self._queue_from else first.start
         if self._index_from < start:
             # The index may be anybody's; only the start of a segment is surely a record.
             segment = self._segments.find(self._index_from)
@@ -155,14 +229,51 @@ class Recovery:
                 return segment.start
         return segments[0].start
 
-    def _scan(self, start: int, floor: int) -> int:
-        """Read records from ``start`` on, handing each over; returns the end of the last.
+    # -- reading
 
-        What lies before ``floor`` was durable and whole once. A bad record there is damage, not a
-        torn tail: it is reported and skipped, never cut.
+    def _check_before(self, start: int) -> None:
+        """Look at a few records before ``start``, which nobody reads now; name what is damaged.
+
+        A segment that was zeroed, overwritten or put back from a backup shows at its first record,
+        and the newest one at the last record that a queue has.
+        """
+        if self._is_foreign:
+            return
+        newest = max((queue.last_position for queue in self._queues), default=-1)
+        for segment in self._segments.all():
+            if segment.start >= start:
+                break
+            heads = [segment.start]
+            if segment.start <= newest < min(start, segment.end):
+                heads.append(newest)
+            if not all(self._is_sound(segment, head) for head in heads):
+                log.error("segment is damaged, it is read path=%s", segment.path)
+                store_ms = self._store_ms
+                self._scan(segment.start, min(segment.end, start), min(segment.end, start))
+                self._store_ms = store_ms
+
+    def _is_sound(self, segment: Segment, position: int) -> bool:
+        at = position - segment.start
+        _, _, verdict = scan_records(segment.view(), at, position, count_max=1)
+        return verdict != INVALID
+
+    def _scan(self, start: int, stop: int, floor: int) -> int:
+        """Read records from ``start`` on, handing each over; returns where the log ends.
+
+        Args:
+            start: Where a record begins.
+            stop: Read no record that begins here or later.
+            floor: The log does not end before this.
         """
         position = start
-        while (segment := self._segments.find(position)) is not None:
+        while position < stop:
+            segment = self._segments.find(position)
+            if segment is None:
+                following = self._segments.first_from(position)
+                if following is None:
+                    return max(position, floor)
+                position = following.start
+                continue
             entries, at, verdict = scan_records(
                 segment.view(),
                 position - segment.start,
@@ -173,25 +284,63 @@ class Recovery:
             for entry in entries:
                 self._replay(entry)
             position = segment.start + at
-            if verdict == INVALID:
-                if position >= floor:
+            if verdict == BLANK and _is_blank(segment, at):
+                position = segment.end
+            elif verdict in (BLANK, INVALID):
+                resumed = self._pass(position, floor)
+                if resumed is None:
                     return position
-                log.error("damaged record position=%s, reading goes on at=%s", position, floor)
-                position = floor
-            elif verdict == BLANK or at == segment.size:
-                following = self._segments.after(segment)
-                if following is None:
-                    return position
-                # Cleaning that a crash cut short may have left a gap; the log goes on behind it.
-                position = following.start
+                position = resumed
         return position
+
+    def _pass(self, position: int, floor: int) -> int | None:
+        """Return where the log goes on behind bytes that are no record; None if it ends there."""
+        # A Java broker cuts its log without erasing what was behind. That is older than what it
+        # wrote in its place.
+        self._resync.store_ms_min = self._store_ms if self._is_foreign else None
+        following = self._resync.find(position, bytes_max=self._look_bytes(position))
+        if following is None:
+            if position >= floor:
+                return None
+            following = floor
+        for bad in self._resync.ranges(position, following):
+            self._take_damage(bad)
+        return following
+
+    def _look_bytes(self, position: int) -> int | None:
+        """Return how far to look for more records; None for as far as there are segments.
+
+        After a clean stop the checkpoint says where the log ends. To look at one record behind it
+        is enough, and reading the rest of a segment would take longer than all of the start.
+        """
+        is_exact = self._clean and position == self._claimed_end
+        return self._record_bytes_max if is_exact else None
+
+    def _take_damage(self, bad: BadRange) -> None:
+        self._losses.add(bad, is_known=self._put_lost(bad.entry))
+        if bad.begin >= self._queue_from and bad.entry is None:
+            self._replay_queues.has_unknown_losses = True
+
+    def _put_lost(self, entry: Entry | None) -> bool:
+        """Keep the offset of a record whose body is damaged; False if its place is not known."""
+        if entry is None or not _is_possible(entry):
+            return False
+        position, size, topic, queue_id, queue_offset, sys_flag, _, tags_code, _ = entry
+        in_queue = not sys_flag & _NOT_IN_QUEUE and position >= self._drops.position(topic)
+        if in_queue and position >= self._queue_from:
+            placed = Placed(queue_offset, position, size, tags_code)
+            self._replay_queues.put_lost(topic, queue_id, placed)
+        return True
 
     def _replay(self, entry: Entry) -> None:
         position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_code, keys = entry
         self._replayed += 1
         self._store_ms = store_ms
-        if not is_queue(topic, queue_id) or not 0 <= queue_offset < _OFFSET_MAX:
-            log.error("record of no possible queue, nobody will read it position=%s", position)
+        if not _is_possible(entry):
+            reason = "topic, queue id or queue offset is impossible"
+            placed = Placed(queue_offset, position, size, tags_code)
+            self._losses.add_misplaced(placed, topic, queue_id, reason)
+            self._replay_queues.has_unknown_losses = True
             return
         if position < self._drops.position(topic):
             if not sys_flag & _NOT_IN_QUEUE:
@@ -199,8 +348,8 @@ class Recovery:
         elif position >= self._queue_from and not sys_flag & _NOT_IN_QUEUE:
             if topic == SCHEDULE_TOPIC:
                 tags_code = self._schedule_code(position, size, store_ms, tags_code)
-            queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
-            queue.put_recovered(queue_offset, position, size, tags_code)
+            placed = Placed(queue_offset, position, size, tags_code)
+            self._replay_queues.put(topic, queue_id, placed)
         rolled_back = sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_ROLLBACK
         if keys and position >= self._index_from and not rolled_back:
             self._replay_index(topic, keys, position, store_ms)
@@ -227,18 +376,20 @@ class Recovery:
         due_ms = deliver_time(record.properties_bytes, store_ms, self._delays_ms)
         return tags_code if due_ms is None else due_ms
 
+    # -- finishing
+
     def _finish_log(self, read_from: int, end: int) -> None:
         """Zero what follows ``end``, and make sure that what precedes it is on disk."""
         if not len(self._segments):
             return
         self._segments.remove_after_blocking(end)
         last = self._segments.find(end)
-        whole = self._progress is not None and self._clean and end == self._progress.position
+        whole = self._progress is not None and self._clean and end == self._claimed_end
         if last is not None and not whole:
             self._zero(last, end - last.start)
         # A process killed between write and sync leaves records that only the page cache holds;
         # readers are about to see them.
-        for segment in self._segments.between_from_thread(read_from, end + 1):
+        for segment in self._segments.between_from_thread(min(read_from, end), end + 1):
             segment.sync_blocking()
 
     def _zero(self, segment: Segment, offset: int) -> None:
@@ -250,25 +401,47 @@ class Recovery:
 
     def _finish_queues(self, end: int) -> None:
         first = self._segments.first
-        if first is None:
+        log_first = first.start if first is not None else end
+        if self._progress is None:
             for queue in self._queues:
+                known_end = queue.end
+                queue.cut_at(end)
+                queue.fill_to(known_end)
+        self._queues.fill_to_known_ends()
+        for queue in self._queues:
+            queue.fill_to(queue.end + self._losses.count_after(queue.last_position))
+            next_offset = self._drops.next_offset(queue.topic, queue.queue_id)
+            if queue.end < next_offset:
+                # Files of a deleted topic came back; none of its messages may.
                 queue.remove_files()
-                queue.restart_at(queue.end)
-        else:
-            for queue in self._queues:
-                if self._progress is None:
-                    queue.cut_at(end)
-                next_offset = self._drops.next_offset(queue.topic, queue.queue_id)
-                if queue.end < next_offset:
-                    # Files of a deleted topic came back; none of its messages may.
-                    queue.remove_files()
-                    queue.restart_at(next_offset)
-                position_min = max(first.start, self._drops.position(queue.topic))
-                for path in queue.raise_first(position_min):
-                    self._files.unlink(path)
-        self._drops.settle(first.start if first is not None else 0, end)
+                queue.restart_at(next_offset)
+            position_min = max(log_first, self._drops.position(queue.topic))
+            for path in queue.raise_first(position_min):
+                self._files.unlink(path)
+        self._drops.settle(log_first, end)
         if self._drops.is_changed:
             self._drops.save_blocking()
+
+
+def _trusted_extent(found: Found) -> Extent | None:
+    """Return the extent, unless another broker went on since, or it is older than the rest."""
+    progress, extent = found.checkpoint.progress, found.extent
+    if progress is None or extent is None:
+        return None
+    if extent.durable < progress.position:
+        log.warning("extent file is older than the checkpoint, it is written again")
+        return None
+    return extent
+
+
+def _is_possible(entry: Entry) -> bool:
+    """Tell whether a queue can have this record; damaged fields may say anything."""
+    return is_queue(entry[2], entry[3]) and 0 <= entry[4] < _OFFSET_MAX
+
+
+def _is_blank(segment: Segment, at: int) -> bool:
+    """Tell whether the blank at ``at`` ends the segment."""
+    return int.from_bytes(segment.view()[at : at + 4], "big") == segment.size - at
 
 
 def _first_store_ms(segment: Segment) -> int:

@@ -44,6 +44,10 @@ class Segment:
                 self._files.close(fd)
         return self._view
 
+    def next_data(self, offset: int) -> int | None:
+        """Return the first byte from ``offset`` on that need not be zero, None if all are."""
+        return self._files.next_data(self.fd, offset)
+
     def zero_from(self, offset: int) -> None:
         """Make every byte from ``offset`` of this file on zero, and keep its full size.
 

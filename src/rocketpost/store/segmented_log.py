@@ -29,6 +29,7 @@ class SegmentedLog:
         self._by_start: dict[int, Segment] = {}
         self._starts: list[int] = []
         self.segment_bytes = segment_bytes
+        self.directory = layout.commit_log
 
     def load_blocking(self, *, clean: bool) -> None:
         """Find the segments on disk.
@@ -89,6 +90,11 @@ class SegmentedLog:
     def find(self, position: int) -> Segment | None:
         """Return the segment that holds ``position``."""
         return self._by_start.get(position - position % self.segment_bytes)
+
+    def first_from(self, position: int) -> Segment | None:
+        """Return the oldest segment that starts at ``position`` or later."""
+        at = bisect.bisect_left(self._starts, position)
+        return self._by_start[self._starts[at]] if at < len(self._starts) else None
 
     def after(self, segment: Segment) -> Segment | None:
         """Return the segment that follows another, next to it or behind a gap."""

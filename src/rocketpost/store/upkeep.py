@@ -18,6 +18,7 @@ from rocketpost.store.checkpoint import Progress, Times, save_checkpoint_blockin
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.damage import DamageRegister
 from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.extent import ExtentKeeper
 from rocketpost.store.files import FileSystem
 from rocketpost.store.flusher import Flusher
 from rocketpost.store.key_index import KeyIndex
@@ -49,6 +50,7 @@ class Upkeep:
         dispatcher: Dispatcher,
         save_drops: Callable[[], None],
         damage: DamageRegister,
+        extent: ExtentKeeper,
         on_trouble: Callable[[str | None], None],
         on_broken: Callable[[str], None],
     ) -> None:
@@ -63,6 +65,7 @@ class Upkeep:
         self._dispatcher = dispatcher
         self._save_drops = save_drops
         self._damage = damage
+        self._extent = extent
         self._on_trouble = on_trouble
         self._on_broken = on_broken
         self._wake = threading.Event()
@@ -116,6 +119,8 @@ class Upkeep:
                 mark.queue_count,
                 mark.queue_end_sum,
             )
+            # Before the checkpoint, so that it never says less.
+            self._extent.save_blocking(self._flusher.durable)
             save_checkpoint_blocking(self._files, self._layout.checkpoint, times, progress)
             self.saved_position = mark.position
             self._saved_at = time.monotonic()

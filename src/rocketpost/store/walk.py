@@ -7,6 +7,7 @@ from typing import Final
 
 from rocketpost.kernel.record_scan import BLANK, INVALID, scan_records
 from rocketpost.model.ids import Position
+from rocketpost.store.resync import Resync
 from rocketpost.store.segmented_log import SegmentedLog
 
 _COUNT: Final = 1024
@@ -16,14 +17,16 @@ def walk(segments: SegmentedLog, begin: int, end: int) -> Iterator[tuple[Positio
     """Return the records of [``begin``, ``end``) one after the other, as far as they are kept.
 
     A record must begin at ``begin``, unless that is gone already. Nothing is checked but what leads
-    from one record to the next.
+    from one record to the next; damage is passed over.
     """
+    resync = Resync(segments)
     first = segments.first
     position = max(begin, first.start if first is not None else end)
     while position < end:
-        segment = segments.find(position)
+        segment = segments.find(position) or segments.first_from(position)
         if segment is None:
             return
+        position = max(position, segment.start)
         view = segment.view()
         at = position - segment.start
         entries, at, verdict = scan_records(view, at, position, count_max=_COUNT, verify_crc=False)
@@ -34,9 +37,9 @@ def walk(segments: SegmentedLog, begin: int, end: int) -> Iterator[tuple[Positio
             yield Position(entry[0]), view[start : start + entry[1]]
         position = segment.start + at
         if verdict == INVALID:
-            return
-        if verdict == BLANK or at == segment.size:
-            following = segments.after(segment)
+            following = resync.find(position, bytes_max=end - position)
             if following is None:
                 return
-            position = following.start
+            position = following
+        elif verdict == BLANK or at == segment.size:
+            position = segment.end

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from rocketpost.errors import StoreError
 from rocketpost.kernel.record_scan import BLANK, INVALID, MORE, scan_records
 
 from .disk import SimulatedDisk
@@ -44,6 +45,7 @@ def cut(world: World, at: int) -> World:
         if name.isdecimal() and int(name) + size > at:
             keep = max(0, at - int(name))
             disk.write_bytes(path, bytes(size - keep), at=keep)
+    disk.remove_tree("/store/extent")  # which says that they were written
     sent = [message for message in world.sent if message.end <= at]
     return World(disk=disk, config=world.config, clock=world.clock, sent=sent)
 
@@ -130,14 +132,21 @@ def test_queues_and_index_come_back_from_the_log(gone: list[str], is_clean: bool
 
 
 def test_a_missing_segment_does_not_take_the_later_ones_with_it() -> None:
-    """A power cut may undo some of the unlinks of a cleaning, and so leave a gap."""
+    """The start is refused; who accepts the loss keeps everything else."""
     world = written(120, checkpoint_every=30)
     names = [name for name in world.disk.listdir("/store/commitlog") if name.isdecimal()]
     assert len(names) > 2
+    gone = range(int(names[1]), int(names[2]))
     world.disk.remove_tree(f"/store/commitlog/{names[1]}")
     world.disk.remove_tree("/store/consumequeue")  # so that the log is read from its start
-    world.expired = int(names[2])
+    world.victims = {message.position for message in world.sent if message.position in gone}
     end = world.sent[-1].end
-    world.open()
-    assert world.running.end_position == end
-    world.check()
+    with pytest.raises(StoreError, match=f"lacks {names[1]}.*--accept-missing-log"):
+        world.open()
+    world.open(accept_missing=True)
+    for _ in range(2):
+        assert world.running.end_position == end
+        world.check()
+        assert [damage[:2] for damage in world.running.damage.all()] == [(gone.start, gone.stop)]
+        world.close()
+        world.open()  # from now on it is known

@@ -89,16 +89,21 @@ class World:
     sent: list[Sent] = field(default_factory=list)
     durable: int = 0
     expired: int = 0
+    victims: set[int] = field(default_factory=set)  # positions of messages that were damaged
     sizes: tuple[int, ...] = (0, 5, 60, 700)
     count: int = 0
     store: MessageStore | None = None
 
     # -- running
 
-    def open(self) -> MessageStore:
+    def open(self, *, accept_missing: bool = False) -> MessageStore:
         self.durable = 0
         self.store = MessageStore.open_blocking(
-            self.config, clock=self.clock, files=self.disk, on_durable=self._on_durable
+            self.config,
+            clock=self.clock,
+            files=self.disk,
+            accept_missing=accept_missing,
+            on_durable=self._on_durable,
         )
         return self.store
 
@@ -230,17 +235,21 @@ class World:
     def check(self) -> None:
         """Check what the open store shows against what was sent, and adopt it.
 
-        Every acknowledged message is there; what is there was sent, is unaltered, in order, and
-        without holes: a prefix of the log. Queues and index agree with it. Messages that were
-        cleaned away may be gone or still there.
+        Every acknowledged message is there; what is there was sent, is unaltered and in order.
+        What is missing was never acknowledged, or it is among ``victims``; before the end of the
+        log it is named as damage. Queues and index agree with the log. Messages that were cleaned
+        away may be gone or still there.
         """
         store = self.running
         ends = sorted({message.end for message in self.sent})
         end = store.end_position
-        recovered = [message for message in self.sent if message.end <= end]
+        recovered = []
         for message in self.sent:
+            if message.end <= end and not self.is_named_lost(message):
+                recovered.append(message)
+                continue
             told = "acknowledged" if message.is_acked else "read" if message.is_seen else ""
-            assert not told or message.is_gone or message.end <= end, (
+            assert not told or message.is_gone or message.position in self.victims, (
                 f"{told} and lost: {message}, log ends at {end}"
             )
         last = max((message.end for message in recovered), default=store.first_position)
@@ -257,6 +266,13 @@ class World:
                 message.is_gone = message.may_be_gone
         self._check_index(recovered)
         self.sent = recovered
+
+    def is_named_lost(self, message: Sent) -> bool:
+        """Tell whether the store says that a message is damaged."""
+        return any(
+            damage.begin < message.end and message.position < damage.end
+            for damage in self.running.damage.all()
+        )
 
     def _may_miss(self, message: Sent) -> bool:
         return message.may_be_gone or message.is_gone or message.position < self.expired
@@ -276,11 +292,15 @@ class World:
             message.is_gone = message.may_be_gone and not is_shown
             message.may_be_gone = message.is_gone
         for offset in range(queue.first, queue.end):
-            assert offset in by_offset, f"{name}: {offset} was never sent"
-            message = by_offset[offset]
             entry = queue.entry(offset)
             assert entry is not None, f"{name}: no entry {offset}"
             position, size, tags_code = entry
+            if size == FILLER_SIZE and offset not in by_offset:
+                continue  # it was lost, and nobody gets its offset
+            if position in self.victims:
+                continue  # whether its record is sound is a reader's business
+            assert offset in by_offset, f"{name}: {offset} was never sent"
+            message = by_offset[offset]
             if size == FILLER_SIZE and message.position < self.expired:
                 continue  # its segment is gone; the entry only keeps the place
             assert (position, position + size) == (message.position, message.end)

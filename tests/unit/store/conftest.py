@@ -72,12 +72,18 @@ class Opener:
         return StoreConfig(**(values | changes))
 
     def __call__(
-        self, *, files: Any = None, on_arrivals: Any = None, **changes: Any
+        self,
+        *,
+        files: Any = None,
+        on_arrivals: Any = None,
+        accept_missing: bool = False,
+        **changes: Any,
     ) -> MessageStore:
         store = MessageStore.open_blocking(
             self.config(**changes),
             clock=self.clock,
             files=files if files is not None else Roomy(),
+            accept_missing=accept_missing,
             on_durable=self.durable.append,
             on_broken=self.broken.append,
             on_arrivals=on_arrivals,

@@ -167,9 +167,10 @@ def test_the_first_offset_follows_the_start_of_the_log(queues: Queues) -> None:
     assert queue.first == queue.end == 120
 
 
-def test_fillers_are_never_visible(queues: Queues) -> None:
-    queue = queues.make()
+def test_leading_fillers_are_never_visible(queues: Queues) -> None:
+    queue = queues.make(5)
     queue.put_recovered(5, 500, 10, 5)
+    queue.fill_to(8)
     queue.put_recovered(8, 800, 10, 8)
     queue.save_blocking()
     again = queues.make()
@@ -179,32 +180,36 @@ def test_fillers_are_never_visible(queues: Queues) -> None:
     assert again.store_time(6) == -1
 
 
-def test_replay_is_idempotent(queues: Queues) -> None:
-    queue = queues.make()
-    put(queue, 5)
-    assert not queue.put_recovered(3, 300, 100, 3)
-    assert not queue.put_recovered(4, 400, 100, 4)
-    assert queue.put_recovered(5, 500, 100, 5)
-    assert queue.next_offset == queue.end == 6
-
-
-def test_a_gap_keeps_later_entries_in_place(queues: Queues) -> None:
+@pytest.mark.parametrize("count", [1, 3, 99, 101, 5000])
+def test_lost_offsets_are_filled(queues: Queues, count: int) -> None:
     queue = queues.make()
     put(queue, 2)
-    queue.put_recovered(5, 1000, 100, 5)
-    assert queue.entry(5) == (1000, 100, 5)
-    assert queue.read(2, 3) == FILLER * 3
-    assert queue.end == 6
+    queue.fill_to(2 + count)
+    assert queue.end == queue.next_offset == 2 + count
+    queue.put_recovered(2 + count, 10**6, 100, 7)
+    assert queue.entry(2 + count) == (10**6, 100, 7)
+    assert queue.read(2, count) == FILLER * count
+    assert queue.first_at(0) == 0
+    assert queue.first_at(50) == 1
+    assert queue.first_at(10**6) == 2 + count
+    queue.cut_at(10**6)
+    assert (queue.end, queue.last_position) == (2 + count, 100)
+    queue.cut_at(100)
+    assert (queue.end, queue.last_position) == (1, 0)
 
 
-def test_offsets_that_start_over_mean_a_new_topic(queues: Queues) -> None:
+def test_messages_before_and_behind_lost_ones_are_found_by_time(queues: Queues) -> None:
     queue = queues.make()
-    put(queue, 150)
-    queue.put_recovered(0, 100_000, 100, 0)
-    assert (queue.first, queue.end) == (0, 1)
-    assert queue.entry(0) == (100_000, 100, 0)
-    queue.put_recovered(50_000, 200_000, 100, 0)
-    assert (queue.first, queue.end) == (50_000, 50_001)
+    for offset in range(3):
+        queues.times[offset * 100] = 10 + offset
+        queue.put(offset, offset * 100, 100, 0)
+    queue.fill_to(50)
+    for offset in range(50, 60):
+        queues.times[offset * 100] = offset
+        queue.put(offset, offset * 100, 100, 0)
+    assert [queue.offset_at(ms) for ms in (9, 10, 11, 12, 50, 55, 99)] == [
+        0, 0, 1, 2, 50, 55, 60,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [10, 102, 150, 210])

@@ -150,6 +150,7 @@ def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Open
     with (opener.root / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(kept.end)
         file.write(bytes(8))
+    (opener.root / "extent").unlink()
     store = opener()
     assert store.end_position == kept.end
     store.append(draft(b"new"))

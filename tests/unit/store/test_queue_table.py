@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -112,21 +113,62 @@ def test_a_missing_file_in_the_middle(tmp_path: Path, log_first: int, first: int
         assert len(list(directory.iterdir())) == 2
 
 
-def test_short_files_are_a_crash_or_other_settings(tmp_path: Path) -> None:
+def test_short_files_are_damage_or_other_settings(tmp_path: Path) -> None:
     write(tmp_path, PER_FILE + 5)
     path = tmp_path / "consumequeue" / "TopicA" / "0" / f"{PER_FILE * ENTRY_BYTES:020d}"
     with path.open("r+b") as file:
-        file.truncate(7 * ENTRY_BYTES)
-    with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue"):
-        table(tmp_path).load_blocking(before=10**9, clean=True)
+        file.truncate(3 * ENTRY_BYTES)
     found = table(tmp_path)
-    found.load_blocking(before=10**9, clean=False)
+    found.load_blocking(before=10**9, clean=True)
     queue = found.get(("TopicA", 0))
     assert queue is not None
-    assert queue.end == PER_FILE + 5
+    assert queue.end == PER_FILE + 3
     assert path.stat().st_size == PER_FILE * ENTRY_BYTES
     with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue"):
         table(tmp_path, 4000).load_blocking(before=10**9, clean=False)
+    path.unlink()
+    with pytest.raises(StoreError, match="remove the file"):
+        table(tmp_path, 4000).load_blocking(before=10**9, clean=True)
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "random", "old"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_file_that_is_damaged_has_its_queue_built_again(
+    tmp_path: Path, number: int, damage: str
+) -> None:
+    write(tmp_path, 3 * PER_FILE)
+    path = tmp_path / "consumequeue" / "TopicA" / "0" / f"{number * PER_FILE * ENTRY_BYTES:020d}"
+    size = PER_FILE * ENTRY_BYTES
+    data = {
+        "zeroed": bytes(size),
+        "random": random.Random(number).randbytes(size),
+        "old": path.read_bytes()[: size // 2].ljust(size, b"\0"),
+    }[damage]
+    path.write_bytes(data)
+    found = table(tmp_path)
+    found.load_blocking(before=10**9, clean=True, limit=10**9)
+    if number < 2:
+        assert found.get(("TopicA", 0)) is None
+        assert found.is_incomplete
+    else:  # the count of entries tells
+        assert found.count() != (1, 3 * PER_FILE)
+
+
+def test_the_first_file_that_is_missing_shows_in_a_sum(tmp_path: Path) -> None:
+    made = write(tmp_path, 2 * PER_FILE)
+    start_sum = made.start_sum()
+    (tmp_path / "consumequeue" / "TopicA" / "0" / ("0" * 20)).unlink()
+    found = table(tmp_path)
+    found.load_blocking(before=10**9, clean=True)
+    assert found.count() == made.count()
+    assert found.start_sum() > start_sum
+    found.check_all_blocking(limit=10**9, start_sum=start_sum)
+    assert len(found) == 0
+    assert found.is_incomplete
+    found.fill_to_known_ends()
+    queue = found.get(("TopicA", 0))
+    assert queue is not None
+    assert queue.next_offset == 2 * PER_FILE  # nobody gets an offset again
 
 
 def test_strangers_in_the_directory_are_passed_over(tmp_path: Path) -> None:
