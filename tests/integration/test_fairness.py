@@ -220,3 +220,52 @@ def test_a_request_for_nobody_is_not_computed(broker: Broker) -> None:
     attacker = broker.peer()
     attacker.send(frame(CODE.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, flag=2) * 300)
     assert attacker.ask(CODE.GET_MAX_OFFSET, SMALL).code == 0
+
+
+PULL = {
+    **SMALL,
+    "consumerGroup": "G",
+    "queueOffset": "0",
+    "maxMsgNums": "32",
+    "sysFlag": "6",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "60000",
+    "subscription": "*",
+}
+SEND = {
+    "producerGroup": "P",
+    "defaultTopic": "TBW102",
+    "sysFlag": "0",
+    "bornTimestamp": "1",
+    "flag": "0",
+}
+
+
+def test_one_connection_leaves_room_for_the_pulls_of_others(broker: Broker) -> None:
+    broker.create_topic("Held", 1)
+    pull = {**PULL, "topic": "Held"}
+    attacker, consumer = broker.peer(), broker.peer()
+    count = 20_000
+    sent = b"".join(frame(CODE.PULL_MESSAGE, pull, opaque=opaque) for opaque in range(count))
+    attacker.send(sent)
+    wait_until(lambda: bool(attacker.receive(0.01)) or bool(attacker.answers))
+    busy = attacker.answers[0]
+    assert busy.code == ResponseCode.SYSTEM_BUSY  # Java's consumer tries again 3 s later
+    assert "of this connection" in (busy.remark or "")
+    attacker.wait_for(count - broker.runtime("heldPulls"))
+    assert broker.runtime("heldPulls") == 16_384
+    consumer.send(frame(CODE.PULL_MESSAGE, pull, opaque=1))
+    wait_until(lambda: broker.runtime("heldPulls") == 16_385)
+    refused = len(attacker.answers)
+
+    sent_at = broker.peer().ask(CODE.SEND_MESSAGE, {**SEND, "topic": "Held", "queueId": "0"}, b"x")
+    assert sent_at.code == 0
+    consumer.wait_for(1)
+    assert b"x" in consumer.answers[0].body
+
+    def is_under_way() -> bool:
+        attacker.receive(0)
+        return len(attacker.answers) < refused + 16_384
+
+    # The consumer was not behind thousands, and others are served while those are woken.
+    assert broker.served_while(is_under_way) >= SERVED_MIN

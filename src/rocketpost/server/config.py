@@ -127,6 +127,7 @@ class BrokerConfig:
     recall_enabled: bool = option("recallMessageEnable", False, mutable=True)
     recall_when_not_writable: bool = option("allowRecallWhenBrokerNotWriteable", True, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
+    held_of_one_max: int = option("connectionHeldMax", 16_384, mutable=True)
     held_pops_max: int = option("maxPopPollingSize", 100_000, mutable=True)
     held_pops_in_place_max: int = option("popPollingSize", 1024, mutable=True)
     retry_topic_v2: bool = option("enableRetryTopicV2", False, mutable=True)
@@ -199,6 +200,7 @@ class BrokerConfig:
             ("flushProducerStateInterval", self.idempotent_save_ms, _INT_MAX),
             ("maxMsgsNumBatch", self.query_count_max, _COUNT_MAX),
             ("defaultQueryMaxNum", self.query_count_default, _COUNT_MAX),
+            ("connectionHeldMax", self.held_of_one_max, _HELD_MAX),
             ("maxPopPollingSize", self.held_pops_max, _HELD_MAX),
             ("popPollingSize", self.held_pops_in_place_max, _HELD_MAX),
             ("popInflightMessageThreshold", self.pop_unacked_max, _INT_MAX),

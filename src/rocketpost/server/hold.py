@@ -4,16 +4,23 @@ Waiting pulls lie under their queue by what they want: everything, some tags, or
 lets through. An arrival looks at those that want it, and at each distinct expression once, however
 many pulls wait with it; nothing scans. Each pull is run again at most once more: by an arrival that
 it wants, or when its time is over.
+
+A hundred thousand may want the same message. They are run again for a moment per turn of the loop,
+and the connections take turns, so that whoever waits with one pull is not behind somebody's
+thousands.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
+from time import monotonic
 from typing import Generic, TypeVar
 
 from rocketpost.broker.record_filter import WORK_MAX, Judge
+from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
 C = TypeVar("C")
 P = TypeVar("P")
@@ -39,6 +46,11 @@ class Held(Generic[C, P]):
         self.judge = judge
         self.payload = payload
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def weight(self) -> int:
+        """Its tags, and its expression in their measure, as if nobody shared that."""
+        return len(self.tags) + (0 if self.judge is None else self.judge.weight)
 
 
 class _Queue(Generic[C, P]):
@@ -115,13 +127,17 @@ class Holds(Generic[C, P]):
 
     Args:
         resume: Called with each pull that is to be run again; it is not held any more by then.
+        turns: Where those that are to be run again wait for their turn.
     """
 
-    def __init__(self, *, resume: Callable[[Held[C, P]], None]) -> None:
+    def __init__(self, *, resume: Callable[[Held[C, P]], None], turns: Turns | None = None) -> None:
         self._resume = resume
+        self._turns = Turns() if turns is None else turns
         self._loop = asyncio.get_running_loop()
         self._by_queue: dict[tuple[str, int], _Queue[C, P]] = {}
         self._by_connection: dict[C, set[Held[C, P]]] = {}
+        self._woken: OrderedDict[C, deque[Held[C, P]]] = OrderedDict()
+        self._weights: dict[C, int] = {}
         self._judges: dict[Judge, int] = {}
         self._count = 0
         self.tag_count = 0
@@ -129,6 +145,14 @@ class Holds(Generic[C, P]):
 
     def __len__(self) -> int:
         return self._count
+
+    def count_of(self, connection: C) -> int:
+        """Return how many pulls of one connection wait."""
+        return len(self._by_connection.get(connection, ()))
+
+    def weight_of(self, connection: C) -> int:
+        """Return what the pulls of one connection weigh, by their tags and expressions."""
+        return self._weights.get(connection, 0)
 
     @property
     def queues(self) -> AbstractSet[tuple[str, int]]:
@@ -152,6 +176,8 @@ class Holds(Generic[C, P]):
         self._by_connection.setdefault(connection, set()).add(held)
         self._count += 1
         self.tag_count += len(tags)
+        if held.weight:
+            self._weights[connection] = self._weights.get(connection, 0) + held.weight
         if judge is not None:
             uses = self._judges.get(judge, 0)
             self._judges[judge] = uses + 1
@@ -163,7 +189,9 @@ class Holds(Generic[C, P]):
         tags_codes: Iterable[int],
         records: Callable[[], Iterable[memoryview]] = lambda: (),
     ) -> None:
-        """Run again those pulls on ``key`` that want one of the arrived messages.
+        """Have those pulls on ``key`` run again that want one of the arrived messages.
+
+        :meth:`go_on` runs them, when all arrivals are told.
 
         Args:
             key: The queue.
@@ -179,22 +207,46 @@ class Holds(Generic[C, P]):
             queue.remove(held)
         if not queue:
             del self._by_queue[key]
-        for held in woken:
-            self._release(held)
+        self._line_up(woken)
 
     def wake(self, key: tuple[str, int]) -> None:
         """Run every pull on the queue ``key`` again."""
-        queue = self._by_queue.get(key)
-        for held in queue.everybody() if queue is not None else ():
-            self._time_over(held)
+        queue = self._by_queue.pop(key, None)
+        if queue is not None:
+            self._line_up(queue.everybody())
+            self.go_on()
 
     def wake_all(self) -> None:
-        """Run every held pull again."""
-        for key in list(self._by_queue):
-            self.wake(key)
+        """Run every held pull again, now: the broker stops."""
+        for mine in list(self._by_connection.values()):
+            for held in list(mine):
+                self._time_over(held)
+
+    def go_on(self) -> None:
+        """Run again what was woken, for a moment; what is left is run in later turns."""
+        woken = self._woken
+        deadline = monotonic() + BUDGET_SECONDS
+        while woken:
+            connection, mine = woken.popitem(last=False)
+            held = mine.popleft()
+            if mine:
+                woken[connection] = mine
+            self._release(held)
+            if monotonic() > deadline:
+                if woken:
+                    self._turns.add(self)
+                return
+
+    def _line_up(self, woken: Iterable[Held[C, P]]) -> None:
+        for held in woken:
+            mine = self._woken.get(held.connection)
+            if mine is None:
+                mine = self._woken[held.connection] = deque()
+            mine.append(held)
 
     def drop(self, connection: C) -> None:
         """Forget the pulls of a connection that is gone."""
+        self._woken.pop(connection, None)
         for held in self._by_connection.pop(connection, ()):
             self._forget(held)
             self._remove_from_queue(held)
@@ -216,6 +268,10 @@ class Holds(Generic[C, P]):
     def _forget(self, held: Held[C, P]) -> None:
         self._count -= 1
         self.tag_count -= len(held.tags)
+        if held.weight:
+            self._weights[held.connection] -= held.weight
+            if not self._weights[held.connection]:
+                del self._weights[held.connection]
         if held.judge is not None:
             uses = self._judges.pop(held.judge) - 1
             self.tag_count -= 1 if uses else held.judge.weight

@@ -33,3 +33,12 @@ def pull_limits(config: BrokerConfig) -> PullLimits:
         scan_bytes=config.scan_bytes_max,
         batch_max=config.pull_count_max,
     )
+
+
+def share(taken: int, total_max: int, own_max: int) -> int:
+    """Return how many places one connection may have of those that all share.
+
+    Never more than are still free, so that one that takes all it can get leaves half, two leave a
+    third, and whoever comes always finds some.
+    """
+    return min(own_max, total_max - taken)

@@ -86,7 +86,7 @@ class PopHolds(Generic[P]):
     ) -> None:
         self._retry = retry
         self._time_over = time_over
-        self._turns = turns or Turns()
+        self._turns = Turns() if turns is None else turns
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
         self._by_group: dict[tuple[str, str], dict[int, dict[Waiting[P], None]]] = {}
@@ -97,6 +97,7 @@ class PopHolds(Generic[P]):
         self._waking: set[tuple[str, str]] = set()
         self._is_scheduled = False
         self._lookers: dict[str, dict[int, Fresh]] = {}
+        self._weights: dict[Any, int] = {}
         self._total = 0
         self.weight = 0
         """Tags and expressions of those that wait, which is most of the memory they take."""
@@ -112,6 +113,10 @@ class PopHolds(Generic[P]):
     def count_of(self, connection: Any) -> int:
         """Return how many of one connection wait."""
         return len(self._by_connection.get(connection, ()))
+
+    def weight_of(self, connection: Any) -> int:
+        """Return what those of one connection weigh, by their tags and expressions."""
+        return self._weights.get(connection, 0)
 
     def park(self, waiting: Waiting[P], *, retry_topics: Sequence[str], seconds: float) -> None:
         """Hold a pop; messages in ``retry_topics`` are for its group as well.
@@ -136,6 +141,9 @@ class PopHolds(Generic[P]):
         self._by_connection.setdefault(waiting.connection, set()).add(waiting)
         self._total += 1
         self.weight += waiting.weight
+        if waiting.weight:
+            before = self._weights.get(waiting.connection, 0)
+            self._weights[waiting.connection] = before + waiting.weight
 
     def arrived(self, messages: Iterable[Appended]) -> None:
         """Offer messages to those that wait, soon: the store may be at work right now."""
@@ -252,6 +260,10 @@ class PopHolds(Generic[P]):
             del self._by_connection[waiting.connection]
         self._total -= 1
         self.weight -= waiting.weight
+        if waiting.weight:
+            self._weights[waiting.connection] -= waiting.weight
+            if not self._weights[waiting.connection]:
+                del self._weights[waiting.connection]
 
     def _unwatch(self, topic: str, key: tuple[str, str]) -> None:
         watching = self._watched[topic]

@@ -190,6 +190,7 @@ class Services:
             view=store.view,
             stats=self.stats,
             rules=lambda: self._pull_rules,
+            turns=turns,
         )
         self.clients = ClientHandlers(
             membership=self._membership,
@@ -423,6 +424,7 @@ class Services:
             long_polling=broker.long_polling,
             short_polling_ms=broker.short_polling_ms,
             held_max=broker.held_pulls_max,
+            held_of_one_max=broker.held_of_one_max,
         )
         self.store.configure(store)
         self._timer_rules = timer_rules(store)

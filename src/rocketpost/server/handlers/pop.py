@@ -42,6 +42,7 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, Reply, refusal
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import check_invisible
+from rocketpost.server.limits import share
 from rocketpost.server.pop_hold import Fresh, Place, PopHolds, Waiting
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
@@ -65,6 +66,8 @@ class PopRules(NamedTuple):
     """Pops that may wait, in all."""
     held_in_place_max: int = 1024
     """Pops that may wait for one queue, or for all queues of a topic, in one group."""
+    held_of_one_max: int = 16_384
+    """Pops that may wait of one connection."""
 
 
 class _Asked(NamedTuple):
@@ -268,9 +271,7 @@ class PopHandlers:
         wish = asked.wish
         place = Place(wish.topic.topic_name, wish.group, wish.queue_id)
         weight = len(wish.tags) + (0 if wish.judge is None else wish.judge.weight)
-        is_full = len(self._holds) >= self.rules.held_max
-        is_full = is_full or self._holds.weight + weight > HELD_WEIGHT_MAX
-        if is_full or self._holds.count(place) >= self.rules.held_in_place_max:
+        if self._is_full(connection, place, weight):
             full = Reply(ResponseCode.POLLING_FULL) if asked.is_pop else _notified(full=True)
             _answer(connection.answer, asked.command, full)
             return
@@ -284,6 +285,16 @@ class PopHandlers:
             Waiting(connection, place, asked, is_modest=is_modest, weight=weight),
             retry_topics=self._targets.retry_topics(place.topic, place.group),
             seconds=min(poll_ms, _POLL_MS_MAX) / 1000,
+        )
+
+    def _is_full(self, connection: Connection, place: Place, weight: int) -> bool:
+        holds, rules = self._holds, self.rules
+        of_one_max = share(len(holds), rules.held_max, rules.held_of_one_max)
+        weight_max = share(holds.weight, HELD_WEIGHT_MAX, HELD_WEIGHT_MAX)
+        return (
+            holds.count(place) >= rules.held_in_place_max
+            or holds.count_of(connection) >= of_one_max
+            or bool(weight and holds.weight_of(connection) + weight > weight_max)
         )
 
     def _try_again(self, waiting: Waiting[_Asked], fresh: Fresh) -> Steps[bool]:

@@ -39,8 +39,10 @@ from rocketpost.model.names import is_own_offset
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, refusal
 from rocketpost.server.hold import Held, Holds
+from rocketpost.server.limits import share
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
+from rocketpost.transport.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class PullRules(NamedTuple):
     long_polling: bool
     short_polling_ms: int
     held_max: int
+    held_of_one_max: int = 16_384
+    """Pulls that one connection may have waiting."""
 
 
 class _Waiting(NamedTuple):
@@ -91,6 +95,7 @@ class PullHandler:
     Args:
         view: Returns a record of the log.
         rules: Returns the rules in force.
+        turns: Where pulls that are woken in great number wait for their turn.
     """
 
     def __init__(
@@ -105,6 +110,7 @@ class PullHandler:
         view: Callable[[Position, int], memoryview | None],
         stats: BrokerStats,
         rules: Callable[[], PullRules],
+        turns: Turns | None = None,
     ) -> None:
         self._service = service
         self._filters = filters
@@ -115,7 +121,7 @@ class PullHandler:
         self._offsets = offsets
         self._stats = stats
         self._rules = rules
-        self._holds = Holds[Connection, _Waiting](resume=self._resume)
+        self._holds = Holds[Connection, _Waiting](resume=self._resume, turns=turns)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve both kinds of pull."""
@@ -160,6 +166,8 @@ class PullHandler:
                 {message.tags_code for message in messages},
                 partial(self._records, messages),
             )
+        if arrivals:
+            self._holds.go_on()
 
     def _records(self, messages: list[Appended]) -> list[memoryview]:
         views = (self._view(message.position, message.size) for message in messages)
@@ -291,11 +299,20 @@ class PullHandler:
         wanted: _Wanted,
         rules: PullRules,
     ) -> None:
-        tag_count = self._holds.tag_count + len(wanted.tags)
-        if wanted.judge is not None:
-            tag_count += wanted.judge.weight
-        if len(self._holds) >= rules.held_max or tag_count > _HELD_TAGS_MAX:
-            raise SystemBusy(f"[OVERLOAD]{len(self._holds)} pulls wait already; try again later")
+        holds = self._holds
+        weight = len(wanted.tags) + (0 if wanted.judge is None else wanted.judge.weight)
+        if len(holds) >= rules.held_max or holds.tag_count + weight > _HELD_TAGS_MAX:
+            raise SystemBusy(f"[OVERLOAD]{len(holds)} pulls wait already; try again later")
+        mine = holds.count_of(connection)
+        is_greedy = mine >= share(len(holds), rules.held_max, rules.held_of_one_max)
+        if weight and not is_greedy:
+            most = share(holds.tag_count, _HELD_TAGS_MAX, _HELD_TAGS_MAX)
+            is_greedy = holds.weight_of(connection) + weight > most
+        if is_greedy:
+            raise SystemBusy(
+                f"[OVERLOAD]{mine} pulls of this connection wait already; try again later, or "
+                "spread them over more connections"
+            )
         header = waiting.header
         _lighten(waiting.command, header)
         limit_ms = header.suspend_timeout_millis if rules.long_polling else rules.short_polling_ms

@@ -172,6 +172,7 @@ class PopPart(Part):
             broker_readable=bool(broker.permission & PERM_READ),
             held_max=broker.held_pops_max,
             held_in_place_max=broker.held_pops_in_place_max,
+            held_of_one_max=broker.held_of_one_max,
         )
         self._targets.rules = RetryRules(
             newer_form=broker.retry_topic_v2,
