@@ -20,12 +20,14 @@ RocketpostError
     ├── RouteNotFound         no broker is known for the topic
     ├── NoNameServer          no name server is configured or none answers
     ├── NotSupported          a broker lacks what this needs
+    ├── AlreadyExists         a topic or group is there with another configuration
     └── MessageRefused        the message breaks a limit; checked before it is sent
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "AlreadyExists",
     "ClientError",
     "ConfigError",
     "ConnectionLost",
@@ -117,6 +119,10 @@ class Fault(RocketpostError):  # noqa: N818 - a refusal, the same class on both 
 
 class ClientError(RocketpostError):
     """The client could not do what it was asked."""
+
+
+class AlreadyExists(ClientError):  # noqa: N818
+    """A topic or group that was to be created is there with another configuration."""
 
 
 class RequestTimeout(ClientError):  # noqa: N818

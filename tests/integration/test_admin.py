@@ -176,10 +176,12 @@ def test_a_topic_is_made_changed_and_deleted(admin: Admin) -> None:
     for address in admin.brokers:
         assert f"create topic to {address} success.\n" in made
     assert "TopicConfig [topicName=Short, readQueueNums=5, writeQueueNums=3, perm=RW-" in made
-    changed = admin.ok("updateTopicPerm", "-b", admin.brokers[0], "-t", "Short", "-p", "4")
+    words = ("updateTopicPerm", "-b", admin.brokers[0], "-t", "Short", "-p", "4")
+    assert "producers may no longer send to it (perm 6 -> 4). Add --yes" in admin.fails(*words)
+    changed = admin.ok(*words, "--yes")
     assert f"update topic perm from 6 to 4 in {admin.brokers[0]} success.\n" in changed
     assert "perm=R--" in changed
-    again = admin.ok("updateTopicPerm", "-c", CLUSTER, "-t", "Short", "-p", "4")
+    again = admin.ok("updateTopicPerm", "-c", CLUSTER, "-t", "Short", "-p", "4", "--yes")
     assert "new perm equals to the old one!\n" in again
     assert f"update topic perm from 6 to 4 in {admin.brokers[1]} success.\n" in again
     route = admin.json("topicRoute", "-t", "Short")  # name servers know it already
@@ -196,8 +198,55 @@ def test_a_topic_is_made_changed_and_deleted(admin: Admin) -> None:
 def test_changing_the_permission_keeps_attributes(admin: Admin) -> None:
     words = ("-b", admin.brokers[0], "-t", "Fifo")
     admin.ok("updateTopic", *words, "-a", "+message.type=FIFO")
-    changed = admin.ok("updateTopicPerm", *words, "-p", "4")
+    changed = admin.ok("updateTopicPerm", *words, "-p", "4", "--yes")
     assert "attributes={message.type=FIFO}" in changed
+
+
+def test_a_change_keeps_what_it_leaves_out(admin: Admin) -> None:
+    words = ("updateTopic", "-b", admin.brokers[0], "-t", "Kept")
+    admin.ok(*words, "-r", "16", "-w", "16", "-a", "+message.type=NORMAL")
+    changed = admin.ok(*words, "-a", "+dedup.seconds=600")
+    assert changed.startswith(
+        f"change topic at {admin.brokers[0]} success: dedup.seconds=unset->600.\n"
+    )
+    admin.ok(*words, "-o", "true")
+    assert "success: as it was.\n" in admin.ok(*words)
+    config = admin.json("topicConfig", "-t", "Kept")["broker-0"]
+    assert (config["readQueueNums"], config["writeQueueNums"], config["order"]) == (16, 16, True)
+    attributes = {"message.type": "NORMAL", "dedup.seconds": "600"}
+    assert config["attributes"] == attributes
+    shown = admin.ok("topicConfig", "-t", "Kept")
+    assert "{message.type=NORMAL, dedup.seconds=600}" in shown
+    assert "Attributes at broker-0: {message.type=NORMAL," in admin.ok("topicStatus", "-t", "Kept")
+    assert admin.json("topicStatus", "-t", "Kept")["attributes"] == {"broker-0": attributes}
+    lost = admin.fails(*words, "-a", "-dedup.seconds", "-o", "false", "-p", "2")
+    for text in ("attribute dedup.seconds=600", "no longer an ordered", "no longer read it"):
+        assert text in lost
+    assert admin.json("topicConfig", "-t", "Kept")["broker-0"] == config
+    result = admin.run(*words, "-a", "-dedup.seconds", "-o", "false", "-p", "2", "--yes", "--json")
+    [step] = json.loads(result.stdout)
+    assert (step["action"], step["before"], step["after"]["perm"]) == ("changed", config, 2)
+    assert "note: the order table of the name servers still has Kept" in result.stderr
+    assert "is not set" in admin.fails(*words, "-a", "-dedup.seconds")
+
+
+def test_a_shrink_that_hides_messages_is_asked_about(admin: Admin) -> None:
+    words = ("updateTopic", "-b", admin.brokers[1], "-t", "Wide")
+    admin.ok(*words, "-r", "4", "-w", "4")
+    admin.ok("sendMessage", "-t", "Wide", "-p", "hello", "-b", "broker-1", "-i", "3")
+    hidden = "no group has read the 1 messages in queue 3"
+    assert hidden in admin.fails(*words, "-r", "2", "-w", "2")
+    assert "nobody would read what is sent to queues 2 to 3" in admin.fails(*words, "-r", "2")
+    admin.ok(*words, "-w", "2")
+    assert hidden in admin.fails(*words, "-r", "2")
+    assert admin.json("topicConfig", "-t", "Wide")["broker-1"]["readQueueNums"] == 4
+    admin.ok(*words, "-r", "2", "--yes")
+    assert admin.json("topicConfig", "-t", "Wide")["broker-1"]["readQueueNums"] == 2
+    admin.ok(*words, "-r", "4")
+    assert "this deletes 1 messages of the topic Wide for good" in admin.fails(
+        "deleteTopic", "-t", "Wide", "-c", CLUSTER
+    )
+    assert admin.json("deleteTopic", "-t", "Wide", "-c", CLUSTER, "--yes")[0]["messages"] == 1
 
 
 def test_topics_of_a_file_are_made(admin: Admin, tmp_path: Path) -> None:
@@ -206,13 +255,22 @@ def test_topics_of_a_file_are_made(admin: Admin, tmp_path: Path) -> None:
     printed = admin.ok("updateTopicList", "-c", CLUSTER, "-f", str(path))
     assert printed.count("submit batch of topic config to") == 2
     assert {"Listed1", "Listed2"} <= set(admin.ok("topicList").split())
+    path.write_text('[{"topicName":"Listed1","perm":4,"attributes":{"message.type":"NORMAL"}}]')
+    assert "producers may no longer send to it" in admin.fails(
+        "updateTopicList", "-c", CLUSTER, "-f", str(path)
+    )
+    steps = admin.json("updateTopicList", "-c", CLUSTER, "-f", str(path), "--yes")
+    assert [step["after"]["readQueueNums"] for step in steps] == [2, 2]
+    config = admin.json("topicConfig", "-t", "Listed1")["broker-0"]
+    assert (config["readQueueNums"], config["perm"]) == (2, 4)
+    assert config["attributes"] == {"message.type": "NORMAL"}
 
 
 def test_an_ordered_topic_is_in_the_order_table(admin: Admin) -> None:
     made = admin.ok("updateTopic", "-c", CLUSTER, "-t", "Ordered", "-w", "4", "-o", "true")
     expected = "orderConf=[broker-0:4;broker-1:4]"
     assert f"set cluster orderConf. isOrder=true, {expected}\n" in made
-    words = ("updateTopic", "-b", admin.brokers[1], "-t", "Ordered", "-w", "6", "-o", "true")
+    words = ("updateTopic", "-b", admin.brokers[1], "-t", "Ordered", "-r", "6", "-w", "6")
     assert "set broker orderConf. isOrder=true, orderConf=[broker-0:4;broker-1:6]\n" in admin.ok(
         *words
     )
@@ -296,6 +354,22 @@ def test_a_group_is_made_shown_and_deleted(admin: Admin, tmp_path: Path) -> None
     path = tmp_path / "groups.json"
     path.write_text('[{"groupName":"listed"}]')
     assert "submit batch" in admin.ok("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
+    words = ("updateSubGroup", "-b", admin.brokers[0], "-g", "listed")
+    assert "success: retryMaxTimes=16->5.\n" in admin.ok(*words, "-r", "5")
+    admin.ok(*words, "--attributes", "+retention.hold=true")
+    lost = admin.fails(*words, "-s", "false", "--attributes=-retention.hold", "-d", "false")
+    for text in ("may no longer consume", "may expire before", "as broadcasters"):
+        assert text in lost
+    path.write_text('[{"groupName":"listed","consumeEnable":false}]')
+    listing = ("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
+    assert "may no longer consume" in admin.fails(*listing)
+    [step] = admin.json(*listing, "--yes")
+    assert (step["after"]["retryMaxTimes"], step["after"]["consumeEnable"]) == (5, False)
+    assert step["after"] == admin.json("getConsumerConfig", "-g", "listed")[f"{CLUSTER}:broker-0"]
+    assert "may expire before" in admin.fails(
+        "deleteSubGroup", "-b", admin.brokers[0], "-g", "listed"
+    )
+    admin.ok(*words, "--attributes=-retention.hold", "--yes")
     alone = admin.ok("deleteSubGroup", "-b", admin.brokers[0], "-g", "listed")
     expected = f"delete subscription group [listed] from broker [{admin.brokers[0]}] success.\n"
     assert alone == expected

@@ -204,7 +204,7 @@ def test_a_resent_message_is_the_original_without_its_retries(cluster: Cluster) 
 def test_a_topic_that_is_gone_is_not_made_again(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 1))
     asyncio.run(make_dead(cluster, "Bills", 1))
-    ok(cluster, "deleteTopic", "-t", "Bills", "-c", "DefaultCluster")
+    ok(cluster, "deleteTopic", "-t", "Bills", "-c", "DefaultCluster", "--yes")
     result = run(cluster, "dlqResend", "-g", GROUP)
     assert result.exit_code == 1
     assert "1 SENT, 1 REFUSED" in result.stdout

@@ -161,14 +161,20 @@ def explain(error: RocketpostError) -> str:
 
 
 @contextlib.contextmanager
-def asking(address: str) -> Iterator[None]:
+def asking(address: str, *, beside: type[Fault] | tuple[()] = ()) -> Iterator[None]:
     """Name the server in what goes wrong inside.
 
+    Args:
+        address: The server.
+        beside: A refusal that the caller looks at by itself.
+
     Raises:
-        Failure: Something did.
+        Failure: Something went wrong.
     """
     try:
         yield
+    except beside:
+        raise
     except Fault as error:
         raise Failure(f"{address}: {explain(error)}") from error
 

@@ -1,9 +1,13 @@
-"""Topics: create, change, delete."""
+"""Topics: create, change, delete.
+
+A change keeps what the command line leaves out. What takes something away from users of a topic is
+asked about first; see ``admin.confirm``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -16,16 +20,27 @@ from rocketpost.admin.command import (
     broker_or_cluster,
     brokers_in,
     few_at_once,
+    json_option,
     masters_of,
     read_json_blocking,
-    say,
     topic_option,
 )
+from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.render import topic_text
+from rocketpost.admin.report import Report
+from rocketpost.admin.topic_change import (
+    LISTED_QUEUES,
+    Planned,
+    find_topic,
+    make_change,
+    merged,
+    plan_topic,
+    tell_change,
+)
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import TopicNotExist
 from rocketpost.errors import RouteNotFound
-from rocketpost.model.topic import TopicConfig
+from rocketpost.model.topic import TopicChange, TopicConfig
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _POLL_SECONDS: Final = 0.05
@@ -42,48 +57,81 @@ _PERMISSION: Final = click.IntRange(0, 7)
 @admin_command("updateTopic")
 @broker_or_cluster
 @topic_option
-@click.option("-r", "--readQueueNums", "readable", type=_QUEUES, default=8, show_default=True)
-@click.option("-w", "--writeQueueNums", "writable", type=_QUEUES, default=8, show_default=True)
-@click.option(
-    "-p", "--perm", type=_PERMISSION, default=6, help="2 write, 4 read, 6 both (default)."
-)
-@click.option("-o", "--order", type=bool, default=False, help="Keep the queues in the order table.")
-@click.option("-u", "--unit", type=bool, default=False, help="Mark as a topic of a unit.")
-@click.option("-s", "--hasUnitSub", "unit_sub", type=bool, default=False, help="The same, readers.")
+@click.option("-r", "--readQueueNums", "readable", type=_QUEUES, help="8 for a new topic.")
+@click.option("-w", "--writeQueueNums", "writable", type=_QUEUES, help="8 for a new topic.")
+@click.option("-p", "--perm", type=_PERMISSION, help="2 write, 4 read, 6 both; 6 for a new topic.")
+@click.option("-o", "--order", type=bool, help="Keep the queues in the order table.")
+@click.option("-u", "--unit", type=bool, help="Mark as a topic of a unit.")
+@click.option("-s", "--hasUnitSub", "unit_sub", type=bool, help="The same, readers.")
 @click.option("-a", "--attributes", default="", help="Changes: +name=value,-name")
+@yes_option
+@json_option
 async def update_topic(
     admin: AdminClient,
     *,
     broker: str | None,
     cluster: str | None,
     topic: str,
-    readable: int,
-    writable: int,
-    perm: int,
-    order: bool,
-    unit: bool,
-    unit_sub: bool,
+    readable: int | None,
+    writable: int | None,
+    perm: int | None,
+    order: bool | None,
+    unit: bool | None,
+    unit_sub: bool | None,
     attributes: str,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Create or change a topic."""
-    config = TopicConfig(
+    """Create a topic, or change what is given and leave the rest."""
+    change = TopicChange(
         topic_name=topic,
         read_queue_nums=readable,
         write_queue_nums=writable,
         perm=perm,
         order=order,
-        topic_sys_flag=_UNIT * unit | _UNIT_SUBSCRIPTION * unit_sub,
         attributes=parse_attributes(attributes),
     )
-    masters = await masters_of(admin, broker, cluster)
-    for address in masters:
-        with asking(address):
-            await admin.topics.create(address, config)
-        say(f"create topic to {address} success.")
-    await until_routed(admin, config, masters)
-    if order:
-        await _order_queues(admin, config, broker=broker, cluster=cluster)
-    say(topic_text(config))
+    plans = []
+    for address in await masters_of(admin, broker, cluster):
+        before = await find_topic(admin, address, topic)
+        after = _with_units(merged(address, before, change), unit=unit, unit_sub=unit_sub)
+        plans.append(await plan_topic(admin, address, before, after))
+    await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
+    ordered = await _needs_order_table(admin, plans, order)
+    # Brokers take the flag from the order table whenever they register, so it is written first;
+    # but producers must not be told of queues that are not there yet.
+    first = ordered and not any(_is_widened(planned) for planned in plans)
+    with Report(as_json=as_json) as report:
+        if first:
+            await _order_queues(admin, plans, report, broker=broker, cluster=cluster)
+        await _make(admin, plans, report, yes=yes)
+        if ordered and not first:
+            await _order_queues(admin, plans, report, broker=broker, cluster=cluster)
+        if order is False and await admin.cluster.kv(ORDER_NAMESPACE, topic) is not None:
+            click.echo(
+                f"note: the order table of the name servers still has {topic}, so brokers mark it "
+                f"as ordered again; `mqadmin updateOrderConf -t {topic} -m delete` ends that",
+                err=True,
+            )
+        for text in dict.fromkeys(topic_text(planned.after) for planned in plans):
+            report.line(text)
+
+
+def _with_units(config: TopicConfig, *, unit: bool | None, unit_sub: bool | None) -> TopicConfig:
+    flag = config.topic_sys_flag
+    for bit, wanted in ((_UNIT, unit), (_UNIT_SUBSCRIPTION, unit_sub)):
+        if wanted is not None:
+            flag = flag | bit if wanted else flag & ~bit
+    return msgspec.structs.replace(config, topic_sys_flag=flag)
+
+
+async def _make(admin: AdminClient, plans: Sequence[Planned], report: Report, *, yes: bool) -> None:
+    """Make changes that were agreed to, and wait until name servers show them."""
+    for planned in plans:
+        if planned.is_change:
+            await make_change(admin, planned, force=yes or bool(planned.losses))
+        tell_change(report, planned)
+    await few_at_once(plans, lambda each: until_routed(admin, each.after, [each.address]))
 
 
 def parse_attributes(text: str) -> dict[str, str]:
@@ -131,111 +179,232 @@ async def _shown_at(admin: AdminClient, config: TopicConfig) -> set[str | None]:
     return {each.master for each in route.broker_datas if each.broker_name in names}
 
 
+async def _needs_order_table(
+    admin: AdminClient, plans: Sequence[Planned], order: bool | None
+) -> bool:
+    """Whether the order table must follow: a wish, or an ordered topic with other queues."""
+    if order is not None:
+        return order
+    changed = any(
+        planned.before is None or planned.before.write_queue_nums != planned.after.write_queue_nums
+        for planned in plans
+    )
+    topic = plans[0].after.topic_name
+    return changed and await admin.cluster.kv(ORDER_NAMESPACE, topic) is not None
+
+
+def _is_widened(planned: Planned) -> bool:
+    before, after = planned.before, planned.after
+    return before is not None and after.write_queue_nums > before.write_queue_nums
+
+
 async def _order_queues(
-    admin: AdminClient, config: TopicConfig, *, broker: str | None, cluster: str | None
+    admin: AdminClient,
+    plans: Sequence[Planned],
+    report: Report,
+    *,
+    broker: str | None,
+    cluster: str | None,
 ) -> None:
-    named = [
-        each.broker_name
+    topic = plans[0].after.topic_name
+    counts = {planned.address: planned.after.write_queue_nums for planned in plans}
+    queues = {
+        each.broker_name: f"{each.broker_name}:{counts[each.master]}"
         for _, each in await brokers_in(admin, cluster)
-        if broker is None or each.master == broker
-    ]
-    if not named:
+        if each.master in counts
+    }
+    if not queues:
         raise Failure(f"no name server knows a master at {broker}; the order table is unchanged")
-    queues = {name: f"{name}:{config.write_queue_nums}" for name in named}
+    old = await admin.cluster.kv(ORDER_NAMESPACE, topic)
     if broker is not None:
-        old = await admin.cluster.kv(ORDER_NAMESPACE, config.topic_name) or ""
-        kept = {part.partition(":")[0]: part for part in old.split(";") if part}
+        kept = {part.partition(":")[0]: part for part in (old or "").split(";") if part}
         queues = kept | queues
     value = ";".join(queues.values())
-    await admin.cluster.put_kv(ORDER_NAMESPACE, config.topic_name, value)
+    await admin.cluster.put_kv(ORDER_NAMESPACE, topic, value)
     scope = "cluster" if broker is None else "broker"
-    say(f"set {scope} orderConf. isOrder=true, orderConf=[{value}]")
+    report.step(
+        f"set {scope} orderConf. isOrder=true, orderConf=[{value}]",
+        topic=topic,
+        action="ordered",
+        before=old,
+        after=value,
+    )
 
 
 @admin_command("updateTopicList")
 @broker_or_cluster
 @click.option("-f", "--filename", "path", required=True, help="JSON array of topic configurations.")
+@yes_option
+@json_option
 async def update_topic_list(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, path: str
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    path: str,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Create or change the topics that a JSON file lists."""
-    configs: list[TopicConfig] = await asyncio.to_thread(
-        read_json_blocking, path, list[TopicConfig]
+    """Create or change the topics that a JSON file lists; what it leaves out stays."""
+    changes: list[TopicChange] = await asyncio.to_thread(
+        read_json_blocking, path, list[TopicChange]
     )
-    if not configs or not all(config.topic_name for config in configs):
+    if not changes or not all(change.topic_name for change in changes):
         raise Failure(f"{path} lists no topic, or one without topicName")
-    masters = await masters_of(admin, broker, cluster)
-    for address in masters:
+    changes = [
+        msgspec.structs.replace(change, attributes=sign_attributes(change.attributes))
+        for change in changes
+    ]
+    plans: dict[str, list[Planned]] = {}
+    for address in await masters_of(admin, broker, cluster):
         with asking(address):
-            await admin.topics.create_many(address, configs)
-        say(f"submit batch of topic config to {address} success, please check the result later.")
-    await few_at_once(configs, lambda config: until_routed(admin, config, masters))
+            table = (await admin.topics.table(address)).topic_config_table
+        plans[address] = [
+            await plan_topic(
+                admin,
+                address,
+                table.get(change.topic_name),
+                merged(address, table.get(change.topic_name), change, queues=LISTED_QUEUES),
+            )
+            for change in changes
+        ]
+    every = [planned for planned_here in plans.values() for planned in planned_here]
+    await confirm([loss for planned in every for loss in planned.losses], yes=yes)
+    with Report(as_json=as_json) as report:
+        for address in plans:
+            with asking(address):
+                force = yes or any(planned.losses for planned in plans[address])
+                wanted = [
+                    _whole(planned, change)
+                    for planned, change in zip(plans[address], changes, strict=True)
+                ]
+                await admin.topics.put_many(address, wanted, force=force)
+            report.line(f"submit batch of topic config to {address} success.")
+            for planned in plans[address]:
+                tell_change(report, planned, listed=True)
+        await few_at_once(every, lambda each: until_routed(admin, each.after, [each.address]))
+
+
+def _whole(planned: Planned, change: TopicChange) -> TopicChange:
+    """Return a change that leaves out nothing, its attributes as they were wanted."""
+    members = msgspec.structs.asdict(planned.after) | {"attributes": change.attributes}
+    return TopicChange(**members)
+
+
+def sign_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes of a file as changes; a name without a sign is one to set."""
+    return {name if name[:1] in "+-" else f"+{name}": value for name, value in attributes.items()}
 
 
 @admin_command("updateTopicPerm")
 @broker_or_cluster
 @topic_option
 @click.option("-p", "--perm", type=_PERMISSION, required=True, help="2 write, 4 read, 6 both.")
+@yes_option
+@json_option
 async def update_topic_perm(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, topic: str, perm: int
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    topic: str,
+    perm: int,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Change the permission of a topic and nothing else."""
-    found = False
+    plans = []
     for address in await masters_of(admin, broker, cluster):
-        with asking(address):
-            try:
-                old = await admin.topics.config(address, topic)
-            except TopicNotExist:
-                continue
-            found = True
-            new = msgspec.structs.replace(old, perm=perm)
-            if new == old:
-                say("new perm equals to the old one!")
-                continue
-            await admin.topics.create(address, msgspec.structs.replace(new, attributes={}))
-        await until_routed(admin, new, [address])
-        say(f"update topic perm from {old.perm} to {perm} in {address} success.")
-        if broker is not None:
-            say(f"{topic_text(new)}.")
-    if not found:
+        before = await find_topic(admin, address, topic)
+        if before is not None:
+            after = msgspec.structs.replace(before, perm=perm)
+            plans.append(await plan_topic(admin, address, before, after))
+    if not plans:
         raise TopicNotExist(f"{broker or cluster} does not have the topic {topic}")
+    await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
+    with Report(as_json=as_json) as report:
+        for planned in plans:
+            await _set_perm(admin, planned, report, perm)
+            if broker is not None:
+                report.line(f"{topic_text(planned.after)}.")
+
+
+async def _set_perm(admin: AdminClient, planned: Planned, report: Report, perm: int) -> None:
+    address, before, after, _ = planned
+    assert before is not None
+    members = {"broker": address, "topic": after.topic_name, "before": before.perm, "after": perm}
+    if not planned.is_change:
+        report.step("new perm equals to the old one!", action="unchanged", **members)
+        return
+    await make_change(admin, planned, force=False)
+    await until_routed(admin, after, [address])
+    text = f"update topic perm from {before.perm} to {perm} in {address} success."
+    report.step(text, action="changed", **members)
 
 
 @admin_command("deleteTopic")
 @topic_option
 @click.option("-c", "--clusterName", "cluster", required=True, help="The cluster that loses it.")
-async def delete_topic(admin: AdminClient, *, topic: str, cluster: str) -> None:
+@yes_option
+@json_option
+async def delete_topic(
+    admin: AdminClient, *, topic: str, cluster: str, yes: bool, as_json: bool
+) -> None:
     """Delete a topic on the masters of a cluster and with every name server."""
     masters = await masters_of(admin, None, cluster)
     known = topic in await admin.cluster.topics()
-    await admin.topics.delete(topic, masters, cluster=cluster)
-    say(f"delete topic [{topic}] from cluster [{cluster}] success.")
-    say(f"delete topic [{topic}] from NameServer success.")
+    count = await count_messages(admin, topic, masters)
+    losses = [f"this deletes {count} messages of the topic {topic} for good"] if count else []
+    await confirm(losses, yes=yes)
+    with Report(as_json=as_json) as report:
+        await admin.topics.delete(topic, masters, cluster=cluster)
+        text = f"delete topic [{topic}] from cluster [{cluster}] success."
+        report.step(text, topic=topic, action="deleted", brokers=masters, messages=count)
+        report.line(f"delete topic [{topic}] from NameServer success.")
     if not known:
         click.echo(f"note: no name server knew the topic {topic}", err=True)
+
+
+async def count_messages(admin: AdminClient, topic: str, masters: Sequence[str]) -> int:
+    """Return how many messages a topic holds on some brokers; those that lack it hold none."""
+    count = 0
+    for address in masters:
+        try:
+            with asking(address, beside=TopicNotExist):
+                state = await admin.topics.state_at(address, topic)
+        except TopicNotExist:
+            continue
+        count += sum(each.max_offset - each.min_offset for each in state.queues.values())
+    return count
 
 
 @admin_command("updateOrderConf")
 @topic_option
 @click.option("-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True)
 @click.option("-v", "--orderConf", "value", help="For put: broker-a:4;broker-b:4")
+@json_option
 async def update_order_conf(
-    admin: AdminClient, *, topic: str, method: str, value: str | None
+    admin: AdminClient, *, topic: str, method: str, value: str | None, as_json: bool
 ) -> None:
     """Read or change the queues of an ordered topic in the name servers' table."""
-    if method == "put":
-        if not value:
-            raise click.UsageError("put needs -v, such as -v broker-a:4")
-        await admin.cluster.put_kv(ORDER_NAMESPACE, topic, value)
-        say(f"update orderConf success. topic=[{topic}], orderConf=[{value}]")
-    elif method == "get":
-        found = await admin.cluster.kv(ORDER_NAMESPACE, topic)
-        if found is None:
-            raise Failure(f"the topic {topic} has no order configuration; set one with -m put")
-        say(f"get orderConf success. topic=[{topic}], orderConf=[{found}]")
-    else:
-        await admin.cluster.delete_kv(ORDER_NAMESPACE, topic)
-        say(f"delete orderConf success. topic=[{topic}]")
+    if method == "put" and not value:
+        raise click.UsageError("put needs -v, such as -v broker-a:4")
+    old = await admin.cluster.kv(ORDER_NAMESPACE, topic)
+    with Report(as_json=as_json) as report:
+        if method == "put":
+            assert value
+            await admin.cluster.put_kv(ORDER_NAMESPACE, topic, value)
+            text = f"update orderConf success. topic=[{topic}], orderConf=[{value}]"
+            report.step(text, topic=topic, action="put", before=old, after=value)
+        elif method == "get":
+            if old is None:
+                raise Failure(f"the topic {topic} has no order configuration; set one with -m put")
+            text = f"get orderConf success. topic=[{topic}], orderConf=[{old}]"
+            report.step(text, topic=topic, orderConf=old)
+        else:
+            await admin.cluster.delete_kv(ORDER_NAMESPACE, topic)
+            text = f"delete orderConf success. topic=[{topic}]"
+            report.step(text, topic=topic, action="deleted", before=old)
 
 
 COMMANDS: Final = [

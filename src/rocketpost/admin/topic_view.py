@@ -9,6 +9,7 @@ import msgspec
 
 from rocketpost.admin.command import (
     admin_command,
+    asking,
     cluster_hint,
     few_at_once,
     json_option,
@@ -17,13 +18,21 @@ from rocketpost.admin.command import (
     show_rows,
     topic_option,
 )
-from rocketpost.admin.render import Column, Table, fastjson_text, time_or
+from rocketpost.admin.render import (
+    Column,
+    Table,
+    fastjson_text,
+    flag_text,
+    map_text,
+    time_or,
+)
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.allocation import Average
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.route import TopicRoute
+from rocketpost.model.topic import TopicConfig
 
 _TOPICS: Final = Table(
     "%-20s  %-64s  %-64s",
@@ -158,12 +167,67 @@ async def topic_status(admin: AdminClient, *, topic: str, as_json: bool) -> None
         )
         for queue in sorted(state.queues, key=lambda queue: queue.sort_key)
     ]
+    attributes = {
+        name: config.attributes for name, config in (await _configs(admin, topic)).items()
+    }
     if as_json:
-        say_json({"queues": _STATUS.objects(rows), "putTps": state.put_tps})
+        shown = {"queues": _STATUS.objects(rows), "putTps": state.put_tps, "attributes": attributes}
+        say_json(shown)
         return
     say(_STATUS.text(rows))
     say()
     say(f"Topic Put TPS: {state.put_tps}")
+    for name, values in attributes.items():
+        if values:
+            say(f"Attributes at {name}: {map_text(values)}")
+
+
+_CONFIG: Final = Table(
+    "%-32s  %-10s  %-11s  %-5s  %-6s  %s",
+    [
+        Column("#Broker Name", "brokerName"),
+        Column("#ReadQueue", "readQueueNums"),
+        Column("#WriteQueue", "writeQueueNums"),
+        Column("#Perm", "perm"),
+        Column("#Order", "order", flag_text),
+        Column("#Attributes", "attributes", map_text),
+    ],
+)
+
+
+@admin_command("topicConfig")
+@topic_option
+@json_option
+async def topic_config(admin: AdminClient, *, topic: str, as_json: bool) -> None:
+    """Show the configuration of a topic on every master, with its attributes."""
+    configs = await _configs(admin, topic)
+    if as_json:
+        say_json(configs)
+        return
+    say(
+        _CONFIG.text(
+            (
+                name,
+                config.read_queue_nums,
+                config.write_queue_nums,
+                config.perm,
+                config.order,
+                config.attributes,
+            )
+            for name, config in configs.items()
+        )
+    )
+
+
+async def _configs(admin: AdminClient, topic: str) -> dict[str, TopicConfig]:
+    """Return the configuration of a topic by the name of its broker, asked of the masters."""
+    found = {}
+    route = await admin.cluster.route(topic)
+    for each in sorted(route.broker_datas, key=lambda data: data.broker_name):
+        if each.master is not None:
+            with asking(each.master):
+                found[each.broker_name] = await admin.topics.config(each.master, topic)
+    return found
 
 
 @admin_command("topicClusterList")
@@ -183,14 +247,25 @@ async def topic_cluster_list(admin: AdminClient, *, topic: str, as_json: bool) -
 @admin_command("allocateMQ")
 @topic_option
 @click.option("-i", "--ipList", "members", required=True, help="Consumers: 10.0.0.1,10.0.0.2")
-async def allocate_mq(admin: AdminClient, *, topic: str, members: str) -> None:
+@json_option
+async def allocate_mq(admin: AdminClient, *, topic: str, members: str, as_json: bool) -> None:
     """Show how the average strategy would share out a topic's queues."""
     names = sorted({name.strip() for name in members.split(",")} - {""})
     if not names:
         raise click.UsageError("-i lists no consumer")
     queues = subscribe_queues(topic, await admin.cluster.route(topic))
     shares = {name: Average()(name, queues, names) for name in names}
-    say(msgspec.json.encode({"result": shares}).decode())
+    if as_json:
+        say_json(shares)
+    else:
+        say(msgspec.json.encode({"result": shares}).decode())
 
 
-COMMANDS: Final = [topic_list, topic_route, topic_status, topic_cluster_list, allocate_mq]
+COMMANDS: Final = [
+    topic_list,
+    topic_route,
+    topic_status,
+    topic_config,
+    topic_cluster_list,
+    allocate_mq,
+]

@@ -149,7 +149,7 @@ class GroupTable:
         """
         before = self._configs.get(wanted.group_name)
         after = apply(wanted, before or GroupConfig())
-        _check(after, timed=self._timed)
+        _check(after, before, timed=self._timed)
         attributes = changed_attributes(
             GROUP_ATTRIBUTES, before.attributes if before else None, wanted.attributes
         )
@@ -296,7 +296,7 @@ def _check_policy_size(policy: dict[str, Any]) -> None:
         raise InvalidParameter(f"groupRetryPolicy takes more than {_POLICY_BYTES_MAX} bytes")
 
 
-def _check(wanted: GroupConfig, *, timed: bool) -> None:
+def _check(wanted: GroupConfig, before: GroupConfig | None, *, timed: bool) -> None:
     if problem := names.group_problem(wanted.group_name):
         raise InvalidParameter(problem)
     for key, value, low, high in (
@@ -306,7 +306,9 @@ def _check(wanted: GroupConfig, *, timed: bool) -> None:
     ):
         if not low <= value <= high:
             raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
-    if problem := _without_effect(wanted):
+    problem = _without_effect(wanted)
+    # What came with the store of another broker does not keep the rest from being changed.
+    if problem is not None and (before is None or _without_effect(before) != problem):
         raise InvalidParameter(problem)
     _check_policy_size(wanted.group_retry_policy)
     try:

@@ -15,15 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Gene
 from functools import partial
 from typing import Final, TypeVar
 
-import msgspec
-
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig, PullConsumerConfig
 from rocketpost.client.fetch import PullStatus, RawPull
 from rocketpost.client.pull_consumer import PullConsumer
-from rocketpost.codec.faults import GroupNotExist, TopicNotExist
+from rocketpost.codec.faults import TopicNotExist
 from rocketpost.codec.record import decode_record
-from rocketpost.errors import ClientError, Fault, RouteNotFound
+from rocketpost.errors import AlreadyExists, ClientError, Fault, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.model.route import MASTER_ID, MessageQueue
@@ -195,15 +193,11 @@ class Link(Line):
         if MASTER_ID not in addresses:
             raise NotYet(f"the broker {broker} has no master that could hold messages")
         address = addresses[MASTER_ID]
+        config = GroupConfig(group_name=group, attributes=_HOLDING)
         try:
-            known = await self._admin.groups.config(address, group)
-        except GroupNotExist:
-            known = GroupConfig(group_name=group)
-        if known.attributes != known.attributes | _HOLDING:
-            changes = {f"+{name}": value for name, value in _HOLDING.items()}
-            await self._admin.groups.create(
-                address, msgspec.structs.replace(known, attributes=changes)
-            )
+            await self._admin.groups.create(address, config)
+        except AlreadyExists:
+            await self._admin.groups.update(address, group, attributes=_HOLDING)
 
     async def _queues_at_start(self) -> list[QueueKey]:
         """Return the queues of a query that starts: a name that nobody knows is a mistake."""

@@ -12,6 +12,7 @@ lost, only makes the search longer; without one it starts at the first message t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.codec.faults import GroupNotExist
-from rocketpost.errors import ConfigError, RouteNotFound
+from rocketpost.errors import AlreadyExists, ConfigError, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import MessageQueue
 from rocketpost.spark.batches import batches
@@ -201,7 +202,8 @@ class MarkLink(Link):
                 await calls.commit_offset(group, queue, offset)
             except GroupNotExist:
                 config = GroupConfig(group_name=group, consume_enable=False)
-                await self._admin.groups.create(await calls.master(queue), config)
+                with contextlib.suppress(AlreadyExists):  # another task was faster
+                    await self._admin.groups.create(await calls.master(queue), config)
                 await calls.commit_offset(group, queue, offset)
 
         self._thread.call(self._of_each(offsets, one))

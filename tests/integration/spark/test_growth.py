@@ -94,7 +94,7 @@ def test_a_topic_that_is_deleted_while_a_stream_runs(
     frame = topics.stream(f"{going},{staying}", failOnDataLoss=fail, **options)
     with running(frame, tmp_path) as stream:
         stream.wait_for(b"a", b"b")
-        tell(topics, "deleteTopic", "-t", going)
+        tell(topics, "deleteTopic", "-t", going, "--yes")
         topics.send(staying, [b"c"])
         if fail:
             with pytest.raises(PySparkException, match=f"of {going} on broker-0"):

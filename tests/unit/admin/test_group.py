@@ -21,10 +21,11 @@ def test_a_configuration_is_shown_as_by_the_original() -> None:
     assert lines[-1] == "attributes                              =  {}"
 
 
-def test_a_policy_is_read_or_the_usual_one() -> None:
-    assert parse_policy(None) == {"type": "CUSTOMIZED"}
-    policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
-    config = GroupConfig(group_name="g", group_retry_policy=parse_policy(policy))
+def test_a_policy_is_read_if_there_is_one() -> None:
+    assert parse_policy(None) is None
+    policy = parse_policy('{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}')
+    assert policy is not None
+    config = GroupConfig(group_name="g", group_retry_policy=policy)
     assert 'customizedRetryPolicy={"next":[1000,5000]}' in config_text("x", config)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from rocketpost.broker import group as group_module
 from rocketpost.broker.group import GroupTable
+from rocketpost.codec.bodies.group import GroupTableBody, encode_group_table
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemBusy, SystemError_
 from rocketpost.errors import StoreError
 from rocketpost.model.group import GroupChange, GroupConfig
@@ -231,3 +232,13 @@ def test_every_change_is_logged_with_who_made_it(
         "group changed: group=G by=10.0.0.4:50000 consumeEnable=true->false",
         "group deleted: group=G by=10.0.0.4:50000 consumeEnable=false",
     ]
+
+
+def test_a_value_without_effect_of_another_broker_does_not_bar_changes(clock: FakeClock) -> None:
+    table = GroupTable(clock=clock)
+    foreign = GroupConfig(group_name="G", consume_timeout_minute=20)
+    body = encode_group_table(GroupTableBody(subscription_group_table={"G": foreign}))
+    table.load(body)
+    assert table.update(GroupChange(group_name="G", retry_max_times=3)).retry_max_times == 3
+    with pytest.raises(InvalidParameter, match="consumeTimeoutMinute=30"):
+        table.update(GroupChange(group_name="G", consume_timeout_minute=30))

@@ -1,28 +1,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from client.brokers import HOST, NAMESRV, broker, name_server, record, route_of
 from client.network import Answer, FakeNetwork
 from rocketpost.client import ClientError, MessageQueue, RouteNotFound
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.cluster import ClusterInfo, encode_cluster
+from rocketpost.codec.bodies.group import GroupNames, GroupTableBody, encode_group_table
 from rocketpost.codec.bodies.offset import (
     ConsumeState,
     QueueProgress,
     encode_consume_state,
     encode_queue_offsets,
 )
-from rocketpost.codec.bodies.topic import TopicQueueState, TopicState, encode_topic_state
+from rocketpost.codec.bodies.topic import (
+    TopicQueueState,
+    TopicState,
+    TopicTableBody,
+    encode_topic_state,
+    encode_topic_table,
+)
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import ConsumerNotOnline, NoMessage
+from rocketpost.codec.faults import (
+    ConsumerNotOnline,
+    GroupNotExist,
+    IllegalOperation,
+    NoMessage,
+    TopicNotExist,
+)
+from rocketpost.codec.lenient_json import decode_any, encode
 from rocketpost.codec.record import message_id
+from rocketpost.errors import AlreadyExists
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import BrokerData
-from rocketpost.model.topic import TopicConfig
+from rocketpost.model.topic import TopicChange, TopicConfig
 
 A, B = "127.0.0.1:10911", "b:1"
 Q0, Q1 = MessageQueue("a", 0, "T"), MessageQueue("b", 0, "T")
@@ -91,18 +108,162 @@ async def test_settings_of_name_servers_are_read_and_written(use_network: Use) -
     assert fields == {"namespace": "N", "key": "k", "value": "v"}
 
 
+def shown(config: TopicConfig) -> Callable[[Command], Answer]:
+    """Serve GET_TOPIC_CONFIG of a topic that is there."""
+    return lambda command: Answer(body=encode(config))
+
+
+def absent(command: Command) -> Answer:
+    """Serve GET_TOPIC_CONFIG of a topic that is not there."""
+    return Answer(ResponseCode.TOPIC_NOT_EXIST)
+
+
+def groups_shown(*configs: GroupConfig) -> Callable[[Command], Answer]:
+    table = {config.group_name: config for config in configs}
+    body = encode_group_table(GroupTableBody(subscription_group_table=table))
+    return lambda command: Answer(body=body)
+
+
 async def test_topics_are_made_where_told(use_network: Use) -> None:
-    fake = use_network(network(at_ns={RequestCode.DELETE_TOPIC_IN_NAMESRV: Answer()}))
+    at_ns = {RequestCode.DELETE_TOPIC_IN_NAMESRV: Answer()}
+    fake = use_network(network({"GET_TOPIC_CONFIG": absent}, at_ns=at_ns))
     async with admin() as client:
         config = TopicConfig(
-            topic_name="New", read_queue_nums=3, attributes={"+message.type": "FIFO", "-x": ""}
+            topic_name="New", read_queue_nums=3, attributes={"+message.type": "FIFO", "x": "1"}
         )
         await client.topics.create(A, config)
         await client.topics.delete("New", [A, B])
     [create] = fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC)
     assert (create.fields["topic"], create.fields["readQueueNums"]) == ("New", "3")
-    assert create.fields["attributes"] == "+message.type=FIFO,-x"
+    assert create.fields["attributes"] == "+message.type=FIFO,+x=1"
     assert len(fake.sent(RequestCode.DELETE_TOPIC_IN_BROKER)) == 2
+
+
+async def test_what_is_there_already_is_not_made_again(use_network: Use) -> None:
+    topic = TopicConfig(topic_name="T", read_queue_nums=3, attributes={"x": "1"})
+    group = GroupConfig(group_name="G", attributes={"y": "1"})
+    fake = use_network(
+        network(
+            {
+                "GET_TOPIC_CONFIG": shown(topic),
+                "GET_ALL_SUBSCRIPTIONGROUP_CONFIG": groups_shown(group),
+            }
+        )
+    )
+    async with admin() as client:
+        await client.topics.create(A, replace(topic, attributes={"+x": "1"}))
+        await client.groups.create(A, replace(group, attributes={"+y": "1"}))
+        with pytest.raises(AlreadyExists, match=r"topic T .*readQueueNums=3->8"):
+            await client.topics.create(A, replace(topic, read_queue_nums=8))
+        with pytest.raises(AlreadyExists, match=r"group G .*y=1->unset"):
+            await client.groups.create(A, GroupConfig(group_name="G"))
+    assert not fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert not fake.sent(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+
+
+async def test_an_update_sends_what_it_leaves_out_as_it_is(use_network: Use) -> None:
+    topic = TopicConfig(
+        topic_name="T", read_queue_nums=16, perm=4, order=True, attributes={"x": "1", "y": "2"}
+    )
+    group = GroupConfig(group_name="G", retry_queue_nums=4, attributes={"x": "1", "y": "2"})
+    fake = use_network(
+        network(
+            {
+                "GET_TOPIC_CONFIG": shown(topic),
+                "GET_ALL_SUBSCRIPTIONGROUP_CONFIG": groups_shown(group),
+            }
+        )
+    )
+    async with admin() as client:
+        after = await client.topics.update(A, "T", attributes={"x": None, "z": "3"})
+        assert after == replace(topic, attributes={"y": "2", "z": "3"})
+        changed = await client.groups.update(A, "G", retry_max_times=3, attributes={"x": None})
+        assert changed == replace(group, retry_max_times=3, attributes={"y": "2"})
+        assert await client.topics.update(A, "T", perm=4) == topic  # nothing is sent
+        with pytest.raises(GroupNotExist):
+            await client.groups.update(A, "H", retry_max_times=3)
+    [sent] = fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert sent.fields["readQueueNums"] == sent.fields["writeQueueNums"] == "16"
+    assert (sent.fields["perm"], sent.fields["order"]) == ("4", "true")
+    assert sent.fields["attributes"] == "-x,+z=3"
+    [body] = [
+        decode_any(command.body)
+        for command in fake.sent(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    ]
+    assert isinstance(body, dict)
+    assert (body["retryQueueNums"], body["retryMaxTimes"]) == (4, 3)
+    assert body["attributes"] == {"-x": ""}
+
+
+async def test_a_broker_that_cannot_show_one_topic_shows_all(use_network: Use) -> None:
+    table = TopicTableBody(topic_config_table={"T": TopicConfig(topic_name="T", perm=2)})
+    use_network(
+        network(
+            {
+                "GET_TOPIC_CONFIG": lambda command: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+                "GET_ALL_TOPIC_CONFIG": lambda command: Answer(body=encode_topic_table(table)),
+            }
+        )
+    )
+    async with admin() as client:
+        assert (await client.topics.config(A, "T")).perm == 2
+        with pytest.raises(TopicNotExist):
+            await client.topics.config(A, "U")
+
+
+@pytest.mark.parametrize(
+    ("groups", "offset", "expected"),
+    [
+        ([], 0, "no group has read the 5 messages in queue 1"),
+        (["G"], 3, r"messages in queue 1 have not been consumed by G \(2\)"),
+        (["G"], 5, None),
+    ],
+)
+async def test_an_update_hides_no_messages_at_any_broker(
+    use_network: Use, groups: list[str], offset: int, expected: str | None
+) -> None:
+    two, q1 = TopicConfig(topic_name="T", read_queue_nums=2), MessageQueue("a", 1, "T")
+    state = TopicState(
+        queues={Q0: TopicQueueState(max_offset=9), q1: TopicQueueState(max_offset=5)}
+    )
+    progress = ConsumeState(queues={q1: QueueProgress(broker_offset=5, consumer_offset=offset)})
+    fake = use_network(
+        network(
+            {
+                "GET_TOPIC_CONFIG": shown(two),
+                "GET_TOPIC_STATS_INFO": lambda command: Answer(body=encode_topic_state(state)),
+                "QUERY_TOPIC_CONSUME_BY_WHO": lambda command: Answer(
+                    body=encode(GroupNames(groups))
+                ),
+                "GET_CONSUME_STATS": lambda command: Answer(body=encode_consume_state(progress)),
+            }
+        )
+    )
+    async with admin() as client:
+        small = partial(client.topics.update, A, "T", read_queue_nums=1, write_queue_nums=1)
+        if expected is None:
+            assert (await small()).read_queue_nums == 1
+            return
+        with pytest.raises(IllegalOperation, match=expected):
+            await small()
+        change = TopicChange(topic_name="T", read_queue_nums=1)
+        table = TopicTableBody(topic_config_table={"T": two})
+        fake.servers[A] = broker(
+            GET_ALL_TOPIC_CONFIG=lambda command: Answer(body=encode_topic_table(table)),
+            GET_TOPIC_STATS_INFO=lambda command: Answer(body=encode_topic_state(state)),
+            QUERY_TOPIC_CONSUME_BY_WHO=lambda command: Answer(body=encode(GroupNames(groups))),
+            GET_CONSUME_STATS=lambda command: Answer(body=encode_consume_state(progress)),
+            GET_TOPIC_CONFIG=shown(two),
+        )
+        with pytest.raises(IllegalOperation, match=expected):
+            await client.topics.put_many(A, [change])
+        assert not fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC)
+        await small(force=True)
+        await client.topics.put_many(A, [change], force=True)
+    [forced] = fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert (forced.fields["readQueueNums"], forced.fields["force"]) == ("1", "true")
+    [listed] = fake.sent(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+    assert listed.fields["force"] == "true"
 
 
 async def test_states_of_all_brokers_are_put_together(use_network: Use) -> None:
@@ -173,7 +334,12 @@ async def test_a_group_that_is_online_anywhere_is_online(use_network: Use) -> No
 
 async def test_groups_and_settings_travel_as_java_writes_them(use_network: Use) -> None:
     fake = use_network(
-        network({"GET_BROKER_CONFIG": lambda command: Answer(body=b"brokerName=a\nx=1\\:2\n")})
+        network(
+            {
+                "GET_BROKER_CONFIG": lambda command: Answer(body=b"brokerName=a\nx=1\\:2\n"),
+                "GET_ALL_SUBSCRIPTIONGROUP_CONFIG": groups_shown(),
+            }
+        )
     )
     async with admin() as client:
         await client.groups.create(A, GroupConfig(group_name="G", retry_max_times=3))

@@ -1,12 +1,14 @@
-"""Administration: what operators ask of name servers and brokers, by noun.
+"""Administration: requests of operators to name servers and brokers, by noun.
 
 ::
 
     async with AdminClient(name_servers="127.0.0.1:9876") as admin:
         for address in await admin.cluster.masters("DefaultCluster"):
             await admin.topics.create(address, TopicConfig(topic_name="Orders"))
+            await admin.topics.update(address, "Orders", read_queue_nums=32, write_queue_nums=32)
         print(await admin.topics.state("Orders"))
 
+``create`` makes what is not there, ``update`` changes what it is given and leaves the rest.
 Calls to a broker take its address; calls without one ask every broker that has a say.
 """
 
@@ -96,12 +98,12 @@ class AdminClient(Lifecycle):
 
     @property
     def topics(self) -> TopicAdmin:
-        """Topics: create, delete, look at."""
+        """Topics: create, change, delete, look at."""
         return TopicAdmin(self.session)
 
     @property
     def groups(self) -> GroupAdmin:
-        """Consumer groups: create, delete, progress, connections, offsets."""
+        """Consumer groups: create, change, delete, progress, connections, offsets."""
         return GroupAdmin(self.session)
 
     @property

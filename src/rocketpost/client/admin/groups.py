@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import msgspec
+
+from rocketpost.client.admin.changes import (
+    changed_attributes,
+    check_same,
+    set_attributes,
+    signed_attributes,
+)
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.assignment import RequestMode, decode_request_modes
@@ -30,7 +40,7 @@ from rocketpost.codec.bodies.offset import (
 )
 from rocketpost.codec.bodies.topic import decode_topic_list
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.codec.faults import ConsumerNotOnline, GroupNotExist
 from rocketpost.codec.headers.client import (
     ConsumerGroupRequest,
     ProducerGroupRequest,
@@ -47,7 +57,8 @@ from rocketpost.codec.headers.offset import (
 )
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import RouteNotFound
-from rocketpost.model.group import GroupConfig
+from rocketpost.model.changes import apply
+from rocketpost.model.group import GroupChange, GroupConfig
 from rocketpost.model.names import retry_topic
 from rocketpost.model.route import MessageQueue
 
@@ -56,22 +67,96 @@ _RELAY_SECONDS = 15.0
 
 
 class GroupAdmin:
-    """Creates, deletes and looks at consumer groups."""
+    """Creates, changes, deletes and looks at consumer groups."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def create(self, address: str, config: GroupConfig) -> None:
-        """Create or change a group on a broker."""
-        await self._session.call(
-            address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode(config)
-        )
+        """Create a group on a broker; nothing happens if it is there and just so.
 
-    async def create_many(self, address: str, configs: list[GroupConfig]) -> None:
-        """Create or change several groups on a broker."""
-        body = encode_group_configs(configs)
+        Raises:
+            AlreadyExists: It is there with another configuration; :meth:`update` changes it.
+        """
+        config = msgspec.structs.replace(config, attributes=set_attributes(config.attributes))
+        present = await self._find(address, config.group_name)
+        if present is not None:
+            check_same(f"the group {config.group_name} at {address}", present, config)
+            return
+        await self._put(address, config, signed_attributes({}, config.attributes))
+
+    async def update(
+        self,
+        address: str,
+        group: str,
+        *,
+        consume_enable: bool | None = None,
+        consume_from_min_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        consume_message_orderly: bool | None = None,
+        consume_timeout_minute: int | None = None,
+        retry_queue_nums: int | None = None,
+        retry_max_times: int | None = None,
+        group_retry_policy: dict[str, Any] | None = None,
+        group_sys_flag: int | None = None,
+        broker_id: int | None = None,
+        which_broker_when_consume_slowly: int | None = None,
+        notify_consumer_ids_changed_enable: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> GroupConfig:
+        """Change a group on a broker and return it as it is then. None means unchanged.
+
+        The members are those of :class:`~rocketpost.model.group.GroupConfig`; attributes are values
+        by name, None to remove one.
+
+        Raises:
+            GroupNotExist: The broker does not have it.
+        """
+        before = await self._find(address, group)
+        if before is None:
+            raise GroupNotExist(f"{address} does not have the group {group}")
+        change = GroupChange(
+            group_name=group,
+            consume_enable=consume_enable,
+            consume_from_min_enable=consume_from_min_enable,
+            consume_broadcast_enable=consume_broadcast_enable,
+            consume_message_orderly=consume_message_orderly,
+            consume_timeout_minute=consume_timeout_minute,
+            retry_queue_nums=retry_queue_nums,
+            retry_max_times=retry_max_times,
+            group_retry_policy=group_retry_policy,
+            group_sys_flag=group_sys_flag,
+            broker_id=broker_id,
+            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+        )
+        after = msgspec.structs.replace(
+            apply(change, before),
+            attributes=changed_attributes(before.attributes, attributes or {}),
+        )
+        if after != before:
+            await self._put(address, after, signed_attributes(before.attributes, after.attributes))
+        return after
+
+    async def put_many(self, address: str, changes: Sequence[GroupChange]) -> None:
+        """Create or change several groups on a broker, all or none; None means unchanged."""
+        table = (await self.table(address)).subscription_group_table
+        body = encode_group_configs(
+            [apply(change, table.get(change.group_name) or GroupConfig()) for change in changes]
+        )
         await self._session.call(
             address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body
+        )
+
+    async def _find(self, address: str, group: str) -> GroupConfig | None:
+        # The whole table: some brokers create the group that a question for one group names.
+        return (await self.table(address)).subscription_group_table.get(group)
+
+    async def _put(self, address: str, config: GroupConfig, attributes: dict[str, str]) -> None:
+        """Send a whole configuration, as RocketMQ's brokers want it; attributes are signed."""
+        body = encode(msgspec.structs.replace(config, attributes=attributes))
+        await self._session.call(
+            address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body
         )
 
     async def delete(self, address: str, group: str, *, clean_offsets: bool = False) -> None:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
+from rocketpost.client.admin.changes import (
+    changed_attributes,
+    check_same,
+    set_attributes,
+    signed_attributes,
+)
 from rocketpost.client.admin.cluster import tell_all
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.bodies.offset import decode_consume_state
 from rocketpost.codec.bodies.topic import (
     TopicState,
     TopicTableBody,
@@ -18,26 +28,97 @@ from rocketpost.codec.bodies.topic import (
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import to_fields
+from rocketpost.codec.faults import IllegalOperation, RequestCodeNotSupported, TopicNotExist
 from rocketpost.codec.headers.namesrv import DeleteTopic
-from rocketpost.codec.headers.topic import CreateTopic, TopicRequest
+from rocketpost.codec.headers.offset import ConsumeStats
+from rocketpost.codec.headers.topic import CreateTopic, CreateTopics, TopicRequest
+from rocketpost.model.changes import apply
 from rocketpost.model.names import AUTO_CREATE_TOPIC
-from rocketpost.model.topic import TopicConfig
+from rocketpost.model.shrinking import Behind, hidden_messages, is_hiding
+from rocketpost.model.topic import TopicChange, TopicConfig
 
 
 class TopicAdmin:
-    """Creates, deletes and looks at topics."""
+    """Creates, changes, deletes and looks at topics."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def create(self, address: str, config: TopicConfig) -> None:
-        """Create or change a topic on a broker.
+        """Create a topic on a broker; nothing happens if it is there and just so.
 
-        ``config.attributes`` holds the changes: ``+name`` to set and ``-name`` to take away.
+        Raises:
+            AlreadyExists: It is there with another configuration; :meth:`update` changes it.
         """
-        attributes = ",".join(
+        config = msgspec.structs.replace(config, attributes=set_attributes(config.attributes))
+        try:
+            present = await self.config(address, config.topic_name)
+        except TopicNotExist:
+            await self._put(address, config, signed_attributes({}, config.attributes))
+            return
+        check_same(f"the topic {config.topic_name} at {address}", present, config)
+
+    async def update(
+        self,
+        address: str,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        topic_filter_type: str | None = None,
+        topic_sys_flag: int | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
+    ) -> TopicConfig:
+        """Change a topic on a broker and return it as it is then. None means unchanged.
+
+        Args:
+            address: The broker.
+            topic: The topic.
+            read_queue_nums: How many queues consumers are given.
+            write_queue_nums: How many queues producers are given.
+            perm: 2 write, 4 read, 6 both.
+            order: Whether it is an ordered topic.
+            topic_filter_type: SINGLE_TAG or MULTI_TAG.
+            topic_sys_flag: 1 a topic of a unit, 2 one with readers in a unit.
+            attributes: Values by name, None to remove one; the others stay.
+            force: Whether to hide messages that have not been consumed.
+
+        Raises:
+            TopicNotExist: The broker does not have it.
+            IllegalOperation: It would hide messages; nothing is changed.
+        """
+        before = await self.config(address, topic)
+        change = TopicChange(
+            topic_name=topic,
+            read_queue_nums=read_queue_nums,
+            write_queue_nums=write_queue_nums,
+            perm=perm,
+            order=order,
+            topic_filter_type=topic_filter_type,
+            topic_sys_flag=topic_sys_flag,
+        )
+        after = msgspec.structs.replace(
+            apply(change, before),
+            attributes=changed_attributes(before.attributes, attributes or {}),
+        )
+        if after == before:
+            return before
+        if not force and (hidden := await self.hidden_by(address, before, after)):
+            raise IllegalOperation(f"the topic {topic} at {address} is unchanged: {hidden}")
+        signed = signed_attributes(before.attributes, after.attributes)
+        await self._put(address, after, signed, force=force)
+        return after
+
+    async def _put(
+        self, address: str, config: TopicConfig, attributes: dict[str, str], *, force: bool = False
+    ) -> None:
+        """Send a whole configuration, as RocketMQ's brokers want it; attributes are signed."""
+        changes = ",".join(
             f"{name}={value}" if name.startswith("+") else name
-            for name, value in config.attributes.items()
+            for name, value in attributes.items()
         )
         header = CreateTopic(
             topic=config.topic_name,
@@ -48,14 +129,79 @@ class TopicAdmin:
             topic_filter_type=config.topic_filter_type,
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
-            attributes=attributes or None,
+            attributes=changes or None,
+            force=force,
         )
         await self._session.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    async def create_many(self, address: str, configs: list[TopicConfig]) -> None:
-        """Create or change several topics on a broker."""
-        body = encode_topic_configs(configs)
-        await self._session.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+    async def put_many(
+        self, address: str, changes: Sequence[TopicChange], *, force: bool = False
+    ) -> None:
+        """Create or change several topics on a broker, all or none; None means unchanged.
+
+        Raises:
+            IllegalOperation: A change would hide messages, and is not forced.
+        """
+        table = (await self.table(address)).topic_config_table
+        wanted = []
+        for change in changes:
+            before = table.get(change.topic_name)
+            after = apply(change, before or TopicConfig())
+            if before and not force and (hidden := await self.hidden_by(address, before, after)):
+                raise IllegalOperation(
+                    f"nothing is changed at {address}: {change.topic_name}: {hidden}"
+                )
+            wanted.append(after)
+        body = encode_topic_configs(wanted)
+        await self._session.call(
+            address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, CreateTopics(force=force), body=body
+        )
+
+    async def hidden_by(self, address: str, before: TopicConfig, after: TopicConfig) -> str | None:
+        """Say which messages of a broker a change would hide from consumers, or return None."""
+        if after.read_queue_nums >= before.read_queue_nums:
+            return None
+        gone = range(after.read_queue_nums, before.read_queue_nums)
+        behind = await self._behind(address, before.topic_name, gone)
+        if not is_hiding(before, after, behind):
+            return None
+        return hidden_messages(before, after, behind)
+
+    async def _behind(self, address: str, topic: str, queue_ids: Iterable[int]) -> list[Behind]:
+        """Return what the readers of a topic have not consumed of some queues of a broker."""
+        states = {
+            queue.queue_id: state
+            for queue, state in (await self.state_at(address, topic)).queues.items()
+        }
+        filled = {
+            queue_id: states[queue_id]
+            for queue_id in queue_ids
+            if queue_id in states and states[queue_id].max_offset > states[queue_id].min_offset
+        }
+        if not filled:
+            return []
+        response = await self._session.call(
+            address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic=topic)
+        )
+        groups = decode_body(response.body, GroupNames).group_list
+        if not groups:
+            return [
+                Behind(queue_id, "", state.max_offset - state.min_offset)
+                for queue_id, state in filled.items()
+            ]
+        found = []
+        for group in groups:
+            header = ConsumeStats(consumer_group=group, topic=topic)
+            answer = await self._session.call(address, RequestCode.GET_CONSUME_STATS, header)
+            progress = {
+                queue.queue_id: each.consumer_offset
+                for queue, each in decode_consume_state(answer.body).queues.items()
+            }
+            for queue_id, state in filled.items():
+                count = state.max_offset - max(progress.get(queue_id, 0), state.min_offset)
+                if count > 0:
+                    found.append(Behind(queue_id, group, count))
+        return found
 
     async def delete(self, topic: str, addresses: list[str], *, cluster: str | None = None) -> None:
         """Delete a topic on brokers and then with every name server."""
@@ -67,10 +213,20 @@ class TopicAdmin:
         await tell_all(self._session, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def config(self, address: str, topic: str) -> TopicConfig:
-        """Return the configuration of a topic on a broker."""
-        response = await self._session.call(
-            address, RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic=topic)
-        )
+        """Return the configuration of a topic on a broker.
+
+        Raises:
+            TopicNotExist: The broker does not have it.
+        """
+        try:
+            response = await self._session.call(
+                address, RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic=topic)
+            )
+        except RequestCodeNotSupported:  # a broker of RocketMQ 4
+            table = (await self.table(address)).topic_config_table
+            if topic not in table:
+                raise TopicNotExist(f"{address} does not have the topic {topic}") from None
+            return table[topic]
         return decode_body(response.body, TopicConfig)
 
     async def table(self, address: str) -> TopicTableBody:
@@ -91,11 +247,22 @@ class TopicAdmin:
         """
         route = await self._session.routes.fetch(topic)
         masters = [broker.master for broker in route.broker_datas if broker.master]
-        states = await asyncio.gather(*(self._state_at(address, topic) for address in masters))
+        states = await asyncio.gather(*(self.state_at(address, topic) for address in masters))
         merged = TopicState(queues={}, put_tps=sum(state.put_tps for state in states))
         for state in states:
             merged.queues.update(state.queues)
         return merged
+
+    async def state_at(self, address: str, topic: str) -> TopicState:
+        """Return the offsets and times of the queues of a topic on one broker.
+
+        Raises:
+            TopicNotExist: The broker does not have it.
+        """
+        response = await self._session.call(
+            address, RequestCode.GET_TOPIC_STATS_INFO, TopicRequest(topic=topic)
+        )
+        return decode_topic_state(response.body)
 
     async def groups_of(self, topic: str) -> list[str]:
         """Return the groups that read a topic, as one of its brokers knows them."""
@@ -106,9 +273,3 @@ class TopicAdmin:
             address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic=topic)
         )
         return decode_body(response.body, GroupNames).group_list
-
-    async def _state_at(self, address: str, topic: str) -> TopicState:
-        response = await self._session.call(
-            address, RequestCode.GET_TOPIC_STATS_INFO, TopicRequest(topic=topic)
-        )
-        return decode_topic_state(response.body)

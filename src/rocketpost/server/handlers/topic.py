@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rocketpost.broker.attributes import parse_changes
 from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.query import ProgressQueries, hidden_messages, is_hiding
+from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable, Updated
 from rocketpost.codec.bodies.group import GroupNames
@@ -23,6 +23,7 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import IllegalOperation, InvalidParameter
 from rocketpost.codec.headers.topic import CreateTopic, CreateTopics, TopicRequest
+from rocketpost.model.shrinking import hidden_messages, is_hiding
 from rocketpost.model.topic import TopicChange
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import json_reply, read_body

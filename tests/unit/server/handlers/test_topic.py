@@ -95,13 +95,15 @@ async def test_what_a_request_leaves_out_stays_as_it_is(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    made = create(readQueueNums="16", writeQueueNums="16", perm="4", attributes="+reserve.time=5")
+    made = create(
+        readQueueNums="16", writeQueueNums="16", perm="4", attributes="+message.type=FIFO"
+    )
     await world.call(Code.UPDATE_AND_CREATE_TOPIC, made)
     assert "topic created: topic=Orders by=10.0.0.3:40000" in caplog.text
     before = world.topics.require("Orders")
     fields = {"topic": "Orders", "attributes": "+dedup.seconds=600"}
     assert (await world.call(Code.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
-    attributes = {"reserve.time": "5", "dedup.seconds": "600"}
+    attributes = {"message.type": "FIFO", "dedup.seconds": "600"}
     assert world.topics.require("Orders") == msgspec.structs.replace(before, attributes=attributes)
     assert "topic changed: topic=Orders by=10.0.0.3:40000 dedup.seconds=unset->600\n" in caplog.text
     body = b'{"topicConfigList":[{"topicName":"Orders","perm":6}]}'

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketpost.broker.query import Behind, hidden_messages, is_hiding, queues_text
+from rocketpost.model.shrinking import Behind, hidden_messages, is_hiding, queues_text
 from rocketpost.model.topic import TopicConfig
 
 

@@ -1,0 +1,128 @@
+"""Changes of groups on several brokers: read, merged with what is wanted, judged, then made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.admin.command import Failure, asking
+from rocketpost.admin.losses import group_losses, is_holding
+from rocketpost.admin.report import Report
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.admin.changes import changed_attributes
+from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.model.changes import apply, differences
+from rocketpost.model.group import GroupChange, GroupConfig
+
+NEW_GROUP: Final = GroupConfig(consume_from_min_enable=False, consume_broadcast_enable=False)
+"""What ``updateSubGroup`` gives a new group, as RocketMQ's does."""
+_TOPICS_NAMED_MAX: Final = 10
+
+
+class Planned(NamedTuple):
+    """A group of one broker before and after; ``before`` is None if it is new."""
+
+    address: str
+    before: GroupConfig | None
+    after: GroupConfig
+    losses: list[str]
+
+
+async def plan_groups(
+    admin: AdminClient,
+    masters: Sequence[str],
+    changes: Sequence[GroupChange],
+    *,
+    usual: GroupConfig,
+) -> list[Planned]:
+    """Return changes with what they take away; new groups are ``usual`` unless told otherwise."""
+    plans = []
+    for address in masters:
+        with asking(address):
+            table = (await admin.groups.table(address)).subscription_group_table
+        for change in changes:
+            before = table.get(change.group_name)
+            after = _merged(address, before or usual, change)
+            where = f"{change.group_name} at {address}"
+            losses = [f"{where}: {loss}" for loss in group_losses(before, after)]
+            plans.append(Planned(address, before, after, losses))
+    return plans
+
+
+def _merged(address: str, base: GroupConfig, change: GroupChange) -> GroupConfig:
+    wanted = {
+        name[1:]: None if name.startswith("-") else value
+        for name, value in change.attributes.items()
+    }
+    for name, value in wanted.items():
+        if value is None and name not in base.attributes:
+            raise Failure(
+                f"{address}: the attribute {name} of the group {change.group_name} is not set, so "
+                "it cannot be removed"
+            )
+    return msgspec.structs.replace(
+        apply(change, base), attributes=changed_attributes(base.attributes, wanted)
+    )
+
+
+async def make_group_change(admin: AdminClient, planned: Planned) -> None:
+    """Create or change a group on its broker."""
+    address, before, after, _ = planned
+    with asking(address):
+        if before is None:
+            await admin.groups.create(address, after)
+            return
+        names = before.attributes.keys() | after.attributes.keys()
+        members = msgspec.structs.asdict(after)
+        del members["group_name"]
+        members["attributes"] = {name: after.attributes.get(name) for name in names}
+        await admin.groups.update(address, after.group_name, **members)
+
+
+async def deletion_losses(
+    admin: AdminClient, address: str, group: str, *, offsets: bool
+) -> list[str]:
+    """Return what a broker and its clients lose with a group."""
+    losses = []
+    with asking(address):
+        config = (await admin.groups.table(address)).subscription_group_table.get(group)
+        if config is not None and is_holding(config):
+            losses.append("messages may expire before the group has consumed them")
+        if offsets and (topics := await admin.groups.topics_of(address, group)):
+            more = " and more" if len(topics) > _TOPICS_NAMED_MAX else ""
+            named = ", ".join(sorted(topics)[:_TOPICS_NAMED_MAX])
+            losses.append(f"this deletes how far the group has come in {named}{more}")
+        try:
+            members = (await admin.groups.connections(group, address)).connection_set
+            losses.append(f"{len(members)} consumers of the group are connected")
+        except ConsumerNotOnline:
+            pass
+    return [f"{group} at {address}: {loss}" for loss in losses]
+
+
+def tell_group_change(report: Report, planned: Planned, *, listed: bool = False) -> None:
+    """Report what became of a group on a broker, in RocketMQ's words if it is new.
+
+    Args:
+        report: Who is told.
+        planned: The change that was made.
+        listed: Whether it is one of several.
+    """
+    address, before, after, _ = planned
+    action, what = "created", "created"
+    text = f"create subscription group to {address} success."
+    if before is not None:
+        changes = ", ".join(map(str, differences(before, after)))
+        action = "changed" if changes else "unchanged"
+        what = changes or "as it was"
+        text = f"change subscription group at {address} success: {what}."
+    report.step(
+        f"  {after.group_name}: {what}" if listed else text,
+        broker=address,
+        group=after.group_name,
+        action=action,
+        before=before,
+        after=after,
+    )

@@ -1,0 +1,85 @@
+"""What a change of a topic or group takes away, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.shrinking import hidden_messages
+from rocketpost.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+
+_RIGHTS: Final = (
+    (PERM_WRITE, "producers may no longer send to it"),
+    (PERM_READ, "consumers may no longer read it"),
+    (PERM_INHERIT, "topics may no longer be created after its model"),
+)
+_HOLD: Final = "retention.hold"
+
+
+def topic_losses(
+    before: TopicConfig | None, after: TopicConfig, hidden: str | None = None
+) -> list[str]:
+    """Return what a change takes away from the users of a topic.
+
+    Args:
+        before: The topic as it is, None if it is new.
+        after: The topic as it is wanted.
+        hidden: The messages that it hides, if it does.
+    """
+    unread_before = before is not None and before.write_queue_nums > before.read_queue_nums
+    if hidden is None and not unread_before:
+        hidden = hidden_messages(before, after, [])
+    losses = [hidden] if hidden else []
+    if before is None:
+        return losses
+    lost = before.perm & ~after.perm
+    losses += [
+        f"{text} (perm {before.perm} -> {after.perm})" for bit, text in _RIGHTS if lost & bit
+    ]
+    if before.order and not after.order:
+        losses.append("it is no longer an ordered topic")
+    return losses + _removed(before.attributes, after.attributes)
+
+
+def group_losses(before: GroupConfig | None, after: GroupConfig) -> list[str]:
+    """Return what a change takes away from a group; ``before`` is None if it is new."""
+    if before is None:
+        return []
+    losses = [
+        text
+        for had, has, text in (
+            (before.consume_enable, after.consume_enable, "the group may no longer consume"),
+            (
+                before.consume_broadcast_enable,
+                after.consume_broadcast_enable,
+                "its members may no longer consume as broadcasters",
+            ),
+            (
+                before.retry_queue_nums > 0,
+                after.retry_queue_nums > 0,
+                "messages that it fails to handle are no longer retried",
+            ),
+            (
+                is_holding(before),
+                is_holding(after),
+                "messages may expire before the group has consumed them",
+            ),
+        )
+        if had and not has
+    ]
+    removed = {name: value for name, value in before.attributes.items() if name != _HOLD}
+    return losses + _removed(removed, after.attributes)
+
+
+def is_holding(config: GroupConfig) -> bool:
+    """Whether messages expire only after the group has consumed them."""
+    return config.attributes.get(_HOLD) == "true"
+
+
+def _removed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [
+        f"this removes the attribute {name}={value}"
+        for name, value in before.items()
+        if name not in after
+    ]
