@@ -269,3 +269,38 @@ def test_one_connection_leaves_room_for_the_pulls_of_others(broker: Broker) -> N
 
     # The consumer was not behind thousands, and others are served while those are woken.
     assert broker.served_while(is_under_way) >= SERVED_MIN
+
+
+def heartbeat(client_id: str, group: str = "G", topics: tuple[str, ...] = ("Small",)) -> bytes:
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [
+            {"topic": topic, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1}
+            for topic in topics
+        ],
+        "unitMode": False,
+    }
+    body = {"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": []}
+    return frame(CODE.HEART_BEAT, None, json.dumps(body).encode(), opaque=1)
+
+
+def test_questions_to_a_silent_client_block_nothing_else(broker: Broker) -> None:
+    silent = broker.peer()
+    silent.send(heartbeat("silent"))
+    silent.wait_for(1)
+    ask = {"consumerGroup": "G", "clientId": "silent", "jstackEnable": "false"}
+    attackers = [broker.peer() for _ in range(3)]
+    for attacker in attackers:
+        count = 6000
+        attacker.send(frame(CODE.GET_CONSUMER_RUNNING_INFO, ask) * count)
+    for attacker in attackers:
+        attacker.wait_for(count - 64)
+        assert {answer.code for answer in attacker.answers} == {ResponseCode.SYSTEM_BUSY}
+    broker.create_topic("Fresh", 1)  # an administrator is not refused
+    while silent.receive(0):
+        pass
+    asked = [each for each in silent.requests if each.code == CODE.GET_CONSUMER_RUNNING_INFO]
+    assert 0 < len(asked) <= 64

@@ -4,8 +4,8 @@ A handler is a plain function ``(connection, command) -> Reply | None``. It rais
 refuse; it returns None when it answers later by itself: a held pull, a send that awaits the disk.
 What may take long is registered with :meth:`Dispatcher.on_sliced`: a generator that yields about
 every millisecond, so that others are served in between. What must wait for somebody else is
-registered with :meth:`Dispatcher.on_async` and runs as a task; how many of those run, and how many
-bytes of requests they hold, is bounded.
+registered with :meth:`Dispatcher.on_async` and runs as a task; ``server.pools`` bounds how many of
+those run, and how many bytes of requests they hold.
 """
 
 from __future__ import annotations
@@ -17,15 +17,11 @@ from typing import Final, NamedTuple
 
 from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
-from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
+from rocketpost.server.pools import BOUNDS, Kind, Pool
 from rocketpost.transport.connection import Buffer, Connection
 
 logger = logging.getLogger(__name__)
-
-TASKS_MAX: Final = 16_384
-TASK_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What the requests that wait for something may hold, of all connections together."""
 
 REMARK_LENGTH_MAX: Final = 4096
 """A refusal may quote what it refuses, which may be megabytes."""
@@ -53,8 +49,7 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._handlers: dict[int, Handler] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._task_bytes = 0
+        self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
 
     def on(self, code: int, handler: Handler) -> None:
         """Let ``handler`` serve requests of ``code``."""
@@ -71,21 +66,31 @@ class Dispatcher:
 
         self.on(code, start)
 
-    def on_async(self, code: int, handler: AsyncHandler) -> None:
-        """Let a coroutine function serve requests of ``code``, each in a task."""
+    def on_async(self, code: int, handler: AsyncHandler, kind: Kind = Kind.ADMIN) -> None:
+        """Let a coroutine function serve requests of ``code``, each in a task.
+
+        Args:
+            code: The requests.
+            handler: Serves one.
+            kind: What it waits for.
+        """
+        pool = self.pools[kind]
 
         def start(connection: Connection, command: Command) -> None:
-            self._start(handler, connection, command)
+            self._start(pool, handler, connection, command)
 
         self.on(code, start)
 
-    def on_either(self, code: int, handler: Handler, later: AsyncHandler) -> None:
+    def on_either(
+        self, code: int, handler: Handler, later: AsyncHandler, kind: Kind = Kind.ADMIN
+    ) -> None:
         """Let ``handler`` serve requests of ``code``; those that it leaves go on in ``later``."""
+        pool = self.pools[kind]
 
         def start(connection: Connection, command: Command) -> Reply | None:
             reply = handler(connection, command)
             if reply is None:
-                self._start(later, connection, command)
+                self._start(pool, later, connection, command)
             return reply
 
         self.on(code, start)
@@ -114,23 +119,17 @@ class Dispatcher:
 
     async def stop(self) -> None:
         """Cancel what still runs and wait for it."""
-        tasks = list(self._tasks)
+        tasks = [task for pool in self.pools.values() for task in pool.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
+    def _start(
+        self, pool: Pool, handler: AsyncHandler, connection: Connection, command: Command
+    ) -> None:
         size = len(command.body) + len(command.raw_fields)
-        if self._task_bytes + size > TASK_BYTES_MAX or len(self._tasks) >= TASKS_MAX:
-            raise SystemBusy(f"[OVERLOAD]{len(self._tasks)} requests wait already; try later")
-        self._task_bytes += size
-        task = asyncio.ensure_future(self._run(handler, connection, command))
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, size))
-
-    def _ended(self, task: asyncio.Task[None], size: int) -> None:
-        self._tasks.discard(task)
-        self._task_bytes -= size
+        pool.check(connection, size)
+        pool.start(connection, size, self._run(handler, connection, command))
 
     async def _run(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
         try:

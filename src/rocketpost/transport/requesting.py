@@ -38,6 +38,11 @@ class Requesting(asyncio.Protocol):
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def unanswered_count(self) -> int:
+        """How many of our requests the peer has not answered."""
+        return len(self._waiting)
+
+    @property
     def is_open(self) -> bool:
         """Whether something can still be sent."""
         raise NotImplementedError

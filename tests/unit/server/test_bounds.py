@@ -15,12 +15,12 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
-from rocketpost.server import dispatch
 from rocketpost.server.config import broker_settings
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.hold import Held, Holds
 from rocketpost.server.live_config import LiveConfig
 from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.server.pools import BOUNDS, Bounds, Kind
 from rocketpost.server.process import OneLineFormatter
 from rocketpost.settings import changed
 from rocketpost.testing.clock import FakeClock
@@ -173,8 +173,9 @@ async def test_a_refusal_quotes_little_of_what_it_refuses(world: World) -> None:
 
 @pytest.mark.parametrize("flag", [0, 2])
 async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, flag: int) -> None:
-    monkeypatch.setattr(dispatch, "TASK_BYTES_MAX", 1000)
+    monkeypatch.setitem(BOUNDS, Kind.ADMIN, Bounds(100, 1700))
     dispatcher = Dispatcher()
+    pool = dispatcher.pools[Kind.ADMIN]
     connection = FakeConnection()
     gate = asyncio.Event()
 
@@ -186,13 +187,44 @@ async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, f
     for opaque in range(5):
         command = Command(1, opaque=opaque, flag=flag, body=bytes(400))
         dispatcher.handle(connection, command)  # type: ignore[arg-type]
-    assert len(dispatcher._tasks) == 2
+    assert len(pool.tasks) == 2
     gate.set()
-    await asyncio.gather(*dispatcher._tasks)
+    await asyncio.gather(*pool.tasks)
     await asyncio.sleep(0)
-    assert dispatcher._task_bytes == 0
+    assert pool.task_bytes == 0
     busy = [answer for answer in connection.responses if answer.code == ResponseCode.SYSTEM_BUSY]
     assert len(busy) == (0 if flag else 3)
+
+
+async def test_those_who_wait_for_one_thing_block_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(BOUNDS, Kind.CLIENTS, Bounds(9, 1000))
+    dispatcher = Dispatcher()
+    greedy, modest = FakeConnection(), FakeConnection()
+    gate = asyncio.Event()
+
+    async def wait(_: object, __: Command) -> Reply:
+        await gate.wait()
+        return Reply()
+
+    async def save(_: object, __: Command) -> Reply:
+        return Reply()
+
+    dispatcher.on_async(1, wait, Kind.CLIENTS)
+    dispatcher.on_async(2, save)
+    for opaque in range(20):
+        dispatcher.handle(greedy, Command(1, opaque=opaque))  # type: ignore[arg-type]
+    assert len(greedy.responses) == 15  # it got five, so four stay free
+    assert {answer.code for answer in greedy.responses} == {ResponseCode.SYSTEM_BUSY}
+    dispatcher.handle(modest, Command(1, opaque=1))  # type: ignore[arg-type]
+    dispatcher.handle(modest, Command(2, opaque=2))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [answer.opaque for answer in modest.responses] == [2]
+    gate.set()
+    await asyncio.gather(*dispatcher.pools[Kind.CLIENTS].tasks)
+    assert [answer.code for answer in modest.responses] == [0, 0]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class AssignmentHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.QUERY_ASSIGNMENT, self.assign)
+        dispatcher.on_async(RequestCode.QUERY_ASSIGNMENT, self.assign, Kind.ROUTES)
         dispatcher.on_async(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode)
         dispatcher.on(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.modes)
 

@@ -55,6 +55,7 @@ from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
+from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Buffer, Connection
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ logger = logging.getLogger(__name__)
 CLIENT_ID_LENGTH_MAX: Final = 1024
 HEARTBEAT_BYTES_MAX: Final = 4 * 1024 * 1024
 _RELAY_SECONDS: Final = 10.0
+RELAYS_MAX: Final = 64
+"""Requests that a client may have unanswered before it is passed no more on."""
 LEAVE_SECONDS: Final = 0.5  # Java's offsets were 20 ms behind its leave on a crowded machine.
 _VERSION_RUNNING_INFO: Final = 62  # 3.1.8: older clients cannot be asked.
 
@@ -118,8 +121,10 @@ class ClientHandlers:
         dispatcher.on(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
         dispatcher.on(RequestCode.LOCK_BATCH_MQ, self.lock)
         dispatcher.on(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
-        dispatcher.on_async(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info)
-        dispatcher.on_async(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
+        dispatcher.on_async(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info, Kind.CLIENTS)
+        dispatcher.on_async(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly, Kind.CLIENTS
+        )
 
     # Coming and going.
 
@@ -385,6 +390,10 @@ class ClientHandlers:
 
 async def _relay(client: Client, code: int, fields: dict[str, str], body: Buffer) -> Reply:
     target = cast(Connection, client.connection)
+    if target.unanswered_count >= RELAYS_MAX:
+        raise SystemBusy(
+            f"[OVERLOAD]the consumer {client.client_id} has not answered {RELAYS_MAX} requests yet"
+        )
     try:
         response = await target.request(code, fields=fields, body=body, timeout=_RELAY_SECONDS)
     except RequestTimeout:

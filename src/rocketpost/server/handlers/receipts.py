@@ -41,6 +41,7 @@ from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.ids import QueueOffset
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply
+from rocketpost.server.pools import Kind
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
@@ -72,9 +73,9 @@ class ReceiptHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.ACK_MESSAGE, self.ack)
-        dispatcher.on_async(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack)
-        dispatcher.on_async(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change)
+        dispatcher.on_async(RequestCode.ACK_MESSAGE, self.ack, Kind.MESSAGES)
+        dispatcher.on_async(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack, Kind.MESSAGES)
+        dispatcher.on_async(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change, Kind.MESSAGES)
         dispatcher.on(RequestCode.GET_POP_STATE, self.state)
 
     async def ack(self, connection: Connection, command: Command) -> Reply:

@@ -28,7 +28,9 @@ from rocketpost.codec.headers.offset import ConsumerStatus, ResetOffset
 from rocketpost.errors import ClientError, ConnectionLost, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.handlers.client import RELAYS_MAX
 from rocketpost.server.handlers.replies import json_reply
+from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,9 @@ class ResetHandlers:
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
         dispatcher.on_async(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
-        dispatcher.on_async(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status)
+        dispatcher.on_async(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status, Kind.CLIENTS
+        )
 
     async def reset(self, connection: Connection, command: Command) -> Reply:
         """Set where a group goes on, by time or by offset; answered when that is on disk."""
@@ -148,8 +152,16 @@ class ResetHandlers:
 
 
 async def _ask(client: Client, fields: dict[str, str]) -> dict[MessageQueue, int] | None:
+    target = cast(Connection, client.connection)
+    if target.unanswered_count >= RELAYS_MAX:
+        logger.warning(
+            "member not asked: client=%s reason=it has not answered %s requests yet",
+            client.client_id,
+            RELAYS_MAX,
+        )
+        return None
     try:
-        response = await cast(Connection, client.connection).request(
+        response = await target.request(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             fields=fields,
             body=b"",

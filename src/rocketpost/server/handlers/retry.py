@@ -11,6 +11,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.server.delivery import Put
 from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Connection
 
 
@@ -37,7 +38,7 @@ class RetryHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back)
+        dispatcher.on_async(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back, Kind.MESSAGES)
         dispatcher.on(RequestCode.GET_ALL_DELAY_OFFSET, self.delay_offsets)
 
     async def send_back(self, connection: Connection, command: Command) -> Reply:

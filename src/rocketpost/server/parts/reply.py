@@ -28,6 +28,7 @@ from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.send import Stored
 from rocketpost.server.part import Part
+from rocketpost.server.pools import Kind
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.transport.connection import Connection
@@ -35,6 +36,8 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 PUSH_SECONDS: Final = 10.0
+PUSHES_MAX: Final = 1024
+"""Replies that a requester may have unanswered before it gets no more."""
 NOT_STORED: Final = "0"
 
 
@@ -66,8 +69,8 @@ class ReplyPart(Part):
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve both forms of a reply."""
-        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE, self.reply)
-        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE_V2, self.reply_v2)
+        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE, self.reply, Kind.REPLIES)
+        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE_V2, self.reply_v2, Kind.REPLIES)
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Store replies, or not."""
@@ -127,6 +130,8 @@ async def _push(accepted: Accepted, body: bytes) -> str | None:
     if accepted.requester is None:
         return f"{who} is not connected to this broker"
     target = cast(Connection, accepted.requester.connection)
+    if target.unanswered_count >= PUSHES_MAX:
+        return f"{who} has not answered {PUSHES_MAX} replies yet"
     code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
     try:
         response = await target.request(

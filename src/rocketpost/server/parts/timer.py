@@ -35,6 +35,7 @@ from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import CLOCK_LOOK_SECONDS, Put
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.part import Part
+from rocketpost.server.pools import Kind
 from rocketpost.server.timer_removal import TimerRemoval
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
@@ -177,7 +178,7 @@ class TimerPart(Part):
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve recalls."""
-        dispatcher.on_async(RequestCode.RECALL_MESSAGE, self._recall)
+        dispatcher.on_async(RequestCode.RECALL_MESSAGE, self._recall, Kind.MESSAGES)
 
     async def run(self) -> None:
         """Deliver and save until cancelled."""

@@ -32,6 +32,7 @@ from rocketpost.server.config import BrokerConfig
 from rocketpost.server.delivery import Put
 from rocketpost.server.dispatch import Dispatcher, Reply, answer, refusal
 from rocketpost.server.part import Part
+from rocketpost.server.pools import Kind
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
 from rocketpost.store.message_store import MessageStore
@@ -116,7 +117,7 @@ class TransactionPart(Part):
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the ends of transactions, and discarded ones that are resumed."""
         dispatcher.on(RequestCode.END_TRANSACTION, self.end)
-        dispatcher.on_async(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume)
+        dispatcher.on_async(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume, Kind.MESSAGES)
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take over when to ask, how often, and when to give up."""

@@ -22,6 +22,7 @@ class FakeConnection:
     def __init__(self, peer: str = "10.0.0.3:40000") -> None:
         self.peer_text = peer
         self.is_open = True
+        self.unanswered_count = 0
         self.responses: list[Command] = []
         self.oneways: list[tuple[int, dict[str, str]]] = []
         self.oneway_bodies: list[bytes] = []

@@ -372,3 +372,14 @@ async def test_a_message_that_is_not_there_is_not_passed_on(
     response = await world.call(Code.CONSUME_MESSAGE_DIRECTLY, fields)
     assert response.code == code
     assert client.requests == []
+
+
+async def test_a_client_that_answers_nothing_is_asked_no_more(world: World) -> None:
+    silent = FakeConnection()
+    await join(world, silent, heartbeat("id-1"))
+    silent.unanswered_count = handlers.RELAYS_MAX
+    answer = await world.call(
+        Code.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "G", "clientId": "id-1"}
+    )
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert silent.requests == []

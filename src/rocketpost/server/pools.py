@@ -1,0 +1,91 @@
+"""Pools of tasks, by what they wait for, so that those who wait for one thing block no others.
+
+Each pool bounds its tasks and the bytes of their requests. One connection never gets more of a pool
+than is still free in it: whoever takes all he can get leaves half to the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from enum import Enum
+from typing import Final, NamedTuple
+
+from rocketpost.codec.faults import SystemBusy
+from rocketpost.server.limits import share
+from rocketpost.transport.connection import Connection
+
+MIB: Final = 1024 * 1024
+
+
+class Bounds(NamedTuple):
+    """What the tasks of a pool may take together."""
+
+    count_max: int
+    bytes_max: int
+
+
+class Kind(Enum):
+    """What a task waits for."""
+
+    MESSAGES = "the disk, for messages and receipts"
+    ADMIN = "the disk, for tables and files"
+    ROUTES = "name servers"
+    CLIENTS = "an answer of another client"
+    REPLIES = "another client to take a reply"
+
+
+BOUNDS: Final = {
+    # As many as two connections can have unanswered.
+    Kind.MESSAGES: Bounds(16_384, 64 * MIB),
+    Kind.REPLIES: Bounds(16_384, 64 * MIB),
+    Kind.ADMIN: Bounds(16_384, 64 * MIB),
+    # Small requests for which somebody waits at a screen, or a client once in a while.
+    Kind.ROUTES: Bounds(4096, 16 * MIB),
+    Kind.CLIENTS: Bounds(4096, 16 * MIB),
+}
+
+
+class Pool:
+    """Tasks that wait for the same thing. Belongs to the event loop."""
+
+    def __init__(self, kind: Kind, bounds: Bounds) -> None:
+        self._kind = kind
+        self._bounds = bounds
+        self._taken: dict[Connection, tuple[int, int]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.task_bytes = 0
+
+    def check(self, connection: Connection, size: int) -> None:
+        """Refuse a request of so many bytes if there is no room for it.
+
+        Raises:
+            SystemBusy: Too many wait already, of all or of this connection.
+        """
+        count_max, bytes_max = self._bounds
+        count, used = self._taken.get(connection, (0, 0))
+        if count >= share(len(self.tasks), count_max, count_max) or used + size > share(
+            self.task_bytes, bytes_max, bytes_max
+        ):
+            raise SystemBusy(
+                f"[OVERLOAD]{len(self.tasks)} requests wait for {self._kind.value} already, "
+                f"{count} of them from here; try later"
+            )
+
+    def start(self, connection: Connection, size: int, work: Coroutine[None, None, None]) -> None:
+        """Run ``work`` for a request of so many bytes."""
+        count, used = self._taken.get(connection, (0, 0))
+        self._taken[connection] = count + 1, used + size
+        self.task_bytes += size
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, connection, size))
+
+    def _ended(self, task: asyncio.Task[None], connection: Connection, size: int) -> None:
+        self.tasks.discard(task)
+        self.task_bytes -= size
+        count, used = self._taken[connection]
+        if count > 1:
+            self._taken[connection] = count - 1, used - size
+        else:
+            del self._taken[connection]
