@@ -13,7 +13,7 @@ import threading
 
 from rocketpost.errors import StoreFull
 from rocketpost.store.files import FileSystem
-from rocketpost.store.layout import Layout
+from rocketpost.store.layout import LOG_LOCK_NAME, Layout
 from rocketpost.store.segment import Segment
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ class Allocator:
         """Start the thread; sweeps up what a crash left half made."""
         self._files.mkdir(self._layout.allocating)
         for name in self._files.listdir(self._layout.allocating):
+            if name == LOG_LOCK_NAME:
+                continue
             self._files.unlink(f"{self._layout.allocating}/{name}")
         self._thread.start()
 

@@ -6,6 +6,8 @@ name. ``config/droppedTopics.json`` holds ``{"serial": n, "topics": {topic: {"po
 {queue id: offset}}}}``: records of the topic before P are dead, and its queues, if they are made
 again, go on counting at ``next``, so that no offset ever means two messages.
 
+``droppedTopics.json.bak`` is a copy of it: a lost file could give offsets a second time.
+
 A deletion first moves the queues aside in one rename, then writes this file, then unlinks. After a
 crash in between, the directory that was moved says as much as the file would have. Deletions have
 serial numbers; one that the file knows of already is not learnt again from a directory that a
@@ -14,12 +16,15 @@ crash brought back.
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
 
 from rocketpost.errors import StoreError
-from rocketpost.store.files import FileSystem, make_directory, write_all
+from rocketpost.store.files import FileSystem, make_directory, read_whole_blocking, write_all
+
+log = logging.getLogger(__name__)
 
 COUNTED_MAX: Final = 10_000
 """How many deletions are remembered after their last record has expired."""
@@ -50,24 +55,32 @@ class DroppedTopics:
         """Whether the file does not say yet what this does."""
 
     def load_blocking(self) -> None:
-        """Read the file, if there is one.
+        """Read the file or its copy, whichever knows of more deletions.
 
         Raises:
-            StoreError: It cannot be read; guessing could bring deleted messages back.
+            StoreError: Neither can be read; guessing could bring deleted messages back.
         """
-        found = self._files.stat(self._path)
-        if found is None:
-            return
-        fd = self._files.open(self._path)
-        try:
-            data = self._files.pread(fd, found.size, 0)
-        finally:
-            self._files.close(fd)
-        try:
-            stored = msgspec.json.decode(data, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise StoreError(f"{self._path} is damaged: {error}") from error
-        self.serial, self._by_topic = stored.serial, stored.topics
+        found: list[_File] = []
+        problem: Exception = ValueError("it is empty")
+        for path in (self._path, self._path + ".bak"):
+            data = read_whole_blocking(self._files, path)
+            if not data:
+                continue
+            try:
+                found.append(msgspec.json.decode(data, type=_File))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                log.error("list of deleted topics is damaged path=%s reason=%s", path, error)
+                problem = error
+        if not found:
+            if self._files.stat(self._path) is None:
+                return
+            raise StoreError(
+                f"{self._path} is damaged, and so is its .bak: {problem}. Put one back from a"
+                " backup; or remove both, and messages of deleted topics may come back"
+            ) from problem
+        newest = max(found, key=lambda each: each.serial)
+        self.serial, self._by_topic = newest.serial, newest.topics
+        self.is_changed = len(found) == 1 or found[0] != found[1]
 
     def encode(self) -> bytes:
         """Return the file's contents as they should be now. Any thread: it is one step."""
@@ -86,9 +99,14 @@ class DroppedTopics:
             raise
 
     def _save(self, data: bytes) -> None:
-        temporary = self._path + ".tmp"
         directory = self._path.rpartition("/")[0]
         make_directory(self._files, directory)
+        for path in (self._path, self._path + ".bak"):
+            self._replace(path, data)
+            self._files.fsync_dir(directory)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        temporary = self._path + ".tmp"
         fd = self._files.open(temporary, create=True)
         try:
             self._files.ftruncate(fd, 0)
@@ -96,8 +114,7 @@ class DroppedTopics:
             self._files.fdatasync(fd)
         finally:
             self._files.close(fd)
-        self._files.rename(temporary, self._path)
-        self._files.fsync_dir(directory)
+        self._files.rename(temporary, path)
 
     def add(self, topic: str, position: int, next_offsets: dict[int, int], *, serial: int) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""

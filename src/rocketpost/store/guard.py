@@ -1,7 +1,10 @@
-"""Who has the store, and whether its last owner left in order.
+"""Ownership of a store, and whether its last owner left in order.
 
 lock    held while a process has the store open; Java takes the same lock
 abort   exists while the store is open; one that is found tells of an unclean stop
+
+The commit log may lie elsewhere (``storePathCommitLog``) and so be named by two stores. It has a
+lock of its own, which says whose it is.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import os
 
 from rocketpost.errors import StoreError, StoreLocked
-from rocketpost.store.files import FileSystem, make_directory, write_all
+from rocketpost.store.files import FileSystem, make_directory, read_whole_blocking, write_all
 from rocketpost.store.layout import Layout
 
 
@@ -20,6 +23,7 @@ class Guard:
         self._files = files
         self._layout = layout
         self._lock_fd = -1
+        self._log_lock_fd = -1
 
     @property
     def is_held(self) -> bool:
@@ -32,11 +36,11 @@ class Guard:
         return self._files.stat(self._layout.abort) is None
 
     def take_blocking(self) -> None:
-        """Make the store's root if need be, and lock it.
+        """Make the store's root and its commit log if need be, and lock both.
 
         Raises:
-            StoreLocked: Another process has it.
-            StoreError: It cannot be made or locked.
+            StoreLocked: Another process has one of them.
+            StoreError: One cannot be made or locked.
         """
         root = self._layout.root
         try:
@@ -47,6 +51,28 @@ class Guard:
         except OSError as error:
             raise StoreError(f"{root} cannot be locked: {error}") from error
         write_all(self._files, self._lock_fd, b"lock", 0)
+        try:
+            self._take_log()
+        except BaseException:
+            self._files.close(self._lock_fd)
+            self._lock_fd = -1
+            raise
+
+    def _take_log(self) -> None:
+        path = self._layout.log_lock
+        try:
+            make_directory(self._files, self._layout.allocating)
+            self._log_lock_fd = self._files.lock(path)
+        except BlockingIOError as error:
+            owner = read_whole_blocking(self._files, path).decode(errors="replace")
+            raise StoreLocked(
+                f"the commit log {self._layout.commit_log} is in use by {owner or 'another broker'}"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{self._layout.commit_log} cannot be locked: {error}") from error
+        self._files.ftruncate(self._log_lock_fd, 0)
+        owner = f"the broker with storePathRootDir={self._layout.root}, process {os.getpid()}"
+        write_all(self._files, self._log_lock_fd, owner.encode(), 0)
 
     def mark_open_blocking(self) -> None:
         """Leave the abort file, durably: from here on a crash is noticed."""
@@ -63,5 +89,6 @@ class Guard:
         if clean:
             self._files.unlink(self._layout.abort)
             self._files.fsync_dir(self._layout.root)
+        self._files.close(self._log_lock_fd)
         self._files.close(self._lock_fd)
-        self._lock_fd = -1
+        self._lock_fd = self._log_lock_fd = -1

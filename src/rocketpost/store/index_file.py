@@ -86,6 +86,21 @@ class IndexFile:
         self.next_entry: int = max(next_entry, 1)
         self._synced_entry = 0
 
+    def check_follows(self, previous: IndexFile | None, *, is_last: bool) -> None:
+        """Return if this can be the file behind ``previous``.
+
+        Raises:
+            StoreError: The header says what cannot be.
+        """
+        if self.is_empty:
+            if not is_last:
+                raise StoreError("it is empty, but others follow")
+            return
+        if not (0 <= self.begin_position <= self.end_position and 0 < self.begin_ms <= self.end_ms):
+            raise StoreError("the header says that it ends before it begins")
+        if previous is not None and self.end_position < previous.end_position:
+            raise StoreError("it ends before the one before it")
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no entry yet."""

@@ -71,6 +71,7 @@ class KeyIndex:
         self._fs = files
         self._slot_count = config.index_slot_count
         self._entry_count_max = config.index_entry_count
+        self._file_bytes = file_bytes(self._slot_count, self._entry_count_max)
         self._files: tuple[IndexFile, ...] = ()
         self._topic_states: dict[str, int] = {}
         self._end = -1
@@ -224,24 +225,41 @@ class KeyIndex:
             safe_until_ms: None after a clean stop. Else, where our own progress is not known, only
                 files that end no later are trusted, as RocketMQ does by its checkpoint.
 
+        A file that is damaged, or of another size than the settings ask for, is set aside, and
+        all behind it go: they are made again from the commit log.
+
         Raises:
-            StoreError: A file does not have the size that the settings ask for.
+            StoreError: All files have one size, but not that of the settings.
         """
         self._fs.mkdir(self._directory)
         self._discard_spare()
         is_clean = safe_until_ms is None
         synced = self._read_progress()
         names = [name for name in self._fs.listdir(self._directory) if _is_name(name)]
+        sizes = {self._size(name) for name in names}
+        if len(names) > 1 and len(sizes) == 1 and sizes.pop() not in (self._file_bytes, 0):
+            raise StoreError(
+                f"the files in {self._directory} do not have the {self._file_bytes} bytes that"
+                " maxHashSlotNum and maxIndexNum ask for"
+            )
         # A crash may leave half-made files, but only after those that were flushed.
         flushed = synced[0] if synced is not None else max(names[:-1], default="")
-        found = []
+        found: list[IndexFile] = []
+        is_damaged = False
         for name in names:
-            is_empty_last = name == names[-1] and self._size(name) == 0
-            may_go = not is_clean and (name > flushed or self._size(name) == 0)
-            if self._check_size(name, may_go=may_go or is_empty_last):
-                found.append(self._open(posixpath.join(self._directory, name)))
+            size = self._size(name)
+            is_empty_last = name == names[-1] and size == 0
+            may_go = is_empty_last or (not is_clean and (name > flushed or size == 0))
+            if is_damaged or (size != self._file_bytes and may_go):
+                self._fs.unlink(posixpath.join(self._directory, name))
+                continue
+            file = self._open_sound(name, found[-1] if found else None, is_last=name == names[-1])
+            if file is None:
+                is_damaged = True
+            else:
+                found.append(file)
         if synced is None:
-            self.is_whole = is_clean and bool(found)
+            self.is_whole = is_clean and bool(found) and not is_damaged
         else:
             numbers = {posixpath.basename(file.path): file.next_entry for file in found}
             self.is_whole = numbers.get(synced[0], 0) >= synced[1]
@@ -325,17 +343,37 @@ class KeyIndex:
         stat = self._fs.stat(posixpath.join(self._directory, name))
         return stat.size if stat is not None else 0
 
-    def _check_size(self, name: str, *, may_go: bool) -> bool:
-        """Check a file's size; one that a crash left while it was made is removed."""
+    def _open_sound(
+        self, name: str, previous: IndexFile | None, *, is_last: bool
+    ) -> IndexFile | None:
+        """Open a file, or set it aside if it cannot be one of this index."""
         path, size = posixpath.join(self._directory, name), self._size(name)
-        wanted = file_bytes(self._slot_count, self._entry_count_max)
-        if size != wanted and not may_go:
-            raise StoreError(
-                f"{path} has {size} bytes, but maxHashSlotNum and maxIndexNum ask for {wanted}"
-            )
-        if size != wanted:
-            self._fs.unlink(path)
-        return size == wanted
+        file = None
+        try:
+            if size != self._file_bytes:
+                raise StoreError(
+                    f"it has {size} bytes, but maxHashSlotNum and maxIndexNum ask for"
+                    f" {self._file_bytes}"
+                )
+            file = self._open(path)
+            file.check_follows(previous, is_last=is_last)
+        except StoreError as error:
+            if file is not None:
+                file.close()
+            self._set_aside(name, str(error))
+            return None
+        return file
+
+    def _set_aside(self, name: str, why: str) -> None:
+        target = f"{self._directory}-damaged"
+        self._fs.mkdir(target)
+        for other in self._fs.listdir(target):  # of one accident, not of all there ever were
+            self._fs.unlink(posixpath.join(target, other))
+        self._fs.rename(posixpath.join(self._directory, name), posixpath.join(target, name))
+        logger.error(
+            "key index file is damaged, it and those behind it are built again from the commit log"
+            " file=%s moved_to=%s reason=%s", name, target, why,
+        )  # fmt: skip
 
     def _cut_to(
         self, found: list[IndexFile], name: str, number: int, *, is_clean: bool
@@ -419,7 +457,7 @@ class KeyIndex:
         unfinished = posixpath.join(self._spare, "unfinished")
         fd = self._fs.open(unfinished, create=True)
         try:
-            self._fs.fallocate(fd, file_bytes(self._slot_count, self._entry_count_max))
+            self._fs.fallocate(fd, self._file_bytes)
         except OSError:
             self._fs.close(fd)
             self._fs.unlink(unfinished)

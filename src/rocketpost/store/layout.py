@@ -2,6 +2,7 @@
 
     commitlog/00000000000000000000        segments, named by the position of their first byte
     commitlog/allocating/                 a segment until it has its full size (Java skips it)
+    commitlog/allocating/lock             held while a process has the commit log open
     consumequeue/{topic}/{queue}/0000...  named by the byte position of their first entry
     dropped/{serial}-{position}-{topic}/  queues of a deleted topic until they are unlinked
     index/yyyyMMddHHmmssSSS               key index
@@ -24,6 +25,9 @@ from typing import Final
 
 NAME_DIGITS: Final = 20
 NAME_BYTES_MAX: Final = 255
+LOG_LOCK_NAME: Final = "lock"
+"""The file among unfinished segments that is none; Java takes every file beside segments for one.
+"""
 
 
 class Layout:
@@ -33,6 +37,7 @@ class Layout:
         self.root = root
         self.commit_log = commit_log or posixpath.join(root, "commitlog")
         self.allocating = posixpath.join(self.commit_log, "allocating")
+        self.log_lock = posixpath.join(self.allocating, LOG_LOCK_NAME)
         self.consume_queues = posixpath.join(root, "consumequeue")
         self.dropped = posixpath.join(root, "dropped")
         self.index = posixpath.join(root, "index")

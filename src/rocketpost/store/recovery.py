@@ -246,7 +246,8 @@ class Recovery:
             heads = [segment.start]
             if segment.start <= newest < min(start, segment.end):
                 heads.append(newest)
-            if not all(self._is_sound(segment, head) for head in heads):
+            is_short = segment.start in self._segments.cut_short
+            if is_short or not all(self._is_sound(segment, head) for head in heads):
                 log.error("segment is damaged, it is read path=%s", segment.path)
                 store_ms = self._store_ms
                 self._scan(segment.start, min(segment.end, start), min(segment.end, start))

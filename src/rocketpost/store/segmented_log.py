@@ -30,38 +30,51 @@ class SegmentedLog:
         self._starts: list[int] = []
         self.segment_bytes = segment_bytes
         self.directory = layout.commit_log
+        self.cut_short: set[int] = set()
+        """Starts of the segments whose files were too short."""
 
     def load_blocking(self, *, clean: bool) -> None:
         """Find the segments on disk.
 
-        After a stop that was not ``clean`` the last one may be short: a crash came while its rest
-        was zeroed.
+        A file that is too short was cut, or a crash came while its rest was zeroed. It gets its
+        size again; what is missing reads as zeros.
 
         Raises:
             StoreError: A file has another size than the settings say.
         """
         make_directory(self._files, self._layout.commit_log)
-        names = self._files.listdir(self._layout.commit_log)
-        starts = [start for name in names if (start := parse_file_name(name)) is not None]
-        for start in starts:
+        sizes: dict[int, int] = {}
+        for name in self._files.listdir(self._layout.commit_log):
+            start = parse_file_name(name)
+            found = self._files.stat(self._layout.segment(start)) if start is not None else None
+            if start is not None and found is not None and not found.is_directory:
+                sizes[start] = found.size
+        if sizes and sizes[last := max(sizes)] == 0:
+            self._files.unlink(self._layout.segment(last))
+            del sizes[last]
+        has_whole = self.segment_bytes in sizes.values()
+        for start, size in sorted(sizes.items()):
             path = self._layout.segment(start)
-            found = self._files.stat(path)
-            if found is None or found.is_directory:
-                continue
-            if found.size == 0 and start == starts[-1]:
-                self._files.unlink(path)
-                continue
-            aligned = start % self.segment_bytes == 0
-            if found.size < self.segment_bytes and start == starts[-1] and aligned and not clean:
+            is_last = start == max(sizes)
+            if start % self.segment_bytes or size > self.segment_bytes:
+                raise self._wrong_size(path, size)
+            if size < self.segment_bytes:
+                if not has_whole and (clean or not is_last):
+                    raise self._wrong_size(path, size)
+                if clean or not is_last:
+                    log.error("segment was cut short path=%s bytes=%s", path, size)
+                    self.cut_short.add(start)
                 self._restore_size(path)
-            elif found.size != self.segment_bytes or not aligned:
-                raise StoreError(
-                    f"{path} has {found.size} bytes; mappedFileSizeCommitLog says"
-                    f" {self.segment_bytes}"
-                )
-            if self._starts and self._starts[-1] + self.segment_bytes != start:
-                log.warning("gap before segment path=%s previous=%s", path, self._starts[-1])
             self.add(Segment(self._files, path, start=start, size=self.segment_bytes))
+
+    def _wrong_size(self, path: str, size: int) -> StoreError:
+        text = f"{path} has {size} bytes; mappedFileSizeCommitLog says {self.segment_bytes}"
+        if size < self.segment_bytes:
+            text += (
+                f". If that is right, the file was cut short: truncate -s {self.segment_bytes} FILE"
+                " lets the broker start, which then names what is lost"
+            )
+        return StoreError(text)
 
     def _restore_size(self, path: str) -> None:
         fd = self._files.open(path, write=True)

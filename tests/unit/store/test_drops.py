@@ -167,13 +167,29 @@ def test_dropping_nothing_is_nothing(opener: Opener) -> None:
     opener()
 
 
-def test_a_damaged_list_is_not_guessed_at(opener: Opener) -> None:
+@pytest.mark.parametrize("damage", ["?", "", None])
+@pytest.mark.parametrize("name", ["droppedTopics.json", "droppedTopics.json.bak"])
+def test_a_damaged_list_has_a_copy(opener: Opener, name: str, damage: str | None) -> None:
+    store = opener()
+    write(opener, store, b"old")
+    store.drop_queues("TopicA").finish_blocking()
+    store.close_blocking()
+    path = opener.root / "config" / name
+    whole = path.read_bytes()
+    path.unlink() if damage is None else path.write_text(damage)
+    store = opener()
+    assert store.append(draft(b"new")).queue_offset == 1
+    assert path.read_bytes() == whole
+
+
+def test_a_list_that_is_lost_is_not_guessed_at(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
     store.drop_queues("TopicA").finish_blocking()
     store.close_blocking()
     (opener.root / "config" / "droppedTopics.json").write_text("?")
-    with pytest.raises(StoreError, match=r"droppedTopics\.json"):
+    (opener.root / "config" / "droppedTopics.json.bak").unlink()
+    with pytest.raises(StoreError, match=r"droppedTopics\.json.*remove both"):
         opener()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -248,3 +249,33 @@ def test_a_crash_after_a_deletion_does_not_read_the_whole_log(
     assert f"from={end}" in caplog.text
     assert bodies(again, "Stays") == [b"hello"] * 20
     assert bodies(again, "Gone") == []
+
+
+def test_two_stores_cannot_share_a_commit_log(opener: Opener, tmp_path: Path) -> None:
+    shared = str(tmp_path / "fast" / "log")
+    opener(commit_log_path=shared)
+    other = Opener(tmp_path / "other")
+    with pytest.raises(
+        StoreLocked, match=rf"{shared} is in use by .*storePathRootDir={opener.root}"
+    ):
+        other(commit_log_path=shared)
+    opener.stores.pop().close_blocking()
+    store = other(commit_log_path=shared)
+    with pytest.raises(StoreLocked, match="is in use by"):
+        opener(commit_log_path=shared)
+    store.close_blocking()
+    # RocketMQ takes every file beside the segments for one.
+    assert all(path.is_dir() or len(path.name) == 20 for path in Path(shared).iterdir())
+
+
+def test_a_store_that_is_refused_for_its_log_can_be_opened_later(
+    opener: Opener, tmp_path: Path
+) -> None:
+    shared = str(tmp_path / "log")
+    first = opener(commit_log_path=shared)
+    other = Opener(tmp_path / "other")
+    for _ in range(2):
+        with pytest.raises(StoreLocked):
+            other(commit_log_path=shared)
+    first.close_blocking()
+    other(commit_log_path=shared).close_blocking()
