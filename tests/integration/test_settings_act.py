@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from rocketpost.codec.bodies.cluster import decode_cluster
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_records
 from rocketpost.server.broker import BrokerServer
+from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.transport.connection import Connection
 
 SUSPEND = 2
@@ -98,18 +100,17 @@ async def broker(root: Path, **settings: object) -> AsyncIterator[Peer]:
     server = BrokerServer({key: str(value) for key, value in (values | settings).items()})
     await server.start()
     try:
-        async with connected(server) as peer:
+        async with peer_at("127.0.0.1", server.port) as peer:
             yield peer
     finally:
         await server.stop()
 
 
 @contextlib.asynccontextmanager
-async def connected(server: BrokerServer) -> AsyncIterator[Peer]:
+async def peer_at(host: str, port: int) -> AsyncIterator[Peer]:
     loop = asyncio.get_running_loop()
-    port = int(server.address.rpartition(":")[2])
     _, connection = await loop.create_connection(
-        lambda: Connection(on_request=lambda _, __: None), "127.0.0.1", port
+        lambda: Connection(on_request=lambda _, __: None), host, port
     )
     try:
         yield Peer(connection)
@@ -168,3 +169,98 @@ async def test_members_of_groups_that_would_not_act(
         assert f"{min(members)}={members[min(members)]} cannot be honoured" in (
             refused.remark or ""
         )
+
+
+class ListingServer:
+    """A small HTTP address server: one line of name servers."""
+
+    def __init__(self) -> None:
+        self.line = ""
+        self.asked: list[str] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(request.split()[1])
+        body = f"{self.line}\n".encode()
+        writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+
+async def brokers_of(server: NameServer) -> set[str]:
+    """Return the names of the brokers that a name server knows."""
+    async with peer_at("127.0.0.1", server.port) as peer:
+        answer = await peer.ok(Code.GET_BROKER_CLUSTER_INFO)
+    return set(decode_cluster(answer.body).broker_addr_table)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(15):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_fetchNamesrvAddrByAddressServer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    config = NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=None)
+    first, second = NameServer(config), NameServer(config)
+    await first.start()
+    await second.start()
+    listing = ListingServer()
+    http = await asyncio.start_server(listing.answer, "127.0.0.1", 0)
+    port = http.sockets[0].getsockname()[1]
+    listing.line = f"127.0.0.1:{first.port}"
+    try:
+        async with broker(
+            tmp_path,
+            fetchNamesrvAddrByAddressServer="true",
+            rmqAddressServerDomain=f"127.0.0.1:{port}",
+            rmqAddressServerSubGroup="ours",
+            fetchNamesrvAddrInterval=50,
+        ):
+            assert set(listing.asked) == {"/rocketmq/ours"}
+            assert await brokers_of(first) == {"broker-a"}
+            listing.line = f"127.0.0.1:{second.port}"  # the broker moves
+            await until(lambda: knows(second, {"broker-a"}))
+            await until(lambda: knows(first, set()))
+            count = len(listing.asked)
+            listing.line = ""  # nothing listed: it stays where it is
+            await until(lambda: asked_more(listing, count + 2))
+            assert await brokers_of(second) == {"broker-a"}
+    finally:
+        http.close()
+        await first.stop()
+        await second.stop()
+
+
+async def knows(server: NameServer, names: set[str]) -> bool:
+    return await brokers_of(server) == names
+
+
+async def asked_more(listing: ListingServer, count: int) -> bool:
+    return len(listing.asked) >= count
+
+
+async def test_an_address_server_is_not_asked_where_name_servers_are_given(
+    tmp_path: Path,
+) -> None:
+    listing = ListingServer()
+    http = await asyncio.start_server(listing.answer, "127.0.0.1", 0)
+    port = http.sockets[0].getsockname()[1]
+    async with broker(
+        tmp_path,
+        namesrvAddr="127.0.0.1:1",
+        fetchNamesrvAddrByAddressServer="true",
+        rmqAddressServerDomain=f"127.0.0.1:{port}",
+    ):
+        assert listing.asked == []
+    http.close()
+
+
+async def test_serverChannelMaxIdleTimeSeconds(tmp_path: Path) -> None:
+    async with broker(tmp_path, serverChannelMaxIdleTimeSeconds=1) as peer:
+        await peer.ok(Code.GET_BROKER_RUNTIME_INFO)
+        async with asyncio.timeout(10):
+            await peer.connection.wait_closed()  # by default after two minutes

@@ -20,6 +20,7 @@ from typing import Final
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
+from rocketpost.server.address_server import AddressServer
 from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.clock import SystemClock
 from rocketpost.server.config import BrokerConfig, broker_settings, with_new_spellings
@@ -77,8 +78,16 @@ class BrokerServer:
         self._dispatcher = Dispatcher()
         room = room_of_process()
         self._turns = room.turns
-        self._listener = Listener(on_request=self._dispatcher.handle, on_lost=self._lost, room=room)
-        self._vip = Listener(on_request=self._dispatcher.handle, on_lost=self._lost, room=room)
+        self._listener, self._vip = (
+            Listener(
+                on_request=self._dispatcher.handle,
+                on_lost=self._lost,
+                idle_seconds=self._broker.idle_seconds,
+                room=room,
+            )
+            for _ in range(2)
+        )
+        self._name_servers: list[str] = []
         self._cleaning = asyncio.Lock()
         self._order_topics: dict[str, frozenset[str]] = {}
         self._registration: Registration | None = None
@@ -102,8 +111,9 @@ class BrokerServer:
 
     @property
     def name_servers(self) -> str:
-        """Where it registers."""
-        return self._broker.name_servers or os.environ.get("NAMESRV_ADDR", "")
+        """The name servers that it registers with."""
+        configured = self._broker.name_servers or os.environ.get("NAMESRV_ADDR", "")
+        return configured or ";".join(self._name_servers)
 
     @property
     def directory(self) -> str:
@@ -119,7 +129,10 @@ class BrokerServer:
         """
         live, overrides_file = await self._load_settings()
         self._ip = await asyncio.to_thread(_public_ip, self._broker.public_ip)
-        name_servers = parse_name_servers(self.name_servers)
+        address_server = self._address_server()
+        self._name_servers = parse_name_servers(self.name_servers)
+        if address_server is not None:
+            self._name_servers = await address_server.fetch() or []
         await self._listener.bind(self._broker.bind_address, self._broker.listen_port)
         try:
             services = await self._open(live, overrides_file)
@@ -128,7 +141,7 @@ class BrokerServer:
             raise
         self._services = services
         self._registration = Registration(
-            name_servers=name_servers,
+            name_servers=self._name_servers,
             announce=self._announcement,
             period_ms=self._broker.register_period_ms,
             timeout_ms=self._broker.register_timeout_ms,
@@ -136,7 +149,7 @@ class BrokerServer:
         )
         await self._listener.accept()
         await self._listen_vip()
-        self._work = asyncio.create_task(self._run(services), name="broker")
+        self._work = asyncio.create_task(self._run(services, address_server), name="broker")
         await self._registration.start()
 
     async def stop(self) -> None:
@@ -252,7 +265,7 @@ class BrokerServer:
                 clock=self._clock,
                 live=live,
                 overrides_file=overrides_file,
-                name_servers=parse_name_servers(self.name_servers),
+                name_servers=self._name_servers,
                 clean=self._clean_asked,
                 on_topic_change=self._topics_changed,
                 told=self._told,
@@ -277,13 +290,36 @@ class BrokerServer:
 
     # While it runs.
 
-    async def _run(self, services: Services) -> None:
+    async def _run(self, services: Services, address_server: AddressServer | None) -> None:
         async with asyncio.TaskGroup() as group:
+            if address_server is not None:
+                group.create_task(self._follow(address_server), name="address server")
             group.create_task(services.persistence.run(), name="persistence")
             for part in services.parts:
                 group.create_task(part.run(), name=type(part).__name__)
             group.create_task(self._tick(services), name="ticker")
             group.create_task(self._clean_regularly(services.store), name="cleaner")
+
+    def _address_server(self) -> AddressServer | None:
+        """Return who is asked for name servers, if it is needed."""
+        wanted = self._broker.ask_address_server and not self.name_servers
+        return AddressServer(self._broker) if wanted else None
+
+    async def _follow(self, address_server: AddressServer) -> None:
+        """Register with the name servers that are listed, whenever others are."""
+        while True:
+            await asyncio.sleep(self._broker.address_server_poll_ms / 1000)
+            listed = await address_server.fetch()
+            if listed is None or set(listed) == set(self._name_servers):
+                continue
+            assert self._services is not None
+            assert self._registration is not None
+            logger.info("name servers changed: addresses=%s", ";".join(listed))
+            for gone in set(self._name_servers) - set(listed):
+                self._order_topics.pop(gone, None)
+            self._name_servers = listed
+            self._services.assignment.use_name_servers(listed)
+            await self._registration.use(listed)
 
     async def _tick(self, services: Services) -> None:
         ticks = 0

@@ -19,7 +19,13 @@ from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import TRACE_TOPIC, topic_problem
-from rocketpost.server.foreign_keys import IGNORED, REFUSED_WHEN, RENAMED, refuse
+from rocketpost.server.foreign_keys import (
+    FIXED_PATHS,
+    IGNORED,
+    REFUSED_WHEN,
+    RENAMED,
+    refuse,
+)
 from rocketpost.settings import (
     adjustments,
     apply_clamps,
@@ -38,6 +44,13 @@ _HELD_MAX: Final = 1_000_000
 _KEYS_MAX: Final = 10_000_000
 _IDLE_SECONDS_MAX: Final = 366 * 86_400
 _PATHS: Final[tuple[str, ...]] = ("storePathRootDir", "storePathCommitLog")
+
+
+_OF_ADDRESS_SERVER: Final = (
+    "rmqAddressServerDomain",
+    "rmqAddressServerSubGroup",
+    "fetchNamesrvAddrInterval",
+)
 
 
 class BrokerRole(enum.Enum):
@@ -68,6 +81,11 @@ class BrokerConfig:
     bind_address: str = option("bindAddress", "0.0.0.0", important=True)
     public_ip: str = option("brokerIP1", "", important=True)
     name_servers: str = option("namesrvAddr", "", important=True)
+    ask_address_server: bool = option("fetchNamesrvAddrByAddressServer", False)
+    address_server: str = option("rmqAddressServerDomain", "jmenv.tbsite.net")
+    address_group: str = option("rmqAddressServerSubGroup", "nsaddr")
+    address_server_poll_ms: int = option("fetchNamesrvAddrInterval", 10_000)
+    idle_seconds: int = option("serverChannelMaxIdleTimeSeconds", 120)
     permission: int = option("brokerPermission", 6, mutable=True, important=True)
     default_topic_queue_nums: int = option("defaultTopicQueueNums", 8, mutable=True)
     auto_create_topic: bool = option("autoCreateTopicEnable", True, mutable=True, important=True)
@@ -172,6 +190,8 @@ class BrokerConfig:
                 raise ConfigError(f"{key}={value} must be between 0 and {_COUNT_MAX}")
         for key, value, most in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
+            ("fetchNamesrvAddrInterval", self.address_server_poll_ms, _INT_MAX),
+            ("serverChannelMaxIdleTimeSeconds", self.idle_seconds, _INT_MAX),
             ("flushConsumerOffsetInterval", self.flush_offsets_ms, _INT_MAX),
             ("flushDelayOffsetInterval", self.flush_delays_ms, _INT_MAX),
             ("shortPollingTimeMills", self.short_polling_ms, _INT_MAX),
@@ -230,11 +250,25 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
     """
     values = with_new_spellings(values)
     refuse(values, REFUSED_WHEN)
+    _check_paths(values)
     acting = (keys_of(BrokerConfig), keys_of(StoreConfig))
-    reject_unknown(values, *acting, inactive=(*IGNORED, *REFUSED_WHEN))
+    reject_unknown(values, *acting, inactive=(*IGNORED, *REFUSED_WHEN, *FIXED_PATHS))
     paths = {key: os.path.expanduser(values[key].strip()) for key in _PATHS if key in values}
     values = {**values, **paths}
     return build(BrokerConfig, values), build(StoreConfig, values)
+
+
+def _check_paths(values: Mapping[str, str]) -> None:
+    """Refuse paths that RocketMQ's documents name but no version of it reads, unless they hold."""
+    root = os.path.expanduser(values.get("storePathRootDir", "").strip() or "~/store")
+    for key, name in FIXED_PATHS.items():
+        given = os.path.expanduser(values.get(key, "").strip())
+        place = os.path.join(root, name)
+        if given and os.path.abspath(given) != os.path.abspath(place):
+            raise ConfigError(
+                f"{key}={given} cannot be honoured: it lies at {place}, in RocketMQ as well, "
+                "whatever this key says; remove the key, or mount another disk at that place"
+            )
 
 
 def with_new_spellings(values: Mapping[str, str]) -> dict[str, str]:
@@ -267,7 +301,17 @@ def setting_notes(values: Mapping[str, str]) -> list[str]:
             f"timerRollWindowSlot={store.timer_roll_slots} counts as {slots}, two thirds of "
             "fileReservedTime"
         )
-    return renamed + adjusted + ignored
+    return renamed + adjusted + _address_server_notes(values) + ignored
+
+
+def _address_server_notes(values: Mapping[str, str]) -> list[str]:
+    given = [key for key in _OF_ADDRESS_SERVER if key in values]
+    if values.get("fetchNamesrvAddrByAddressServer", "").strip().lower() != "true":
+        return [f"{key} has no effect without fetchNamesrvAddrByAddressServer" for key in given]
+    if values.get("namesrvAddr"):
+        given.insert(0, "fetchNamesrvAddrByAddressServer")
+        return [f"{key} has no effect: namesrvAddr names the name servers" for key in given]
+    return []
 
 
 def without_blanks(values: Mapping[str, str]) -> dict[str, str]:

@@ -103,8 +103,6 @@ _REPLICATION: Final = _family(
 _MEMORY: Final = _family(
     "memory is managed by the page cache, not by the broker",
     """
-    transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool
-    commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
     warmMapedFileEnable flushLeastPagesWhenWarmMapedFile writeWithoutMmap mappedFileSwapEnable
     putConsumeQueueDataByFileChannel transferMsgByHeap coldDataScanEnable
     coldDataFlowControlEnable dataReadAheadEnable accessMessageInMemoryHotRatio
@@ -112,6 +110,15 @@ _MEMORY: Final = _family(
     timerColdDataCheckIntervalMs sampleCountThreshold sampleSteps commitLogForceSwapMapInterval
     commitLogSwapMapInterval commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum cleanSwapedMapInterval
+    """,
+)
+
+_OFF_HEAP: Final = _family(
+    "there is no pool of buffers in the process: a message is in the page cache before it is "
+    "acknowledged, so it outlives a crash of the broker, which a pool does not promise",
+    """
+    transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool
+    commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
     wakeCommitWhenPutMessage
     """,
 )
@@ -120,7 +127,7 @@ _NETTY: Final = _family(
     "the network layer is not Netty",
     """
     serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
-    serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverChannelMaxIdleTimeSeconds
+    serverOnewaySemaphoreValue serverAsyncSemaphoreValue
     serverSocketSndBufSize serverSocketRcvBufSize serverSocketBacklog
     serverPooledByteBufAllocatorEnable serverNettyWorkerGroupEnable enableShutdownGracefully
     shutdownWaitTimeSeconds writeBufferHighWaterMark writeBufferLowWaterMark
@@ -133,16 +140,18 @@ _NETTY: Final = _family(
     """,
 )
 
-_PATHS: Final = {
-    **_family(
-        "it always lies under storePathRootDir, in RocketMQ as well",
-        "storePathConsumeQueue storePathIndex storeCheckpoint abortFile",
-    ),
-    **_family(
-        "the file is named on the command line, and there is no installation folder",
-        "rocketmqHome brokerConfigPath configStorePath",
-    ),
+FIXED_PATHS: Final[dict[str, str]] = {
+    "storePathConsumeQueue": "consumequeue",
+    "storePathIndex": "index",
+    "storeCheckpoint": "checkpoint",
+    "abortFile": "abort",
 }
+"""Paths that old documents and samples have, and where under the root they lie at all times."""
+
+_PATHS: Final = _family(
+    "the file is named on the command line, and there is no installation folder",
+    "rocketmqHome brokerConfigPath configStorePath",
+)
 
 _STORE: Final = {
     **_family(
@@ -260,12 +269,18 @@ _OTHERWISE: Final = {
         """,
     ),
     **_family(
-        "statistics, metrics and logs are kept in their own way here",
+        "metrics are not exported in this version; mqadmin brokerStatus and statsAll show them",
         """
         metricsExporterType metricsPromExporterPort metricsPromExporterHost
         metricsOtelCardinalityLimit metricsGrpcExporterTarget metricsGrpcExporterHeader
         metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
-        metricLoggingExporterIntervalInMills metricsLabel metricsInDelta estimateAccumulation
+        metricLoggingExporterIntervalInMills metricsLabel metricsInDelta
+        """,
+    ),
+    **_family(
+        "statistics and logs are kept in their own way here",
+        """
+        estimateAccumulation
         enableDetailStat autoDeleteUnusedStats isolateLogEnable commercialEnable
         commercialTimerCount commercialTransCount commercialBigCount commercialBaseCount
         commercialSizePerMsg accountStatsEnable accountStatsPrintZeroValues
@@ -275,10 +290,11 @@ _OTHERWISE: Final = {
     **_family(
         "registration with name servers always sends all topics, uncompressed",
         """
-        forceRegister compressedRegister updateNameServerAddrPeriod fetchNamesrvAddrInterval
-        enableSingleTopicRegister enableSplitRegistration splitRegistrationSize
+        forceRegister compressedRegister enableSingleTopicRegister enableSplitRegistration
+        splitRegistrationSize
         """,
     ),
+    "updateNameServerAddrPeriod": "namesrvAddr is read at the start only",
     **_family(
         "what clients, groups and offsets may do is fixed in this version",
         """
@@ -302,6 +318,7 @@ IGNORED: Final[dict[str, str]] = {
     **_POOLS,
     **_REPLICATION,
     **_MEMORY,
+    **_OFF_HEAP,
     **_NETTY,
     **_PATHS,
     **_STORE,
@@ -314,7 +331,6 @@ _NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this versi
 _NO_REPLICAS: Final = Refusal(_is_above_one, "replication is not in this version")
 _NO_LIGHT_QUEUES: Final = Refusal(_is_on, "light queues are not in this version")
 _NO_CHECKSUMS: Final = Refusal(_is_on, "property checksums are not in this version")
-_NO_SERVER_LIST: Final = Refusal(_is_on, "list the name servers in namesrvAddr")
 
 _REFUSED_NETTY: Final = {
     "useTLS": Refusal(_is_on, "TLS is not in this version"),
@@ -348,13 +364,14 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
     "rocksdbCQDoubleWriteEnable": Refusal(_is_on, "there is no RocksDB here"),
     "messageStorePlugIn": Refusal(_is_other_than(), "store plug-ins are not in this version"),
     "readOnlyCommitLogStorePaths": Refusal(_is_other_than(), "the log lies in one folder"),
-    "fetchNamesrvAddrByAddressServer": _NO_SERVER_LIST,
-    "fetchNameSrvAddrByDnsLookup": _NO_SERVER_LIST,
+    "fetchNameSrvAddrByDnsLookup": Refusal(
+        _is_on, "list the name servers in namesrvAddr, or ask an address server for them"
+    ),
 }
 """Keys that would weaken a promise if ignored: the values that stop the start, and why."""
 
 NAMESRV_IGNORED: Final[dict[str, str]] = {
-    **{key: why for key, why in _NETTY.items() if key != "serverChannelMaxIdleTimeSeconds"},
+    **_NETTY,
     **_PATHS,
     **_family(
         "there are no thread pools here: one event loop serves all requests",

@@ -99,7 +99,7 @@ def mqbroker(
         listed = _listed((broker, store), important=important) | _in_force(values, broker)
         click.echo(format_properties(listed), nl=False)
         return
-    if not (broker.name_servers or os.environ.get("NAMESRV_ADDR")):
+    if not (broker.name_servers or os.environ.get("NAMESRV_ADDR") or broker.ask_address_server):
         print(_NO_NAME_SERVERS, file=sys.stderr)
     sys.exit(run(lambda: BrokerServer(values, accept_missing=accept_missing), ready=broker_ready))
 

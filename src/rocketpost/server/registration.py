@@ -82,7 +82,7 @@ class Registration:
     Args:
         name_servers: Their addresses; none is fine.
         announce: Returns what to say now; called for every registration.
-        period_ms: Between registrations; kept between 10 and 60 seconds.
+        period_ms: Between registrations.
         timeout_ms: How long an answer may take.
         on_order_topics: Called with a name server's address and the ordered topics it knows.
         retry_seconds: Until the second try after a failure; doubles up to the period.
@@ -109,6 +109,7 @@ class Registration:
             on_lost=self._connection_lost,
         )
         self._task: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
         self._edition = 0
         self._news = asyncio.Condition()
 
@@ -126,6 +127,22 @@ class Registration:
             _, late = await asyncio.wait(first, timeout=_FIRST_ROUND_SECONDS)
             for each in late:
                 each.cancel()
+
+    async def use(self, name_servers: Sequence[str]) -> None:
+        """Register with these name servers from now on; tell the others goodbye."""
+        gone = [link for address, link in self._links.items() if address not in name_servers]
+        new = [_Link(address) for address in name_servers if address not in self._links]
+        self._links = {
+            address: link for address, link in self._links.items() if address in name_servers
+        } | {link.address: link for link in new}
+        for link in gone:
+            if link.task is not None:
+                link.task.cancel()
+        for link in new:
+            self._begin(link)
+        await asyncio.gather(*(self._unregister(link) for link in gone))
+        for link in gone:
+            self._connector.drop(link.address)
 
     def changed(self) -> None:
         """Register soon, as there is something new to say."""
@@ -157,14 +174,20 @@ class Registration:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+            self._task = self._group = None
             await asyncio.gather(*(self._unregister(link) for link in self._links.values()))
         await self._connector.close()
 
     async def _run(self) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._group:
             for link in self._links.values():
-                group.create_task(self._keep(link), name=f"registration with {link.address}")
+                self._begin(link)
+            await asyncio.Event().wait()  # more may come; stopping cancels it
+
+    def _begin(self, link: _Link) -> None:
+        if self._group is not None:
+            name = f"registration with {link.address}"
+            link.task = self._group.create_task(self._keep(link), name=name)
 
     async def _keep(self, link: _Link) -> None:
         while True:
@@ -233,8 +256,8 @@ class Registration:
         link.registered = False
 
     def _connection_lost(self, address: str, _: Connection) -> None:
-        link = self._links[address]
-        if link.registered:
+        link = self._links.get(address)
+        if link is not None and link.registered:
             link.registered = False
             link.wake.set()
 
@@ -249,6 +272,7 @@ class _Link:
     failures: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
 
     def succeeded(self) -> None:
         if self.failures or not self.tried.is_set():

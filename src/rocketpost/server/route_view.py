@@ -69,6 +69,12 @@ class RouteView:
     def __len__(self) -> int:
         return len(self._known)
 
+    def use(self, name_servers: Sequence[str]) -> None:
+        """Ask these name servers from now on."""
+        for gone in set(self._name_servers) - set(name_servers):
+            self._connector.drop(gone)
+        self._name_servers = list(name_servers)
+
     async def queues(self, topic: str) -> Queues | None:
         """Return the readable queues of a topic on all brokers; None if nobody knows it.
 
@@ -133,8 +139,9 @@ class RouteView:
             except RocketpostError as error:
                 failure = error
                 # The next question goes to another one first.
-                self._name_servers.remove(address)
-                self._name_servers.append(address)
+                if address in self._name_servers:
+                    self._name_servers.remove(address)
+                    self._name_servers.append(address)
         assert failure is not None
         raise failure
 

@@ -213,6 +213,14 @@ class Services:
             locks=self._locks,
         )
         self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=store.queues)
+        self.assignment = AssignmentPart(
+            topics=self.topics,
+            membership=self._membership,
+            modes=tables.modes,
+            modes_file=tables.modes_file,
+            broker_name=identity.name,
+            name_servers=name_servers,
+        )
         self.parts: tuple[Part, ...] = (
             StandstillPart(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
@@ -245,14 +253,7 @@ class Services:
                 broker_writable=lambda: bool(self._broker.permission & PERM_WRITE),
                 put_off=timed.put_off,
             ),
-            AssignmentPart(
-                topics=self.topics,
-                membership=self._membership,
-                modes=tables.modes,
-                modes_file=tables.modes_file,
-                broker_name=identity.name,
-                name_servers=name_servers,
-            ),
+            self.assignment,
             ReplyPart(
                 sends=self._send_service,
                 membership=self._membership,

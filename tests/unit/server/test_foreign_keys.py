@@ -14,6 +14,7 @@ from rocketpost.server.config import (
     without_blanks,
 )
 from rocketpost.server.foreign_keys import (
+    FIXED_PATHS,
     IGNORED,
     NAMESRV_IGNORED,
     NAMESRV_REFUSED_WHEN,
@@ -38,7 +39,7 @@ def test_every_key_of_apaches_broker_is_understood() -> None:
         "BrokerConfig", "MessageStoreConfig", "AuthConfig", "NettyServerConfig", "NettyClientConfig"
     )
     assert len(theirs) > 400
-    ours = {*keys_of(BrokerConfig), *keys_of(StoreConfig), *IGNORED, *REFUSED_WHEN}
+    ours = {*keys_of(BrokerConfig), *keys_of(StoreConfig), *IGNORED, *REFUSED_WHEN, *FIXED_PATHS}
     assert theirs - ours == set()
 
 
@@ -167,3 +168,31 @@ def test_a_cut_of_the_roll_window_is_told() -> None:
     [note] = setting_notes({"timerRollWindowSlot": "172800", "fileReservedTime": "24"})
     assert note == "timerRollWindowSlot=172800 counts as 57600, two thirds of fileReservedTime"
     assert setting_notes({"fileReservedTime": "24"}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [
+        ("storePathConsumeQueue", "consumequeue"),
+        ("storePathIndex", "index"),
+        ("storeCheckpoint", "checkpoint"),
+        ("abortFile", "abort"),
+    ],
+)
+def test_paths_that_nothing_reads_must_say_where_things_lie(key: str, place: str) -> None:
+    values = {"storePathRootDir": "/data/store", key: f"/data/store/{place}/"}
+    broker_settings(values)
+    assert setting_notes(values) == []
+    with pytest.raises(ConfigError, match=f"{key}=/other/{place} cannot be honoured: it lies at "):
+        broker_settings(values | {key: f"/other/{place}"})
+    broker_settings({key: f"~/store/{place}"})
+
+
+def test_keys_of_the_address_server_that_do_not_act_are_told() -> None:
+    domain, on = "rmqAddressServerDomain", "fetchNamesrvAddrByAddressServer"
+    assert setting_notes({domain: "h", on: "true"}) == []
+    assert setting_notes({domain: "h"}) == [f"{domain} has no effect without {on}"]
+    assert setting_notes({domain: "h", on: "true", "namesrvAddr": "a:1"}) == [
+        f"{on} has no effect: namesrvAddr names the name servers",
+        f"{domain} has no effect: namesrvAddr names the name servers",
+    ]

@@ -57,6 +57,10 @@ class AssignmentPart(Part):
         """Serve assignments and request modes."""
         self._handlers.register(dispatcher)
 
+    def use_name_servers(self, addresses: Sequence[str]) -> None:
+        """Ask these name servers from now on."""
+        self._routes.use(addresses)
+
     async def run(self) -> None:
         """Keep routes fresh and modes on disk."""
         async with asyncio.TaskGroup() as group:
