@@ -172,6 +172,21 @@ class ProducerTable:
         while self._runs_total > self.limits.runs_total_max and len(self._producers) > 1:
             self._forget_for_room()
 
+    def forget_before_log(self) -> None:
+        """Note that the log which was read begins too late to know every message of a producer."""
+        for producer in self._producers.values():
+            producer.seen.forget_below_first()
+        self.revision += 1
+
+    def add_silent(self, older: ProducerTable) -> None:
+        """Take over producers that an older snapshot knows and that are not known here."""
+        for producer_id, producer in reversed(older._producers.items()):
+            if producer_id not in self._producers:
+                self._producers[producer_id] = producer
+                self._producers.move_to_end(producer_id, last=False)
+                self._runs_total += len(producer.seen)
+                self.revision += 1
+
     def expire(self, now_ms: int) -> None:
         """Forget who has been silent for too long."""
         limit_ms = now_ms - self.limits.idle_ms_max

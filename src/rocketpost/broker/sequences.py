@@ -51,6 +51,11 @@ class SequenceSet:
         """The runs, ascending."""
         return list(zip(self._starts, self._ends, strict=True))
 
+    def forget_below_first(self) -> None:
+        """Note that numbers below the first one seen may have been seen too."""
+        if self._starts:
+            self.horizon = max(self.horizon, self._starts[0])
+
     def add(self, number: int, *, runs_max: int) -> None:
         """Add a number that is not below the horizon."""
         starts, ends = self._starts, self._ends

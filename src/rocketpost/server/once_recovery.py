@@ -1,13 +1,15 @@
 """What a broker knows of duplicates when it starts: from a snapshot, the log and the queues.
 
 A snapshot is trusted only if it fits the log: it must not speak of more than is there, and the
-message that it names must be where it says. Else, or if it is damaged, the whole log is read. What
+message that it names must be where it says. Else, or if it is damaged or missing, the whole log is
+read, and where that no longer reaches back, the log of the broker and its status say so. What
 Apache's broker stored in between is read like everything after the snapshot.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from itertools import islice
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ from rocketpost.store.walk import walk
 logger = logging.getLogger(__name__)
 
 _MARK = names.PRODUCER_SEQUENCE.encode()
+_find_mark = re.compile(re.escape(_MARK)).search
 
 
 class Known(NamedTuple):
@@ -42,6 +45,8 @@ class Known(NamedTuple):
     producers: ProducerTable
     producers_file: TableFile[ProducerTable]
     keys: KeyWindow
+    repair: str = ""
+    """Why what producers stored had to be read from the whole log, and what is lost by it."""
 
 
 def recover_blocking(
@@ -68,7 +73,7 @@ def recover_blocking(
     """
     limits = limits or producer_limits(config)
     file = snapshot_file(store, files if files is not None else RealFiles(), limits)
-    table = _load_blocking(store, file, limits)
+    table, repair = _load_blocking(store, file, limits)
     keys = KeyWindow(clock=clock)
     keys.configure(default_seconds=config.dedup_seconds, keys_max=config.dedup_keys_max)
     for name, topic in topics.configs.items():
@@ -76,7 +81,7 @@ def recover_blocking(
     if keys.is_on:
         keys.fill(_stored_keys(store, keys, topics, now_ms=clock.now_ms()))
         logger.info("unique keys read back: count=%s", len(keys))
-    return Known(table, file, keys)
+    return Known(table, file, keys, repair)
 
 
 def producer_limits(config: BrokerConfig) -> ProducerLimits:
@@ -107,28 +112,60 @@ def snapshot_file(
 
 def _load_blocking(
     store: MessageStore, file: TableFile[ProducerTable], limits: ProducerLimits
-) -> ProducerTable:
+) -> tuple[ProducerTable, str]:
+    """Return the producers, and what had to be done to know them if it was not the usual."""
     end = int(store.written_position)
     try:
         table = file.load_blocking()
     except StoreError as error:
-        logger.warning("producers are read from the whole log: reason=%s", error)
-        table = ProducerTable(limits)
-        _replay(store, table, 0, end)
-        file.save_blocking(table.to_json(end))
-        return table
-    begin = table.position
-    if begin < 0:
-        # From now on there is one, so that no message of an idempotent producer lies before it.
-        file.save_blocking(table.to_json(end))
-        return table
+        return _rebuild_blocking(store, file, limits, end=end, because=str(error))
+    if table.position < 0:
+        because = "producerState.json is missing"
+        return _rebuild_blocking(store, file, limits, end=end, because=because)
     if not _fits(store, table, end):
-        logger.warning("the snapshot of producers is of another log, the whole log is read")
-        table, begin = ProducerTable(limits), 0
-    elif begin < store.first_position:
-        logger.warning("messages after the snapshot of producers have expired unread")
-    _replay(store, table, begin, end)
-    return table
+        because = "producerState.json belongs to another log"
+        return _rebuild_blocking(store, file, limits, end=end, because=because)
+    if table.position < store.first_position:
+        because = "producerState.json is older than the log"
+        return _rebuild_blocking(store, file, limits, end=end, because=because, older=table)
+    _replay(store, table, table.position, end)
+    return table, ""
+
+
+def _rebuild_blocking(
+    store: MessageStore,
+    file: TableFile[ProducerTable],
+    limits: ProducerLimits,
+    *,
+    end: int,
+    because: str,
+    older: ProducerTable | None = None,
+) -> tuple[ProducerTable, str]:
+    """Read what producers stored from the whole log, and save it.
+
+    Where the log does not reach back to its beginning, numbers below the first one of a producer
+    are refused from now on: whether they were stored is not known.
+    """
+    table = ProducerTable(limits)
+    is_used = _replay(store, table, 0, end) > 0 or bool(older)
+    is_whole = store.first_position == 0
+    if not is_whole:
+        table.forget_before_log()
+    if older is not None:
+        table.add_silent(older)
+    file.save_blocking(table.to_json(end))
+    if not is_used:  # the first start, or a broker that has no such producers
+        return table, ""
+    if is_whole:
+        logger.warning("idempotent producers were read from the whole log: reason=%s", because)
+        return table, f"{because}; rebuilt from the whole log"
+    logger.error(
+        "idempotent producers were read from a log that begins at %s: what they stored before is "
+        "not known, and numbers below their first ones there are refused: reason=%s",
+        store.first_position,
+        because,
+    )
+    return table, f"{because}; rebuilt from position {store.first_position} on, the rest is lost"
 
 
 def _fits(store: MessageStore, table: ProducerTable, end: int) -> bool:
@@ -140,8 +177,20 @@ def _fits(store: MessageStore, table: ProducerTable, end: int) -> bool:
     return store.store_time_at(position) == store_ms
 
 
-def _replay(store: MessageStore, table: ProducerTable, begin: int, end: int) -> None:
+def _first_marked(store: MessageStore, begin: int, end: int) -> int:
+    """Return where to begin reading: segments without a numbered message are passed over."""
+    for segment in store.segments.all():
+        if segment.end <= begin or segment.start >= end:
+            continue
+        if _find_mark(segment.view()[: end - segment.start]):
+            return max(begin, segment.start)
+    return end
+
+
+def _replay(store: MessageStore, table: ProducerTable, begin: int, end: int) -> int:
+    """Count the numbered messages of a part of the log; return how many there are."""
     count = 0
+    begin = _first_marked(store, begin, end)
     for position, data in walk(store.segments, begin, end):
         if _MARK not in bytes(data):
             continue
@@ -156,6 +205,7 @@ def _replay(store: MessageStore, table: ProducerTable, begin: int, end: int) -> 
     logger.info(
         "producers recovered: count=%s from=%s to=%s messages=%s", len(table), begin, end, count
     )
+    return count
 
 
 def _stored_keys(

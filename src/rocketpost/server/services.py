@@ -236,6 +236,7 @@ class Services:
                 once=once,
                 clock=clock,
                 file=known.producers_file,
+                repair=known.repair,
                 save_interval_s=self._broker.idempotent_save_ms / 1000,
                 commit=self.sends.commit,
             ),

@@ -51,12 +51,18 @@ class Peer:
         return response
 
     async def send(
-        self, topic: str, properties: str = "", *, body: bytes = b"body", sys_flag: int = 0
+        self,
+        topic: str,
+        properties: str = "",
+        *,
+        body: bytes = b"body",
+        sys_flag: int = 0,
+        **fields: object,
     ) -> Command:
         return await self.succeed(
             Code.SEND_MESSAGE, body, producerGroup="P", topic=topic, defaultTopic="TBW102",
             defaultTopicQueueNums=1, queueId=0, sysFlag=sys_flag, bornTimestamp=1, flag=0,
-            properties=properties,
+            properties=properties, **fields,
         )  # fmt: skip
 
     async def pull(self, topic: str, offset: int = 0, *, hold_ms: int = 0) -> list[Record]:

@@ -39,6 +39,7 @@ class OncePart(Part):
 
     Args:
         file: Where the snapshot goes.
+        repair: Why the whole log had to be read at the start, if so, and what is lost by it.
         commit: Writes and answers what was sent in this turn of the loop.
     """
 
@@ -49,6 +50,7 @@ class OncePart(Part):
         once: OnceService,
         clock: Clock,
         file: File,
+        repair: str,
         save_interval_s: float,
         commit: Callable[[], None],
     ) -> None:
@@ -56,6 +58,7 @@ class OncePart(Part):
         self._producers, self._keys = once.producers, once.keys
         self._clock = clock
         self._file = file
+        self._repair = repair
         self._interval_s = save_interval_s
         self._commit = commit
         self._saved_revision = -1
@@ -91,6 +94,7 @@ class OncePart(Part):
             "duplicatesBySequence": str(self._producers.duplicates),
             "duplicatesByUniqueKey": str(self._keys.duplicates),
             "uniqueKeysKept": str(len(self._keys)),
+            "producerStateRepair": self._repair,
         }
 
     def show(self, connection: Connection, command: Command) -> Reply:
