@@ -144,7 +144,7 @@ class DelayService:
         size_sum = 0
         wait = Wait(None)
         for entry in ENTRY.iter_unpack(_entries(queue, offset)):
-            found = self._judge(level, offset, entry, end=queue.end, now_ms=now_ms)
+            found = self._judge(level, queue, offset, entry, now_ms=now_ms)
             if isinstance(found, Wait):
                 wait = found
                 break
@@ -170,7 +170,7 @@ class DelayService:
         entry = queue.entry(offset) if offset < queue.end else None
         if entry is None or entry[2] > self._clock.now_ms():
             return False
-        record = self._record(entry[0], entry[1])
+        record = self._store.record_of(queue, offset, entry[0], entry[1])
         after = self._progress.delivered_before(level)
         copy = self._copy_of(record, after) if record is not None else None
         if copy is None:
@@ -186,16 +186,22 @@ class DelayService:
         return self._progress.reached(level), int(queue.end) if queue is not None else 0
 
     def _judge(
-        self, level: int, offset: int, entry: tuple[int, int, int], *, end: int, now_ms: int
+        self,
+        level: int,
+        queue: ConsumeQueue,
+        offset: int,
+        entry: tuple[int, int, int],
+        *,
+        now_ms: int,
     ) -> Draft | Wait | None:
         """Return what to deliver for an entry, how long it must wait, or None to pass it over."""
         position, size, code = entry
-        due_ms = self._due_ms(level, offset, code, end, now_ms)
+        due_ms = self._due_ms(level, offset, code, queue.end, now_ms)
         if due_ms > now_ms:
             return Wait(due_ms - now_ms)
-        record = self._record(position, size)
+        record = self._store.record_of(queue, offset, position, size)
         if record is None:
-            logger.warning("delayed message is gone: level=%s offset=%s", level, offset)
+            logger.warning("delayed message is gone or damaged: level=%s offset=%s", level, offset)
             return None
         if code < record.store_ms:  # no time, but the code of a tag
             due_ms = record.store_ms + self._delay_ms(level)
@@ -234,12 +240,6 @@ class DelayService:
 
     def _delay_ms(self, level: int) -> int:
         return self._delays_ms[min(level, len(self._delays_ms)) - 1]
-
-    def _record(self, position: int, size: int) -> Record | None:
-        record = self._store.record_at(position)
-        if record is None or record.size != size or record.topic != SCHEDULE_TOPIC:
-            return None  # expired, or the entry only fills a gap
-        return record
 
     def _delivered(self, record: Record) -> Draft | None:
         """Return what is stored when a message is due; None if it has no destination."""

@@ -21,6 +21,12 @@ class Records(Protocol):
         """Return the record at a position."""
         ...  # pragma: no cover
 
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        ...  # pragma: no cover
+
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:

@@ -40,7 +40,7 @@ from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.draft import Draft
-from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from rocketpost.store.queue_files import ENTRY, ENTRY_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,9 @@ _READ_AT_ONCE: Final = 1024
 class Store(Protocol):
     """The store, as far as reading the log needs it."""
 
-    def record_at(self, position: int) -> Record | None:
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
         """Return the record at a position."""
         ...  # pragma: no cover
 
@@ -182,7 +184,7 @@ class PopLog:
             if len(data) < ENTRY_BYTES:
                 return
             for position, size, _ in ENTRY.iter_unpack(data):
-                record = store.record_at(position) if size != FILLER_SIZE else None
+                record = store.record_of(queue, offset, position, size)
                 found = self._parsed(record, queue.queue_id, offset) if record is not None else None
                 if found is not None:
                     yield found

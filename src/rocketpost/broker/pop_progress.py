@@ -39,8 +39,10 @@ class Store(Protocol):
         """Return the queues of a topic."""
         ...  # pragma: no cover
 
-    def record_at(self, position: int) -> Record | None:
-        """Return the record at a position."""
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
         ...  # pragma: no cover
 
 

@@ -28,7 +28,6 @@ from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.draft import Draft
-from rocketpost.store.queue_files import FILLER_SIZE
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +46,10 @@ class Store(Protocol):
         """Return a queue, or None if it never had a message."""
         ...  # pragma: no cover
 
-    def record_at(self, position: int) -> Record | None:
-        """Return the record at a position."""
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
         ...  # pragma: no cover
 
 
@@ -222,7 +223,7 @@ class ReceiptService:
         for offset in offsets:
             record = self._record(key, offset)
             if record is None:
-                logger.warning("popped message is gone: key=%s offset=%s", key, offset)
+                logger.warning("popped message is gone or damaged: key=%s offset=%s", key, offset)
             else:
                 copies[offset] = self._copy(record, topic, queue_id, key.pop_ms)
         return copies
@@ -244,10 +245,7 @@ class ReceiptService:
         if queue is None or not queue.first <= offset < queue.end:
             return None
         entry = queue.entry(offset)
-        if entry is None or entry[1] == FILLER_SIZE:
-            return None
-        record = self._store.record_at(entry[0])
-        return record if record is not None and record.topic == key.topic else None
+        return None if entry is None else self._store.record_of(queue, offset, *entry[:2])
 
     def _copy(self, record: Record, topic: str, queue_id: int, pop_ms: int) -> Draft:
         properties = record.properties

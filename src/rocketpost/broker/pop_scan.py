@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.pop_targets import Cursor, Wish
@@ -11,7 +11,6 @@ from rocketpost.broker.record_filter import WORK_MAX
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position
 from rocketpost.store.consume_queue import ConsumeQueue
-from rocketpost.store.queue_files import FILLER_SIZE
 
 SCAN_MAX: Final = 32_000
 """Queue entries that one pop looks at while none has a wanted tag."""
@@ -44,6 +43,18 @@ class Store(Protocol):
 
     def view(self, position: Position, size: int) -> memoryview | None:
         """Return bytes of the log; None if they are gone."""
+        ...  # pragma: no cover
+
+    def sound(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        units: list[tuple[int, int, int]],
+        *,
+        is_urgent: bool = False,
+    ) -> list[tuple[int, int, int]]:
+        """Return the entries whose records can be served; checks all of them if urgent."""
         ...  # pragma: no cover
 
 
@@ -105,12 +116,38 @@ class QueueScan:
                 )
             if not passed:
                 break
-            for ordinal, position, size in chosen:
-                view = self._store.view(Position(position), size) if size != FILLER_SIZE else None
-                if view is not None:
-                    offsets.append(offset + ordinal)
-                    views.append(view)
+            for ordinal, view in self._views(queue, offset, chosen):
+                offsets.append(offset + ordinal)
+                views.append(view)
             offset += passed
             if judge is not None:
                 break
         return Found(offsets, views, offset, not offsets and offset < queue.end)
+
+    def _views(
+        self, queue: ConsumeQueue, offset: int, chosen: list[tuple[int, int, int]]
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Yield the records of entries by their ordinals, but for those that cannot be served."""
+        if not chosen:
+            return
+        for ordinal, position, size in self._sound(queue, offset, chosen):
+            view = self._store.view(Position(position), size)
+            if view is not None:
+                yield ordinal, view
+            else:  # it was trusted, but an entry that leads nowhere is damaged
+                for _, found, found_bytes in self._sound(
+                    queue, offset, [(ordinal, position, size)], is_urgent=True
+                ):
+                    view = self._store.view(Position(found), found_bytes)
+                    if view is not None:
+                        yield ordinal, view
+
+    def _sound(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: list[tuple[int, int, int]],
+        *,
+        is_urgent: bool = False,
+    ) -> list[tuple[int, int, int]]:
+        return self._store.sound(queue.topic, queue.queue_id, offset, units, is_urgent=is_urgent)

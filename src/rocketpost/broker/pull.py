@@ -19,6 +19,7 @@ from rocketpost.model.ids import Position, QueueOffset
 
 QUEUE_UNIT_BYTES: Final = 20
 _UNIT: Final = Struct(">qiq")
+_FILLER_SIZE: Final = 0x7FFF_FFFF
 _DISK_FACTOR: Final = 8
 """How much dearer it is to judge a record that has left memory."""
 
@@ -55,6 +56,18 @@ class Records(Protocol):
 
     def view(self, position: Position, size: int) -> memoryview | None:
         """Return bytes of the log; None if they are gone."""
+        ...  # pragma: no cover
+
+    def sound(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        units: list[tuple[int, int, int]],
+        *,
+        is_urgent: bool = False,
+    ) -> list[tuple[int, int, int]]:
+        """Return the entries whose records can be served; checks all of them if urgent."""
         ...  # pragma: no cover
 
 
@@ -128,7 +141,9 @@ class PullService:
             )
         if offset < first:
             return _nothing(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", first, first, end)
-        return self._read(queue, QueueOffset(offset), max(count_max, 1), tags, judge, bytes_max)
+        return self._read(
+            (topic, queue_id), queue, QueueOffset(offset), max(count_max, 1), tags, judge, bytes_max
+        )
 
     def end(self, topic: str, queue_id: int) -> int:
         """Return one past the newest offset of a queue that can be read."""
@@ -137,6 +152,7 @@ class PullService:
 
     def _read(
         self,
+        name: tuple[str, int],
         queue: Queue,
         offset: QueueOffset,
         count_max: int,
@@ -174,16 +190,24 @@ class PullService:
         if not chosen:
             status, code = "NO_MATCHED_MESSAGE", ResponseCode.PULL_RETRY_IMMEDIATELY
             return _nothing(code, status, next_offset, first, end)
-        views, size = self._views(chosen)
-        if not views:
+        chosen = self._records.sound(*name, offset, chosen)
+        found = self._views(chosen)
+        if found is None:
+            chosen = self._records.sound(*name, offset, chosen, is_urgent=True)
+            found = self._views(chosen)
+        if not chosen or found is None:
             status, code = "MESSAGE_WAS_REMOVING", ResponseCode.PULL_RETRY_IMMEDIATELY
             return _nothing(code, status, next_offset, first, end)
+        views, size = found
         return Pulled(
             ResponseCode.SUCCESS, "FOUND", next_offset, first, end, views, size, len(chosen)
         )
 
-    def _views(self, chosen: list[tuple[int, int, int]]) -> tuple[list[memoryview], int]:
-        """Return the records, neighbours in the log joined into one view."""
+    def _views(self, chosen: list[tuple[int, int, int]]) -> tuple[list[memoryview], int] | None:
+        """Return the records, neighbours in the log joined into one view, and their size.
+
+        None if one of them is not there.
+        """
         views: list[memoryview] = []
         total = 0
         view = self._records.view
@@ -192,11 +216,17 @@ class PullService:
             if position == start + run and run:
                 run += size
                 continue
-            if run and (found := view(Position(start), run)) is not None:
+            if run:
+                found = view(Position(start), run)
+                if found is None:
+                    return None
                 views.append(found)
                 total += run
             start, run = position, size
-        if (found := view(Position(start), run)) is not None:
+        if run:
+            found = view(Position(start), run)
+            if found is None:
+                return None
             views.append(found)
             total += run
         return views, total
@@ -227,7 +257,10 @@ def choose(
         if spent > work_max or len(chosen) >= count_max:
             return chosen, ordinal
         record = view(Position(position), size)
-        if record is not None:
+        if record is None:
+            if size != _FILLER_SIZE:  # the check of what is served tells why it is not there
+                chosen.append((ordinal, position, size))
+        else:
             wanted, work = judge.judge(record)
             spent += work
             if wanted:

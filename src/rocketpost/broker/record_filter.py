@@ -68,7 +68,7 @@ class RecordFilter:
         try:
             sys_flag, body_at, body_end, properties_at = locate(record)
         except CorruptRecord:
-            return False, _BASE
+            return True, _BASE  # the check of what is served names it
         padded = PROPERTY_PREFIX + record[properties_at:]
         values: list[Value] = [find_property(padded, mark) for mark in expression.marks]
         work = _BASE + expression.operand_count

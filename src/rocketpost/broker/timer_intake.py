@@ -77,7 +77,11 @@ class Intake:
         data = queue.read(offset, count) if count > 0 else b""
         found: list[tuple[Item, Waiting]] = []
         for position, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
-            each = self._item(position, size, rules, now_ms)
+            if size == FILLER_SIZE or position in self._timers.known:
+                each = None
+            else:
+                record = self._store.record_of(queue, offset, position, size)
+                each = self._item(record, offset, rules, now_ms)
             if each is not None and not self._is_done(offset, each[1]):
                 found.append(each)
             offset += 1
@@ -100,17 +104,17 @@ class Intake:
         return offset < offset_max and waiting.slot_ms < slot_ms_max
 
     def _item(
-        self, position: int, size: int, rules: TimerRules, now_ms: int
+        self, record: Record | None, offset: int, rules: TimerRules, now_ms: int
     ) -> tuple[Item, Waiting] | None:
         """Return how a message is to wait; None if it does not."""
-        if size == FILLER_SIZE or position in self._timers.known:
-            return None
         timers = self._timers
-        record = self.record(position, size)
-        properties = record.properties if record is not None else {}
+        if record is None:
+            logger.error("timed message is gone or damaged: offset=%s", offset)
+            return None
+        properties = record.properties
         waiting = waiting_of(properties, timers.precision_ms)
-        if record is None or waiting is None:
-            logger.error("message of the timer topic says no time: position=%s", position)
+        if waiting is None:
+            logger.error("message of the timer topic says no time: position=%s", record.position)
             return None
         if self._copies.exists(record, properties, waiting.topic):
             return None
@@ -130,4 +134,5 @@ class Intake:
         due_ms = max(due_ms, slot_ms)
         if slot_ms == timers.read_ms:
             due_ms = max(due_ms, timers.cursor.due_ms)
-        return Item(slot_ms, due_ms, magic, position, size, string_hash(waiting.topic)), waiting
+        topic_hash = string_hash(waiting.topic)
+        return Item(slot_ms, due_ms, magic, record.position, record.size, topic_hash), waiting

@@ -384,7 +384,7 @@ class TimerService:
             if is_moved:
                 return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
             self.lost += 1
-            logger.error("timed message is gone: unit=%s", place.position)
+            logger.error("timed message is gone or damaged: unit=%s", place.position)
             return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
         properties = record.properties
         topic = properties.get(names.REAL_TOPIC, "")

@@ -92,6 +92,12 @@ class Store(EvidenceStore, Protocol):
         """Return a queue, or None if it never had a message."""
         ...  # pragma: no cover
 
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        ...  # pragma: no cover
+
     def store_time_at(self, position: int) -> int:
         """Return the store time of the record at a position, -1 if it is gone."""
         ...  # pragma: no cover
@@ -466,9 +472,10 @@ class TransactionService:
             if not count:
                 return
             for position, size, _ in ENTRY.iter_unpack(data[: count * ENTRY.size]):
-                record = self._store.record_at(position) if offset not in skipped else None
-                if record is not None and record.size == size and record.topic == topic:
-                    yield offset, record
+                if offset not in skipped:
+                    record = self._store.record_of(queue, offset, position, size)
+                    if record is not None:
+                        yield offset, record
                 offset += 1
 
 

@@ -16,6 +16,7 @@ _UNIT_BYTES = 20
 _TAGS_AT = 12
 _PART = 128
 _BIT = 1
+_FILLER_SIZE = 0x7FFF_FFFF
 
 
 def scan_units(
@@ -31,7 +32,8 @@ def scan_units(
 
     Returns:
         Chosen entries as (ordinal among ``units``, position, record size), and how many entries
-        were passed: the next scan starts there. An entry that a bound kept out is not passed.
+        were passed: the next scan starts there. An entry that a bound kept out is not passed;
+        fillers behind a chosen entry are.
     """
     whole = len(units) // _UNIT_BYTES
     chosen: list[tuple[int, int, int]] = []
@@ -48,6 +50,9 @@ def scan_units(
             position, size, _ = _UNIT.unpack_from(units, ordinal * _UNIT_BYTES)
             total += size
             if len(chosen) >= count_max or (total > bytes_max and chosen):
+                if size == _FILLER_SIZE and len(chosen) < count_max:
+                    total -= size  # nobody's: it only closes a gap
+                    continue
                 return chosen, ordinal
             chosen.append((ordinal, position, size))
     return chosen, whole

@@ -55,7 +55,7 @@ def _destinations(
     """Yield where the newest messages of a queue are to go, back to a time."""
     for offset in range(int(queue.end) - 1, int(queue.first) - 1, -1):
         entry = queue.entry(offset)
-        record = store.record_at(entry[0]) if entry is not None else None
+        record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None
         if record is None:
             continue
         if record.store_ms < since_ms:

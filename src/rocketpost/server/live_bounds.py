@@ -36,6 +36,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "flushConsumeQueueThoroughInterval": Bound(
         1, 600_000, "a start after a crash would take longer"
     ),
+    "checkCRCOnReadInterval": Bound(0, 60_000, "damaged messages could be served unnoticed"),
     "timerFlushIntervalMs": Bound(1, 60_000, "a start after a crash would take longer"),
     "transactionTimeOut": Bound(1000, _INT_MAX, "transactions would be asked about too soon"),
     "transactionCheckMax": Bound(5, _INT_MAX, "pending transactions would be discarded too soon"),

@@ -238,7 +238,7 @@ def _queue_keys(
     found = []
     for offset in range(begin, int(queue.end)):
         entry = queue.entry(offset)
-        record = store.record_at(entry[0]) if entry is not None else None
+        record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None
         if record is None or record.reconsume_times > 0 or offset in ended:
             continue
         topic = record.topic
@@ -256,10 +256,11 @@ def _ended_halves(store: MessageStore, begin_ms: int) -> frozenset[int]:
     """Return the offsets of halves that are over: what was committed is in its topic."""
     ended: set[int] = set()
     queue = store.queue(OP_HALF_TOPIC, 0)
-    begin = int(queue.offset_at(begin_ms)) if queue is not None else 0
-    for offset in range(begin, int(queue.end) if queue is not None else 0):
-        entry = queue.entry(offset) if queue is not None else None
-        record = store.record_at(entry[0]) if entry is not None else None
+    if queue is None:
+        return frozenset()
+    for offset in range(int(queue.offset_at(begin_ms)), int(queue.end)):
+        entry = queue.entry(offset)
+        record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None
         if record is not None:
             ended.update(done_offsets(record))
     return frozenset(ended)

@@ -46,6 +46,8 @@ class StoreConfig:
     long_topics: bool = option("autoMessageVersionOnTopicLen", True)
     verify_crc: bool = option("checkCRCOnRecover", True)
 
+    read_check_interval_ms: int = option("checkCRCOnReadInterval", 1000, mutable=True)
+
     flush_mode: FlushMode = option("flushDiskType", FlushMode.ASYNC_FLUSH, important=True)
     flush_interval_ms: int = option("flushIntervalCommitLog", 500, mutable=True)
     queue_flush_interval_ms: int = option("flushIntervalConsumeQueue", 1000, mutable=True)
@@ -123,6 +125,11 @@ class StoreConfig:
         ):
             if not 0 < value <= _INT_MAX:
                 raise ConfigError(f"{key}={value} must be between 1 and {_INT_MAX}")
+        if not 0 <= self.read_check_interval_ms <= _INT_MAX:
+            raise ConfigError(
+                f"checkCRCOnReadInterval={self.read_check_interval_ms} must be between 0 and "
+                f"{_INT_MAX}"
+            )
         if self.message_bytes_max >= self.segment_bytes:
             raise ConfigError("maxMessageSize must be below mappedFileSizeCommitLog")
         self._check_timer()

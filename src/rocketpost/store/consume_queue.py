@@ -51,6 +51,7 @@ class ConsumeQueue:
         "_spill_at",
         "_store_time",
         "_tail",
+        "checked",
         "dropped",
         "end",
         "first",
@@ -74,6 +75,8 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.dropped = False
         self.last_position = -1
+        self.checked = (0, 0, 0)
+        """Offsets [first, second) whose records were found sound, and when."""
         self._directory = directory
         self._files = files
         self._store_time = store_time
@@ -272,6 +275,21 @@ class ConsumeQueue:
             written = self._files.write_blocking(self._directory, start, data[begin:])
         tail.saved_bytes = len(data)
         return written
+
+    def mend_from_thread(self, offset: int, position: int, size: int, tags_code: int) -> bool:
+        """Write an entry anew that was damaged in its file; False if that is not possible."""
+        if offset >= self._tail.start:
+            return False  # it is in memory
+        try:
+            with self._files.writing:
+                if self.dropped:
+                    return False
+                entry = _pack(position, size, tags_code)
+                self._files.overwrite_blocking(self._directory, offset, entry)
+        except OSError as error:
+            log.error("queue file not written directory=%s reason=%s", self._directory, error)
+            return False
+        return True
 
     def _expired_files(self) -> list[str]:
         per_file = self._files.entries_per_file

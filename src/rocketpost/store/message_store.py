@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rocketpost.codec.record import Record, decode_record
-from rocketpost.errors import CorruptRecord, StoreBroken, StoreError
+from rocketpost.codec.record import Record
+from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import sysflag
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
@@ -41,7 +41,9 @@ from rocketpost.store.key_index import KeyIndex
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue_files import QueueFiles
 from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.read_check import ReadCheck, Unit
 from rocketpost.store.readiness import Readiness
+from rocketpost.store.record_reader import RecordReader
 from rocketpost.store.recovery import Found, Recovery
 from rocketpost.store.segmented_log import SegmentedLog
 from rocketpost.store.upkeep import Upkeep
@@ -102,6 +104,19 @@ class MessageStore:
         self._extent_file = ExtentFile(files, self.layout.extent)
         self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues)
         self._on_durable = on_durable
+        self.read_check = ReadCheck(
+            commit_log=self._log,
+            segments=self.segments,
+            queues=self.queues,
+            damage=self.damage,
+            delays_ms=self._delays_ms,
+            clock=clock,
+            interval_ms=config.read_check_interval_ms,
+        )
+        self.sound = self.read_check.sound
+        reader = RecordReader(self.view, self._dispatcher, self.read_check)
+        self.record_at = reader.record_at
+        self.record_of = reader.record_of
         self._flusher = Flusher(
             self._log,
             self.segments,
@@ -310,6 +325,15 @@ class MessageStore:
     view: Callable[[int, int], memoryview | None]
     """``view(position, size)``: bytes of the log without a copy; None if they are gone."""
 
+    sound: Callable[..., list[Unit]]
+    """``sound(topic, queue_id, offset, units)``: entries whose records may be served."""
+
+    record_at: Callable[[int], Record | None]
+    """``record_at(position)``: the visible record there; None if none is, or it is damaged."""
+
+    record_of: Callable[[ConsumeQueue, int, int, int], Record | None]
+    """``record_of(queue, offset, position, size)``: the record that an entry leads to, or None."""
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
         return self._find_queue((topic, queue_id))
@@ -317,21 +341,6 @@ class MessageStore:
     def queues_of(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of a topic, by id."""
         return self.queues.of_topic(topic)
-
-    def record_at(self, position: int) -> Record | None:
-        """Return the visible record at ``position``; None if none starts there."""
-        head = self.view(position, 4)
-        if head is None:
-            return None
-        size = int.from_bytes(head, "big", signed=True)
-        data = self.view(position, size) if size > 0 else None
-        if data is None or position + size > self._dispatcher.position:
-            return None
-        try:
-            record = decode_record(data, verify_crc=False)
-        except CorruptRecord:
-            return None
-        return record if record.position == position else None
 
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
@@ -422,6 +431,7 @@ class MessageStore:
         self.cleaning.config = config
         self._upkeep.config = config
         self._flusher.interval_ms = config.flush_interval_ms
+        self.read_check.interval_ms = config.read_check_interval_ms
 
     def flush_blocking(self) -> None:
         """Return once everything that is written now is on disk. Any thread.
@@ -540,6 +550,7 @@ class MessageStore:
         self._store_ms = recovered.store_ms
         self._allocator.start()
         self._log.start_at(recovered.end)
+        self.read_check.start_at(recovered.end)
         self._dispatcher.start_at(
             recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
         )

@@ -106,6 +106,21 @@ class QueueFiles:
             written.append(path)
         return written
 
+    def overwrite_blocking(self, directory: str, offset: int, entry: bytes) -> None:
+        """Write one entry into a file that exists. Call it locked; any thread.
+
+        Raises:
+            OSError: There is no such file, or it cannot be written.
+        """
+        assert self.writing.locked()
+        path = self.path(directory, offset)
+        fd = self.files.open(path, write=True)
+        try:
+            write_all(self.files, fd, entry, offset % self.entries_per_file * ENTRY_BYTES)
+        finally:
+            self.files.close(fd)
+        self.unsynced.append(path)
+
     def truncate(self, directory: str, end: int) -> None:
         """Make every entry from ``end`` on empty, unlinking files that begin there or later."""
         for start in self.starts(directory):

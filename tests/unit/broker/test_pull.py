@@ -48,6 +48,12 @@ class Log:
             return None
         return memoryview(self.data)[position : position + size]
 
+    def sound(
+        self, topic: str, queue_id: int, offset: int, units: list[tuple[int, int, int]],
+        *, is_urgent: bool = False,
+    ) -> list[tuple[int, int, int]]:  # fmt: skip
+        return [unit for unit in units if unit[1] >= self.gone_below] if is_urgent else units
+
 
 @pytest.fixture
 def log() -> Log:
@@ -201,4 +207,4 @@ def test_a_judge_keeps_the_bounds(log: Log) -> None:
 def test_records_that_are_gone_are_passed(log: Log) -> None:
     log.gone_below = 100 * SIZE
     found = judged(service(log), 5, Digits(7))
-    assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", 100)
+    assert (found.status, found.next_offset) == ("MESSAGE_WAS_REMOVING", 37)

@@ -443,7 +443,7 @@ def _adopt_topics(store: MessageStore, timers: TimerStore, topics: TopicTable) -
         return
     for offset in range(max(timers.queue_offset, int(queue.first)), int(queue.end)):
         entry = queue.entry(offset)
-        record = store.record_at(entry[0]) if entry is not None else None
+        record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None
         properties = record.properties if record is not None else {}
         topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
         if topic and topics.find(topic) is None and queue_id.isascii() and queue_id.isdecimal():

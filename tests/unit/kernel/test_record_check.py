@@ -1,0 +1,93 @@
+"""Records against their entries: every flipped bit that the format can show is found."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpost.codec.record import Record, encode_record, pack_host
+
+START = 1 << 30
+HOSTS = {4: pack_host("10.0.0.1", 10911), 6: pack_host("fe80::1", 10911)}
+
+
+def record(
+    position: int,
+    *,
+    topic: str = "Orders",
+    body: bytes = b"body",
+    born: int = 4,
+    store: int = 4,
+    properties: bytes = b"TAGS\x01a\x02",
+    queue_offset: int = 7,
+) -> bytes:
+    made = Record(
+        size=0, magic=0, body_crc=0, queue_id=3, flag=0, queue_offset=queue_offset,
+        position=position, sys_flag=0, born_ms=1, born_host_bytes=HOSTS[born], store_ms=2,
+        store_host_bytes=HOSTS[store], reconsume_times=0, prepared_position=0, body=body,
+        topic=topic, properties_bytes=properties,
+    )  # fmt: skip
+    return b"".join(map(bytes, encode_record(made)))
+
+
+hosts = st.sampled_from([4, 6])
+
+
+@given(
+    topic=st.sampled_from(["T", "Orders", "t" * 127, "t" * 200]),
+    body=st.binary(max_size=60),
+    born=hosts,
+    store=hosts,
+)
+def test_a_sound_record_passes(
+    kernel: ModuleType, topic: str, body: bytes, born: int, store: int
+) -> None:
+    data = bytes(24) + record(START + 24, topic=topic, body=body, born=born, store=store)
+    units = [(2, START + 24, len(data) - 24)]
+    assert kernel.find_unsound(memoryview(data), START, units, 5, 3, topic.encode()) == []
+
+
+@pytest.mark.parametrize("topic", ["Orders", "t" * 200])
+def test_each_flipped_bit_is_found_where_the_format_can_show_it(
+    kernel: ModuleType, topic: str
+) -> None:
+    sound = record(START, topic=topic)
+    end = len(sound)
+    properties_at = end - len(b"TAGS\x01a\x02")
+    shown = {*range(16), *range(20, 36), *range(84, properties_at)}
+    units = [(0, START, end)]
+    for at in range(end):
+        for bit in range(8):
+            data = bytearray(sound)
+            data[at] ^= 1 << bit
+            found = kernel.find_unsound(bytes(data), START, units, 7, 3, topic.encode())
+            if at in shown:
+                assert found == [0], (at, bit)
+    data = bytearray(sound)
+    data[39] ^= 0x10  # the born host is longer than it says
+    assert kernel.find_unsound(bytes(data), START, units, 7, 3, topic.encode()) == [0]
+
+
+def test_only_the_damaged_ones_are_named(kernel: ModuleType) -> None:
+    one = record(START, queue_offset=7)
+    two = record(START + len(one), queue_offset=8)
+    three = record(START + len(one) + len(two), queue_offset=9)
+    data = bytearray(one + two + three)
+    data[len(one) + 90] ^= 1
+    units = [
+        (0, START, len(one)), (1, START + len(one), len(two)),
+        (2, START + len(one) + len(two), len(three)),
+    ]  # fmt: skip
+    assert kernel.find_unsound(bytes(data), START, units, 7, 3, b"Orders") == [1]
+
+
+@pytest.mark.parametrize(
+    "unit", [(0, START - 5, 100), (0, START + 5000, 100), (0, START, -1), (0, START, 2**31 - 1)]
+)
+def test_entries_that_lead_out_of_the_segment_are_unsound(
+    kernel: ModuleType, unit: tuple[int, int, int]
+) -> None:
+    assert kernel.find_unsound(record(START), START, [unit], 7, 3, b"Orders") == [0]
