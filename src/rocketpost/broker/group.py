@@ -124,10 +124,7 @@ class GroupTable:
         """
         config = self.find_or_create(group, by=by)
         if config is None:
-            raise GroupNotExist(
-                f"the group {group!r} does not exist on this broker; create it with mqadmin "
-                "updateSubGroup or set autoCreateSubscriptionGroup=true"
-            )
+            raise group_not_exist(group)
         return config
 
     def adopt(self, group: str, *, used_ms: int) -> None:
@@ -265,6 +262,16 @@ class GroupTable:
         self.revision += 1
         if self.on_change is not None:
             self.on_change(group)
+
+
+def group_not_exist(group: str) -> GroupNotExist:
+    """Return the refusal of a group that is unknown and may not be created by being used."""
+    if problem := names.group_problem(group):
+        return GroupNotExist(problem)
+    return GroupNotExist(
+        f"the group {group!r} does not exist on this broker; create it with mqadmin "
+        "updateSubGroup or set autoCreateSubscriptionGroup=true"
+    )
 
 
 def _without_effect(config: GroupConfig) -> str | None:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.delay import postponed
+from rocketpost.broker.group import group_not_exist
 from rocketpost.broker.own_state import check_send_back
-from rocketpost.codec.faults import GroupNotExist, NoPermission, SystemError_
+from rocketpost.codec.faults import NoPermission, SystemError_
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import with_failure, without_failure
 from rocketpost.codec.record import Record, host_bits
@@ -112,7 +113,7 @@ class RetryService:
         """
         group = self._groups.find_or_create(header.group, by=by)
         if group is None:
-            raise GroupNotExist(f"the group {header.group!r} does not exist on this broker")
+            raise group_not_exist(header.group)
         if not broker_writable:
             raise NoPermission("this broker is not writable")
         if group.retry_queue_nums <= 0:

@@ -13,12 +13,12 @@ from typing import Protocol
 import msgspec
 
 from rocketpost.broker.auto_created import AutoCreated
+from rocketpost.broker.group import group_not_exist
 from rocketpost.broker.kinds import SPECIAL, Kind
 from rocketpost.broker.message_type import check_type, is_typed
 from rocketpost.broker.priority import LOWEST, has_levels, queue_of
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.faults import (
-    GroupNotExist,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
@@ -321,7 +321,7 @@ class SendService:
         if topic.startswith(RETRY_PREFIX):
             group = topic.removeprefix(RETRY_PREFIX)
             if self._groups.find_or_create(group, by=by) is None:
-                raise GroupNotExist(f"the group {group} does not exist")
+                raise group_not_exist(group)
             return self._topics.create_internal(topic, queue_nums=1, by=by)
         config = self._topics.create_on_send(
             topic,
@@ -433,7 +433,7 @@ class SendService:
         group_name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.find_or_create(group_name)
         if group is None:
-            raise GroupNotExist(f"the group {group_name} does not exist")
+            raise group_not_exist(group_name)
         limit = group.retry_max_times
         if client_version >= _VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times

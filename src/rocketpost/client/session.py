@@ -44,9 +44,18 @@ logger = logging.getLogger(__name__)
 _FIRST_HEARTBEAT_SECONDS = 1.0
 _UNREGISTER_SECONDS = 1.0
 _UNSIGNED = "the request was not signed: a broker that controls access wants credentials"
+_ACCESS_WORDS = ("username cannot be null", "accesskey", "aclexception", "signature", "authentic")
 
 T = TypeVar("T")
 RequestHandler = Callable[[Connection, Command], "Answer | None"]
+
+
+def _is_about_access(response: Command) -> bool:
+    """Whether a broker refuses for want of credentials: others lack a permission by setting."""
+    if response.code not in (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR):
+        return False
+    remark = (response.remark or "").lower()
+    return any(word in remark for word in _ACCESS_WORDS)
 
 
 class Answer(msgspec.Struct):
@@ -88,6 +97,7 @@ class Session:
         self.heartbeat: tuple[list[str], bytes] = [], b""
         """The last heartbeat and whom it was for; replaced as a whole, any thread may read it."""
         self.heartbeat_sent = 0.0
+        self._remarks: dict[str, str | None] = {}
         """When that was, on the monotonic clock."""
         self._heard: dict[str, float] = {}
         self._started = False
@@ -243,7 +253,7 @@ class Session:
     def refusal(self, response: Command) -> Fault:
         """Return what a broker refuses with, and what may help."""
         fault = fault_for(response.code, response.remark)
-        if response.code == ResponseCode.NO_PERMISSION and self.config.credentials is None:
+        if self.config.credentials is None and _is_about_access(response):
             fault.add_note(_UNSIGNED)
         return fault
 
@@ -281,8 +291,15 @@ class Session:
         try:
             response = await self.call(address, RequestCode.HEART_BEAT, body=body)
             self.broker_versions[address] = response.version
+            self._tell_remark(address, response.remark)
         except (ClientError, Fault) as error:
             logger.warning("heartbeat failed: broker=%s reason=%s", address, error)
+
+    def _tell_remark(self, address: str, remark: str | None) -> None:
+        """Log what a broker says to a heartbeat, once until it says something else."""
+        if remark and self._remarks.get(address) != remark:
+            logger.warning("heartbeat answered: broker=%s remark=%s", address, remark)
+        self._remarks[address] = remark
 
     def _heartbeat_body(self) -> bytes:
         heartbeat = Heartbeat(

@@ -119,6 +119,18 @@ async def test_without_keys_nothing_is_added(
         assert not {"AccessKey", "Signature", "SecurityToken"} & set(command.fields)
 
 
+async def test_other_refusals_do_not_speak_of_keys(
+    use_network: Callable[[FakeNetwork], FakeNetwork],
+) -> None:
+    closed = Answer(ResponseCode.NO_PERMISSION, remark="the topic T is not writable")
+    use_network(network_of({"T": route_of({"a": "a:1"})}, {"a:1": lambda command: closed}))
+    config = ProducerConfig(name_servers=NAMESRV, retries=0)
+    async with Producer("P", config=config) as producer:
+        with pytest.raises(NoPermission) as raised:
+            await producer.send(Message("T", b"x"))
+    assert not any("signed" in note for note in getattr(raised.value, "__notes__", []))
+
+
 async def test_a_refusal_says_that_keys_may_be_missing(
     use_network: Callable[[FakeNetwork], FakeNetwork],
 ) -> None:

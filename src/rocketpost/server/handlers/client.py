@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, cast
 
 from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable
+from rocketpost.broker.group import GroupTable, group_not_exist
 from rocketpost.broker.membership import Client, Joined, Membership
 from rocketpost.broker.queue_lock import QueueLocks
 from rocketpost.broker.topic import TopicTable
@@ -37,6 +37,7 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     ConsumeTimedOut,
+    GroupNotExist,
     InvalidParameter,
     SystemBusy,
     SystemError_,
@@ -53,7 +54,7 @@ from rocketpost.codec.record import Record, parse_message_id
 from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
 from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.dispatch import REMARK_LENGTH_MAX, Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
 from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Buffer, Connection
@@ -148,12 +149,23 @@ class ClientHandlers:
                 continue
             self._membership.join_producer(producer.group_name, client)
         stale = False
+        refused: list[str] = []
         for consumer in heartbeat.consumer_data_set:
-            joined = self._join(client, consumer, heartbeat)
-            stale = stale or joined is None or joined.stale
+            try:
+                joined = self._join(client, consumer, heartbeat)
+                stale = stale or joined.stale
+            except (GroupNotExist, SystemBusy) as error:  # its other groups are welcome
+                logger.warning(
+                    "consumer skipped: peer=%s group=%r reason=%s",
+                    client.address,
+                    consumer.group_name,
+                    error,
+                )
+                refused.append(error.remark)
         # Who sends no fingerprint sends everything every time, and is told to go on doing so.
-        wanted = stale or not heartbeat.heartbeat_fingerprint
-        return fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
+        wanted = bool(stale or refused) or not heartbeat.heartbeat_fingerprint
+        reply = fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
+        return reply._replace(remark="; ".join(refused)[:REMARK_LENGTH_MAX] or None)
 
     def unregister(self, connection: Connection, command: Command) -> Reply:
         """Take a client out of the groups it names."""
@@ -203,6 +215,8 @@ class ClientHandlers:
         group = command.read(ConsumerGroupRequest).consumer_group
         members = self._membership.consumer_group(group)
         if members is None:
+            if self._groups.find(group) is None and not self._groups.auto_create:
+                raise group_not_exist(group)
             raise SystemError_(f"no consumer of the group {group} is online")
         return json_reply(ConsumerIds(members.client_ids))
 
@@ -294,20 +308,9 @@ class ClientHandlers:
 
     # Inside.
 
-    def _join(self, client: Client, consumer: ConsumerData, heartbeat: Heartbeat) -> Joined | None:
+    def _join(self, client: Client, consumer: ConsumerData, heartbeat: Heartbeat) -> Joined:
         by = f"{client.address} cause=heartbeat client={client.client_id}"
-        try:
-            config = self._groups.find_or_create(consumer.group_name, by=by)
-        except SystemBusy as error:  # its next heartbeat tries again
-            logger.warning("consumer skipped: peer=%s reason=%s", client.address, error)
-            return None
-        if config is None:
-            logger.warning(
-                "consumer skipped: peer=%s group=%r reason=the group does not exist",
-                client.address,
-                consumer.group_name,
-            )
-            return None
+        config = self._groups.require(consumer.group_name, by=by)
         # Tools find a group's brokers by the route of its retry topic, so it must exist early.
         self._topics.create_internal(
             retry_topic(consumer.group_name),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable
+from rocketpost.broker.group import GroupTable, group_not_exist
 from rocketpost.broker.own_state import check_pop
 from rocketpost.broker.pop import Popped, PopService
 from rocketpost.broker.pop_in_order import OrderService
@@ -222,7 +222,7 @@ class PopHandlers:
             by = f"{connection.peer_text} cause=pop"
             group = self._groups.find_or_create(group_name, by=by)
         if group is None:
-            raise GroupNotExist(f"the group {group_name} does not exist on this broker")
+            raise group_not_exist(group_name)
         if not group.consume_enable:
             raise NoPermission(f"the group {group_name} is not allowed to consume")
         if not self._groups.may_read(group_name, topic_name):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable
+from rocketpost.broker.group import GroupTable, group_not_exist
 from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.pull import Pulled, PullService
@@ -21,7 +21,6 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, ONEWAY, Command, encode_response
 from rocketpost.codec.faults import (
-    GroupNotExist,
     InvalidParameter,
     NoPermission,
     SubscriptionNotExist,
@@ -199,7 +198,7 @@ class PullHandler:
             by = f"{connection.peer_text} cause=pull"
             group = self._groups.find_or_create(header.consumer_group, by=by)
         if group is None:
-            raise GroupNotExist(f"the group {header.consumer_group} does not exist on this broker")
+            raise group_not_exist(header.consumer_group)
         if not group.consume_enable:
             raise NoPermission(f"the group {header.consumer_group} is not allowed to consume")
         return group

@@ -12,6 +12,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.record import message_id, pack_host
 from rocketpost.errors import ConnectionLost
+from rocketpost.model.group import GroupConfig
 from rocketpost.server.handlers import client as handlers
 
 from .fakes import NOTIFY, TIMED_OUT, FakeConnection, json_of
@@ -136,6 +137,21 @@ async def test_groups_with_illegal_names_are_skipped(world: World) -> None:
     assert not world.membership.consumers
     assert not world.membership.producers
     assert world.topics.find("%RETRY%../G") is None
+
+
+async def test_a_group_that_may_not_be_created_is_told(world: World) -> None:
+    world.groups.auto_create = False
+    world.groups.update(GroupConfig(group_name="H"))
+    twice = msgspec.json.decode(heartbeat())
+    twice["consumerDataSet"] += msgspec.json.decode(heartbeat(group="H"))["consumerDataSet"]
+    answered = await join(world, FakeConnection(), msgspec.json.encode(twice))
+    assert answered.code == 0
+    missing = "the group 'G' does not exist on this broker; create it with mqadmin updateSubGroup"
+    assert (answered.remark or "").startswith(missing)
+    assert list(world.membership.consumers) == ["H"]
+    listed = await world.call(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"})
+    assert listed.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert (listed.remark or "").startswith(missing)
 
 
 async def test_fingerprints_save_subscriptions(world: World) -> None:
