@@ -304,3 +304,31 @@ def test_questions_to_a_silent_client_block_nothing_else(broker: Broker) -> None
         pass
     asked = [each for each in silent.requests if each.code == CODE.GET_CONSUMER_RUNNING_INFO]
     assert 0 < len(asked) <= 64
+
+
+@pytest.mark.parametrize("count", [800, pytest.param(3000, marks=pytest.mark.long)])
+def test_a_group_that_many_join_and_leave_is_told_in_proportion(broker: Broker, count: int) -> None:
+    members = [broker.peer() for _ in range(count)]
+    for number, member in enumerate(members):
+        member.send(heartbeat(f"m{number}", group="Crowd"))
+
+    def member_count() -> int:
+        answer = broker.bystander.ask(CODE.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "Crowd"})
+        return len(json.loads(answer.body)["consumerIdList"]) if answer.code == 0 else 0
+
+    assert broker.served_while(lambda: member_count() < count) >= 1
+    for member in members[::2]:
+        member.close()
+    stay = members[1::2]
+    broker.served_while(lambda: member_count() > len(stay))
+
+    def notices() -> int:
+        return sum(each.code == CODE.NOTIFY_CONSUMER_IDS_CHANGED for each in stay[0].requests)
+
+    while stay[0].receive(0.5):  # until no more notices come
+        pass
+    # Each of the changes told everybody before: the oldest heard of all of them.
+    assert 1 <= notices() < count // 5
+    last = stay[-1]
+    assert last.receive(0)
+    assert any(each.code == CODE.NOTIFY_CONSUMER_IDS_CHANGED for each in last.requests)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from heapq import nsmallest
+from itertools import islice
 from typing import Final, NamedTuple
 
 from rocketpost.codec.faults import SystemBusy
@@ -30,6 +32,7 @@ WEIGHT_MAX: Final = 1_000_000
 """Topics and tags that all members subscribe, long texts counting more; more are refused."""
 
 _REPORTED_MAX: Final = 5
+_DIFFERENCES_MAX: Final = 20
 _WEIGHT_CHARACTERS: Final = 64
 BROADCASTING: Final = "BROADCASTING"
 
@@ -62,6 +65,8 @@ class ConsumerGroup:
     """The members of a consumer group that are connected, and what the group subscribes."""
 
     __slots__ = (
+        "_client_ids",
+        "by_signature",
         "consume_from_where",
         "consume_type",
         "fingerprint",
@@ -75,6 +80,9 @@ class ConsumerGroup:
     def __init__(self, name: str) -> None:
         self.name = name
         self.members: dict[Hashable, Member] = {}
+        self.by_signature: dict[_Signature, dict[Hashable, Member]] = {}
+        """The members by what they subscribe, since most agree."""
+        self._client_ids: list[str] | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.consume_type = ""
         self.message_model = ""
@@ -90,7 +98,27 @@ class ConsumerGroup:
     @property
     def client_ids(self) -> list[str]:
         """Every member's id once, sorted: a client counted twice would get queues nobody reads."""
-        return sorted({member.client.client_id for member in self.members.values()})
+        if self._client_ids is None:  # each member asks after each change
+            self._client_ids = sorted({each.client.client_id for each in self.members.values()})
+        return self._client_ids
+
+    def replaced(self, before: Member | None) -> None:
+        """Note that a member came, in the place of another or of none, or went."""
+        self._client_ids = None
+        if before is not None:
+            self.sign(before, None)
+
+    def sign(self, member: Member, signature: _Signature | None) -> None:
+        """Note what a member subscribes, None if it left."""
+        before, connection = member.signature, member.client.connection
+        if before is not None:
+            alike = self.by_signature[before]
+            alike.pop(connection, None)
+            if not alike:
+                del self.by_signature[before]
+        member.signature = signature
+        if signature is not None:
+            self.by_signature.setdefault(signature, {})[connection] = member
 
 
 class Joined(NamedTuple):
@@ -150,11 +178,11 @@ class Membership:
 
     def next_producer(self, group: str) -> Client | None:
         """Return the group's producers in turn; None if it has none."""
-        members = list(self._producers.get(group, {}).values())
+        members = self._producers.get(group)
         if not members:
             return None
         self._turn += 1
-        return members[self._turn % len(members)].client
+        return next(islice(members.values(), self._turn % len(members), None)).client
 
     def producer(self, client_id: str) -> Client | None:
         """Return the newest connection of a producer with this id."""
@@ -197,6 +225,8 @@ class Membership:
         if state is None:
             state = self._consumers[group] = ConsumerGroup(group)
         member, new = _refresh(state.members, client, self._clock.now_ms())
+        if new:
+            state.replaced(known)
         self._remember(client.connection, group, consumer=True)
         for name, value in (
             ("consume_type", consume_type),
@@ -213,7 +243,7 @@ class Membership:
         changed = _replace_subscriptions(state.subscriptions, wanted)
         signature = _signature(wanted.values())
         if new or signature != member.signature:
-            member.signature = signature
+            state.sign(member, signature)
             _report_differences(state)
         return Joined(changed or new)
 
@@ -330,6 +360,7 @@ class Membership:
         member = None if state is None else state.members.pop(connection, None)
         if state is None or member is None:
             return False
+        state.replaced(member)
         self._member_count -= 1
         self._weight -= member.weight
         if not state.members:
@@ -393,26 +424,24 @@ def _signature(subscriptions: Iterable[Subscription]) -> _Signature:
 
 
 def _report_differences(state: ConsumerGroup) -> None:
-    by_signature: dict[_Signature, str] = {}
-    for member in state.members.values():
-        if member.signature is not None:
-            by_signature.setdefault(member.signature, member.client.client_id)
-    if len(by_signature) < 2:
+    if len(state.by_signature) < 2:
         if state.reported:
             logger.info("members of a group agree again: group=%s", state.name)
         state.reported = False
         return
     state.reported = True
-    common = frozenset.intersection(*by_signature)
-    for signature, client_id in list(by_signature.items())[:_REPORTED_MAX]:
+    some = list(islice(state.by_signature.items(), _REPORTED_MAX))
+    common = frozenset.intersection(*(signature for signature, _ in some))
+    for signature, members in some:
         odd = "; ".join(
-            f"{topic} {kind} {text}" for topic, kind, text in sorted(signature - common)
+            f"{topic} {kind} {text}"
+            for topic, kind, text in nsmallest(_DIFFERENCES_MAX, signature - common)
         )
         logger.warning(
             "members of a group subscribe differently, messages will be missed: "
             "group=%s client=%s only_here=%s",
             state.name,
-            client_id,
+            next(iter(members.values())).client.client_id,
             odd or "nothing",
         )
 

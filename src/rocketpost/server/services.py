@@ -46,6 +46,7 @@ from rocketpost.server.handlers.send import SendHandler, SendsFirst
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.limits import pull_limits, topic_rules
 from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.notices import Notices
 from rocketpost.server.once_recovery import Known
 from rocketpost.server.part import Part
 from rocketpost.server.parts.assignment import AssignmentPart
@@ -200,7 +201,12 @@ class Services:
             filters=self._filters,
             records=store,
             broker_name=identity.name,
-            notifies=lambda: self._broker.notify_members,
+            notices=Notices(
+                membership=self._membership,
+                groups=self.groups,
+                notifies=lambda: self._broker.notify_members,
+                turns=turns,
+            ),
         )
         self._standstill = Standstill(
             clock=clock,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, cast
 
 from rocketpost.broker.filters import Filters
@@ -33,7 +33,7 @@ from rocketpost.codec.bodies.client import (
     decode_lock_request,
 )
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.command import Command
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     ConsumeTimedOut,
@@ -56,6 +56,7 @@ from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import REMARK_LENGTH_MAX, Dispatcher, Reply
 from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
+from rocketpost.server.notices import Notices
 from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Buffer, Connection
 
@@ -83,11 +84,7 @@ class Records(Protocol):
 
 
 class ClientHandlers:
-    """Serves clients that come, stay and go.
-
-    Args:
-        notifies: Whether members are told of changes, as the broker's settings say now.
-    """
+    """Serves clients that come, stay and go. Owned by the loop."""
 
     def __init__(
         self,
@@ -99,7 +96,7 @@ class ClientHandlers:
         filters: Filters,
         records: Records,
         broker_name: str,
-        notifies: Callable[[], bool] = lambda: True,
+        notices: Notices,
     ) -> None:
         self._membership = membership
         self._groups = groups
@@ -108,7 +105,7 @@ class ClientHandlers:
         self._filters = filters
         self._records = records
         self._broker_name = broker_name
-        self._notifies = notifies
+        self._notices = notices
         self._leaving: dict[Connection, dict[str, asyncio.TimerHandle]] = {}
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -189,7 +186,7 @@ class ClientHandlers:
         leaving = self._leaving.pop(connection, {})
         for timer in leaving.values():
             timer.cancel()
-        self._notify(leaving)
+        self._notices.changed(leaving)
         self._left(self._membership.lost(connection))
 
     def expire(self) -> None:
@@ -331,12 +328,12 @@ class ClientHandlers:
         if not heartbeat.without_sub:
             self._filters.table.joined(consumer.group_name, consumer.subscription_data_set)
         if joined.changed:
-            self._notify([consumer.group_name])
+            self._notices.changed([consumer.group_name])
         return joined
 
     def _left(self, groups: Sequence[str]) -> None:
         self._forget_filters(groups)
-        self._notify(groups)
+        self._notices.changed(groups)
 
     def _forget_filters(self, groups: Iterable[str]) -> None:
         for group in groups:
@@ -348,22 +345,7 @@ class ClientHandlers:
         del leaving[group]
         if not leaving:
             del self._leaving[connection]
-        self._notify([group])
-
-    def _notify(self, groups: Iterable[str]) -> None:
-        if not self._notifies():
-            return
-        for group in groups:
-            members = self._membership.consumer_group(group)
-            config = self._groups.find(group)
-            allowed = config is None or config.notify_consumer_ids_changed_enable
-            if members is None or members.is_broadcasting or not allowed:
-                continue
-            fields = to_fields(ConsumerGroupRequest(consumer_group=group))
-            for member in members.members.values():
-                connection = cast(Connection, member.client.connection)
-                if connection.is_open:
-                    connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields=fields)
+        self._notices.changed([group])
 
     def _is_known(self, queue: MessageQueue) -> bool:
         config = self._topics.find(queue.topic)

@@ -25,6 +25,7 @@ from rocketpost.server.handlers.query import QueryHandlers
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.notices import Notices
 from rocketpost.settings import option
 from rocketpost.testing.clock import FakeClock
 
@@ -81,7 +82,11 @@ class World:
             filters=self.filters,
             records=self.store,
             broker_name="broker-a",
-            notifies=lambda: self.notifies,
+            notices=Notices(
+                membership=self.membership,
+                groups=self.groups,
+                notifies=lambda: self.notifies,
+            ),
         )
         self.call = Caller(
             self.clients, self._topics(), self._groups(), self._offsets(), self._resets(),
