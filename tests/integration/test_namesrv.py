@@ -11,10 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rocketpost.codec.bodies.cluster import decode_member_group
+from rocketpost.codec.bodies.registration import Registration as RegistrationBody
+from rocketpost.codec.bodies.registration import TopicTable, encode_registration
 from rocketpost.codec.bodies.route import decode_route
-from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, decode_command
 from rocketpost.codec.frames import FrameDecoder, encode_frame
+from rocketpost.codec.headers.namesrv import Registered
 from rocketpost.errors import ConfigError, ConnectionLost, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.topic import DataVersion, TopicConfig
@@ -30,8 +34,11 @@ CODE = RequestCode
 class Broker:
     """The part of a broker that registers."""
 
-    def __init__(self, *name_servers: NameServer | str, name: str = "broker-a") -> None:
+    def __init__(
+        self, *name_servers: NameServer | str, name: str = "broker-a", port: int = 10911
+    ) -> None:
         self.name = name
+        self.address = f"127.0.0.1:{port}"
         self.topics: dict[str, TopicConfig] = {}
         self.version = DataVersion()
         self.orders: list[Mapping[str, str]] = []
@@ -55,7 +62,7 @@ class Broker:
         return Announcement(
             cluster="C",
             name=self.name,
-            address="127.0.0.1:10911",
+            address=self.address,
             ha_address="127.0.0.1:10912",
             data_version=self.version,
             topics=self.topics,
@@ -365,4 +372,92 @@ async def test_a_client_that_leaves_takes_no_broker_with_it() -> None:
             await connection.request(
                 CODE.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TopicA"}, timeout=5
             )
+        assert await knows(server)
+
+
+async def address_of(server: NameServer, name: str = "broker-a") -> str | None:
+    fields = {"clusterName": "C", "brokerName": name}
+    answer = await ask(server, CODE.GET_BROKER_MEMBER_GROUP, fields)
+    return decode_member_group(answer.body).broker_addrs.get(0)
+
+
+async def test_no_stranger_takes_a_name_or_says_goodbye_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with name_server() as server, Broker(server) as broker:
+        stranger = Broker(server, port=6666)
+        stranger.version = DataVersion(1, 1000, 2**62)
+        async with stranger:
+            assert await address_of(server) == broker.address
+            assert stranger.registration.registered == frozenset()
+            [problem] = stranger.registration.problems.values()
+            assert "id 0 of broker-a is taken by 127.0.0.1:10911, which is alive" in problem
+            assert broker.registration.problems == {}
+        assert await address_of(server) == broker.address
+    assert "registration refused: peer=127.0.0.1" in caplog.text
+
+
+async def test_a_broker_gets_its_name_as_soon_as_the_other_one_is_gone() -> None:
+    async with name_server() as server:
+        async with Broker(server, port=6666):
+            broker = Broker(server)
+            await broker.registration.start()
+            assert broker.registration.problems
+        await until(lambda: broker.registration.registered)
+        assert broker.registration.problems == {}
+        assert await address_of(server) == broker.address
+        await broker.registration.stop()
+
+
+async def test_a_broker_that_was_displaced_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Other name servers say yes to every registration and send clients to another broker."""
+    async with name_server() as server, Broker(server) as broker:
+        members = server._table._brokers["broker-a"].addresses
+        members[0] = "10.6.6.6:10911"
+        server._table.register = lambda *_, **__: Registered()  # type: ignore[method-assign]
+        broker.registration.changed()
+        await until(lambda: broker.registration.problems)
+        [problem] = broker.registration.problems.values()
+        assert problem == "clients of broker-a are sent to 10.6.6.6:10911"
+        assert broker.registration.registered
+        assert "displaced: " in caplog.text
+        members[0] = broker.address
+        broker.registration.changed()
+        await until(lambda: not broker.registration.problems)
+    assert "no longer displaced" in caplog.text
+
+
+async def test_a_host_cannot_fill_the_name_server_with_made_up_brokers() -> None:
+    async with name_server() as server, Broker(server) as broker, client(server) as connection:
+        data = encode_registration(
+            RegistrationBody(
+                topic_config_serialize_wrapper=TopicTable(topic_config_table=broker.topics)
+            )
+        )
+        codes = []
+        for number in range(200):
+            fields = {"brokerName": f"fake-{number}", "brokerAddr": f"10.6.6.6:{number + 1}",
+                      "clusterName": "C", "brokerId": "0", "haServerAddr": ""}  # fmt: skip
+            sent = await connection.request(
+                CODE.REGISTER_BROKER, fields=fields, body=data, timeout=5
+            )
+            codes.append(sent.code)
+        assert codes.count(0) == 127
+        assert set(codes) == {0, ResponseCode.SYSTEM_BUSY}
+        connection.close()
+        await connection.wait_closed()
+        await until(lambda: len(server._table._live) == 1)
+        assert await knows(server)
+
+
+@pytest.mark.parametrize(
+    "setting", ["waitSecondsForService=2000000000", "scanNotActiveBrokerInterval=2000000000"]
+)
+async def test_no_request_withholds_routes_or_keeps_the_dead(setting: str) -> None:
+    async with name_server() as server, Broker(server):
+        wait = await ask(server, CODE.UPDATE_NAMESRV_CONFIG, body=b"needWaitForService=false")
+        assert wait.code == 0
+        refused = await ask(server, CODE.UPDATE_NAMESRV_CONFIG, body=setting.encode())
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert "must be between" in (refused.remark or "")
         assert await knows(server)

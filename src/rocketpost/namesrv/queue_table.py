@@ -31,6 +31,7 @@ class QueueTable:
         self._entries_max = entries_max
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._mappings: dict[str, dict[str, QueueMapping]] = {}
+        self._served: dict[str, dict[str, None]] = {}
         self.entries = 0
         """What counts against the bound."""
         self.edition = 0
@@ -44,12 +45,21 @@ class QueueTable:
         """Return the queues of ``topic`` by broker name; nothing if nobody serves it."""
         return self._topics.get(topic, _NOBODY)
 
+    def topics_of(self, name: str) -> AbstractSet[str]:
+        """Return the topics that the broker ``name`` serves."""
+        return self._served.get(name, {}).keys()
+
     def mappings(self, topic: str) -> dict[str, QueueMapping]:
         """Return the logical queues of ``topic`` by broker name."""
         return dict(self._mappings.get(topic, {}))
 
-    def check_room(self, name: str, table: TopicTable) -> None:
+    def check_room(self, name: str, table: TopicTable, *, owned: Iterable[str] = ()) -> None:
         """Refuse topics of the broker ``name`` that there is no room for.
+
+        Args:
+            name: The broker.
+            table: Its topics.
+            owned: The brokers that the same host registered; together they have half the room.
 
         Raises:
             SystemBusy: They would pass the bound.
@@ -58,6 +68,12 @@ class QueueTable:
         for topic, mapping in table.topic_queue_mapping_info_map.items():
             growth += _cost(mapping) - _cost(self._mappings.get(topic, {}).get(name))
         self.check_growth(growth)
+        others = sum(len(self.topics_of(each)) for each in owned if each != name)
+        if others and others + len(table.topic_config_table) > self._entries_max // 2:
+            raise SystemBusy(
+                f"the host of {name} has registered {others} topic entries already, and one host "
+                f"may have {self._entries_max // 2} at most"
+            )
 
     def check_growth(self, growth: int) -> None:
         """Refuse ``growth`` more entries if they would pass the bound.
@@ -89,6 +105,7 @@ class QueueTable:
         previous = by_broker.get(queues.broker_name)
         if previous != queues:
             by_broker[queues.broker_name] = queues
+            self._served.setdefault(queues.broker_name, {})[topic] = None
             self.entries += previous is None
             self.edition += 1
 
@@ -100,24 +117,29 @@ class QueueTable:
                 continue
             self.entries -= 1
             self.edition += 1
+            self._forget_served(name, topic)
             if not queues:
                 del self._topics[topic]
             self._drop_mapping(topic, name)
 
     def drop_broker(self, name: str) -> None:
         """Forget every topic of the broker ``name``."""
-        self.drop(name, list(self._topics))
+        self.drop(name, list(self.topics_of(name)))
 
     def change_perms(self, name: str, change: Callable[[int], int]) -> int:
         """Change the permission of every topic of a broker; return how many it has."""
-        count = 0
-        for queues in self._topics.values():
-            mine = queues.get(name)
-            if mine is not None:
-                queues[name] = replace(mine, perm=change(mine.perm))
-                count += 1
-        self.edition += bool(count)
-        return count
+        served = self.topics_of(name)
+        for topic in served:
+            queues = self._topics[topic]
+            queues[name] = replace(queues[name], perm=change(queues[name].perm))
+        self.edition += bool(served)
+        return len(served)
+
+    def _forget_served(self, name: str, topic: str) -> None:
+        served = self._served[name]
+        del served[topic]
+        if not served:
+            del self._served[name]
 
     def _put_mapping(self, topic: str, mapping: QueueMapping) -> None:
         by_broker = self._mappings.setdefault(topic, {})

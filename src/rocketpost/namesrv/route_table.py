@@ -5,7 +5,8 @@ live      address -> identity, owner, last sign of life, time-out, data version,
 queues    ``queue_table``: topic -> broker name -> queues
 
 An ``owner`` is whatever the broker registered through, in practice its connection: when it is lost,
-so is the broker. Every change is judged first and then made as a whole; a refusal changes nothing.
+so is the broker. Who gets a name, an id or an address that somebody has is settled by ``claims``.
+Every change is judged first and then made as a whole; a refusal changes nothing.
 
 Invariant: every queue entry belongs to a known broker, every broker has at least one live address,
 and an address belongs to exactly one broker. Memory is bounded by ``RouteLimits``.
@@ -13,6 +14,7 @@ and an address belongs to exactly one broker. Memory is bounded by ``RouteLimits
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -21,10 +23,11 @@ from msgspec.structs import replace
 
 from rocketpost.codec.bodies.cluster import ClusterInfo, MemberGroup
 from rocketpost.codec.bodies.route import QueueMapping
-from rocketpost.codec.faults import SystemBusy, SystemError_
+from rocketpost.codec.faults import NoPermission, SystemBusy, SystemError_
 from rocketpost.codec.headers.namesrv import Registered
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
+from rocketpost.namesrv.claims import Live, check_address_claim, check_id_claim
 from rocketpost.namesrv.queue_table import QueueTable
 from rocketpost.namesrv.report import (
     BrokerIdentity,
@@ -44,10 +47,12 @@ class RouteLimits:
 
     Args:
         brokers_max: Addresses of live brokers.
+        brokers_a_host_max: Those of them that one host registered.
         entries_max: Topics, counted once for every broker that serves them, and logical queues.
     """
 
     brokers_max: int = 4096
+    brokers_a_host_max: int = 128
     entries_max: int = 1_000_000
 
 
@@ -78,17 +83,6 @@ class _Broker:
     zone: str | None
 
 
-@dataclass(slots=True)
-class _Live:
-    identity: BrokerIdentity
-    owner: Hashable
-    last_ms: int
-    timeout_ms: int
-    data_version: DataVersion
-    ha_address: str
-    filter_servers: list[str]
-
-
 class RouteTable:
     """The tables of one name server. Not thread-safe: belongs to its event loop."""
 
@@ -96,7 +90,8 @@ class RouteTable:
         self._limits = limits or RouteLimits()
         self._queues = QueueTable(self._limits.entries_max)
         self._brokers: dict[str, _Broker] = {}
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
+        self._hosts: Counter[str] = Counter()
         self._owned: dict[Hashable, set[str]] = {}
         self._edition = 0
 
@@ -113,24 +108,39 @@ class RouteTable:
         *,
         owner: Hashable,
         now_ms: int,
+        source: str = "",
         drop_missing_topics: bool = False,
     ) -> Registered:
         """Take in a broker's report; return what a slave must know of its master.
 
-        A report that conflicts with a broker of the same id and a higher state version is ignored,
-        as in Java: the answer is empty, and nothing changes.
+        Args:
+            report: What it says.
+            owner: What it registers through.
+            now_ms: The time.
+            source: The host that this comes from.
+            drop_missing_topics: Whether topics go that it does not mention.
 
         Raises:
             InvalidParameter: Something in the report is illegal.
-            SystemError_: A first report with a single topic, or a name taken by another cluster.
+            SystemError_: A first report with a single topic, or a name, an id or an address that
+                another living broker has.
             SystemBusy: The name server is full.
         """
         check_report(report)
         identity, table = report.identity, report.registration.table
+        known = self._live.get(identity.address)
+        check_address_claim(known, identity, owner=owner, source=source, now_ms=now_ms)
         broker = self._broker_for(identity)
         holder = broker.addresses.get(identity.id) if broker else None
-        if holder is not None and self._outranked(holder, report):
-            return Registered()
+        check_id_claim(
+            self._live.get(holder or ""),
+            known,
+            identity,
+            state_version=table.data_version.state_version,
+            owner=owner,
+            source=source,
+            now_ms=now_ms,
+        )
         if holder is None and len(table.topic_config_table) == 1:
             raise SystemError_(
                 f"register broker failed: {identity.name} is not known here yet, "
@@ -142,49 +152,60 @@ class RouteTable:
         leads = identity.id == MASTER_ID or (
             report.acting_master is not None and identity.id == min(addresses)
         )
-        if identity.address not in self._live and len(self._live) >= self._limits.brokers_max:
-            raise SystemBusy(f"the name server is full: it has {len(self._live)} brokers")
+        if known is None:
+            self._check_room(source)
         if leads:
-            self._queues.check_room(identity.name, table)
+            self._queues.check_room(identity.name, table, owned=self._names_from(source))
 
         previous = self._take_over(identity, holder)
         self._set_broker(report, addresses)
         if leads:
             fresh = holder is None or previous is None or previous != table.data_version
             if drop_missing_topics and not table.topic_queue_mapping_info_map:
-                missing = self._queues.topics() - table.topic_config_table.keys()
+                missing = self._queues.topics_of(identity.name) - table.topic_config_table.keys()
                 self._queues.drop(identity.name, missing)
             read_only = bool(report.acting_master) and identity.id != MASTER_ID
             self._queues.update(identity.name, table, fresh=fresh, read_only=read_only)
-        self._set_live(report, owner, now_ms)
+        self._set_live(report, owner, source, now_ms)
         return self._master_for(identity, addresses)
 
-    def unregister(self, identity: BrokerIdentity) -> bool:
-        """Remove a broker that says goodbye; return whether it was known."""
+    def unregister(
+        self, identity: BrokerIdentity, *, owner: Hashable = None, source: str = ""
+    ) -> bool:
+        """Remove a broker that says goodbye; return whether it was known.
+
+        Raises:
+            NoPermission: Somebody else says it for the broker.
+        """
         live = self._live.get(identity.address)
         if live is None or live.identity[:2] != identity[:2]:
             return False
+        if not live.is_from(owner, source):
+            raise NoPermission(
+                f"{identity.name} at {identity.address} was registered from {live.source}; "
+                "nobody else can unregister it"
+            )
         self._remove([identity.address])
         return True
 
-    def lost(self, owner: Hashable) -> list[BrokerIdentity]:
-        """Remove the brokers that registered through ``owner``, which is no more."""
-        addresses = list(self._owned.get(owner, ()))
+    def lost(self, owner: Hashable, count_max: int | None = None) -> list[BrokerIdentity]:
+        """Remove brokers that registered through ``owner``, which is no more; all, or some."""
+        addresses = list(self._owned.get(owner, ()))[:count_max]
         return [gone.identity for gone in self._remove(addresses)]
 
-    def expire(self, now_ms: int) -> list[Gone]:
-        """Remove the brokers that gave no sign of life for longer than they promised."""
+    def expire(self, now_ms: int, count_max: int | None = None) -> list[Gone]:
+        """Remove brokers, all or some, that were silent for longer than they promised."""
         late = [
             address
             for address, live in self._live.items()
             if live.last_ms + live.timeout_ms < now_ms
         ]
-        return self._remove(late)
+        return self._remove(late[:count_max])
 
-    def touch(self, cluster: str, address: str, now_ms: int) -> bool:
-        """Note a sign of life; return whether the broker is known."""
+    def touch(self, cluster: str, address: str, now_ms: int, *, source: str = "") -> bool:
+        """Note a sign of life; return whether a broker of that host is known."""
         live = self._live.get(address)
-        if live is None or live.identity.cluster != cluster:
+        if live is None or live.identity.cluster != cluster or live.source != source:
             return False
         live.last_ms = now_ms
         return True
@@ -307,11 +328,17 @@ class RouteTable:
             f"{broker.cluster}; broker names must differ between clusters"
         )
 
-    def _outranked(self, holder: str, report: BrokerReport) -> bool:
-        if holder == report.identity.address:
-            return False
-        ours = self._live[holder].data_version.state_version
-        return ours > report.registration.table.data_version.state_version
+    def _check_room(self, source: str) -> None:
+        if len(self._live) >= self._limits.brokers_max:
+            raise SystemBusy(f"the name server is full: it has {len(self._live)} brokers")
+        if self._hosts[source] >= self._limits.brokers_a_host_max:
+            raise SystemBusy(
+                f"the host {source} has registered {self._hosts[source]} brokers already, and one "
+                "host may register no more (brokerCountPerHostMax)"
+            )
+
+    def _names_from(self, source: str) -> set[str]:
+        return {live.identity.name for live in self._live.values() if live.source == source}
 
     def _take_over(self, identity: BrokerIdentity, holder: str | None) -> DataVersion | None:
         """End what an address was before, and who held the id before.
@@ -333,16 +360,20 @@ class RouteTable:
             self._brokers[name] = broker
             self._edition += 1
 
-    def _set_live(self, report: BrokerReport, owner: Hashable, now_ms: int) -> None:
+    def _set_live(self, report: BrokerReport, owner: Hashable, source: str, now_ms: int) -> None:
         address = report.identity.address
         timeout_ms = report.timeout_ms or 0
         filters = report.registration.filter_server_list
         previous = self._forget_live(address)
         if filters != (previous.filter_servers if previous else []):
             self._edition += 1
-        self._live[address] = _Live(
+        is_same = previous is not None and previous.identity[:2] == report.identity[:2]
+        self._hosts[source] += 1
+        self._live[address] = Live(
             identity=report.identity,
             owner=owner,
+            source=source,
+            since_ms=previous.since_ms if previous is not None and is_same else now_ms,
             last_ms=now_ms,
             timeout_ms=min(timeout_ms, LIVE_MS_MAX) if timeout_ms > 0 else LIVE_MS_DEFAULT,
             data_version=report.registration.table.data_version,
@@ -351,9 +382,12 @@ class RouteTable:
         )
         self._owned.setdefault(owner, set()).add(address)
 
-    def _forget_live(self, address: str) -> _Live | None:
+    def _forget_live(self, address: str) -> Live | None:
         live = self._live.pop(address, None)
         if live is not None:
+            self._hosts[live.source] -= 1
+            if not self._hosts[live.source]:
+                del self._hosts[live.source]
             owned = self._owned[live.owner]
             owned.discard(address)
             if not owned:

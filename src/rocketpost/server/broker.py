@@ -269,6 +269,7 @@ class BrokerServer:
                 clean=self._clean_asked,
                 on_topic_change=self._topics_changed,
                 told=self._told,
+                registration_values=self._registration_values,
                 turns=self._turns,
             )
             services.register(self._dispatcher)
@@ -409,6 +410,15 @@ class BrokerServer:
         self._order_topics[address] = frozenset(table)
         if self._services is not None:
             self._services.topics.mark_ordered(frozenset().union(*self._order_topics.values()))
+
+    def _registration_values(self) -> dict[str, str]:
+        if self._registration is None:
+            return {}
+        problems = [f"{where}: {why}" for where, why in self._registration.problems.items()]
+        return {
+            "nameServersRegistered": ";".join(sorted(self._registration.registered)),
+            "nameServerProblems": "; ".join(problems),
+        }
 
     async def _told(self) -> None:
         if self._registration is not None:

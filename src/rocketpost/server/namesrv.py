@@ -44,7 +44,11 @@ class NameServer:
     def __init__(self, config: NamesrvConfig | None = None, *, clock: Clock | None = None) -> None:
         config = config or NamesrvConfig()
         self._clock = clock or SteadyClock()
-        limits = RouteLimits(brokers_max=config.brokers_max, entries_max=config.route_entries_max)
+        limits = RouteLimits(
+            brokers_max=config.brokers_max,
+            brokers_a_host_max=config.brokers_a_host_max,
+            entries_max=config.route_entries_max,
+        )
         self._table = RouteTable(limits)
         self._kv = KvFile(config.kv_config_path)
         self._handlers = NamesrvHandlers(
@@ -118,8 +122,14 @@ class NameServer:
         return await never
 
     def scan(self) -> None:
-        """Remove the brokers that were silent for too long, and close their connections."""
-        for identity, owner in self._table.expire(self._clock.now_ms()):
+        """Remove a broker that was silent for too long, and close its connection; then the next.
+
+        Each may have a hundred thousand topics, so others are served in between.
+        """
+        late = self._table.expire(self._clock.now_ms(), count_max=1)
+        if late and not self._stopping.is_set():
+            asyncio.get_running_loop().call_soon(self.scan)
+        for identity, owner in late:
             _log_gone(identity, "silent for too long")
             if isinstance(owner, Connection):
                 logger.warning(
@@ -140,7 +150,10 @@ class NameServer:
         self.scan()
 
     def _connection_lost(self, connection: Connection) -> None:
-        for identity in self._table.lost(connection):
+        lost = self._table.lost(connection, count_max=1)
+        if lost:  # as in a scan: there may be more
+            asyncio.get_running_loop().call_soon(self._connection_lost, connection)
+        for identity in lost:
             if not self._stopping.is_set():
                 _log_gone(identity, "connection lost")
 

@@ -8,6 +8,8 @@ from rocketpost.errors import ConfigError
 from rocketpost.settings import option
 
 _INT_MAX = 2**31 - 1
+_SCAN_MS_MAX = 60_000
+_WAIT_SECONDS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +36,29 @@ class NamesrvConfig:
     drop_missing_topics: bool = option("deleteTopicWithBrokerRegistration", False, mutable=True)
     idle_seconds: int = option("serverChannelMaxIdleTimeSeconds", 120)
     brokers_max: int = option("brokerCountMax", 4096)
+    brokers_a_host_max: int = option("brokerCountPerHostMax", 128)
     route_entries_max: int = option("routeEntryCountMax", 1_000_000)
 
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
+        # Whoever reaches the port may change these two: dead brokers must not stay for ever, nor
+        # routes be withheld.
+        if not 0 < self.scan_interval_ms <= _SCAN_MS_MAX:
+            raise ConfigError(
+                f"scanNotActiveBrokerInterval={self.scan_interval_ms} must be between 1 and "
+                f"{_SCAN_MS_MAX}"
+            )
+        if not 0 <= self.wait_for_service_seconds <= _WAIT_SECONDS_MAX:
+            raise ConfigError(
+                f"waitSecondsForService={self.wait_for_service_seconds} must be between 0 and "
+                f"{_WAIT_SECONDS_MAX}"
+            )
         for key, value in (
-            ("scanNotActiveBrokerInterval", self.scan_interval_ms),
             ("serverChannelMaxIdleTimeSeconds", self.idle_seconds),
             ("brokerCountMax", self.brokers_max),
+            ("brokerCountPerHostMax", self.brokers_a_host_max),
             ("routeEntryCountMax", self.route_entries_max),
         ):
             if not 0 < value <= _INT_MAX:
                 raise ConfigError(f"{key}={value} must be between 1 and {_INT_MAX}")
-        if not 0 <= self.wait_for_service_seconds <= _INT_MAX:
-            raise ConfigError(
-                f"waitSecondsForService={self.wait_for_service_seconds} must not be below 0"
-            )

@@ -17,10 +17,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from rocketpost.codec.bodies import registration as body
+from rocketpost.codec.bodies.cluster import decode_member_group
 from rocketpost.codec.bodies.kv import decode_kv_table
-from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import to_fields
-from rocketpost.codec.headers.namesrv import RegisterBroker, UnregisterBroker
+from rocketpost.codec.headers.namesrv import GetMemberGroup, RegisterBroker, UnregisterBroker
 from rocketpost.errors import ConfigError, ConnectionLost, RocketpostError
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 from rocketpost.server.dispatch import Dispatcher
@@ -118,6 +119,11 @@ class Registration:
         """The name servers that know the broker, as far as we know."""
         return frozenset(each.address for each in self._links.values() if each.registered)
 
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why clients of a name server do not find the broker, by name server."""
+        return {each.address: each.problem for each in self._links.values() if each.problem}
+
     async def start(self) -> None:
         """Begin; return when every name server was tried once, or after some seconds."""
         assert self._task is None
@@ -193,8 +199,9 @@ class Registration:
         while True:
             link.wake.clear()
             edition = self._edition
+            news: Announcement | None = None
             try:
-                await self._register(link)
+                news = await self._register(link)
                 link.succeeded()
                 link.edition = edition
             except RocketpostError as error:
@@ -205,6 +212,8 @@ class Registration:
             link.tried.set()
             async with self._news:
                 self._news.notify_all()
+            if news is not None:
+                await self._look_for_rival(link, news)
             await link.sleep(self._delay(link))
 
     def _delay(self, link: _Link) -> float:
@@ -212,7 +221,7 @@ class Registration:
             return self._period
         return min(self._period, self._retry_seconds * (1 << min(link.failures - 1, 10)))
 
-    async def _register(self, link: _Link) -> None:
+    async def _register(self, link: _Link) -> Announcement:
         connection = await self._connector.connect(link.address)
         news = self._announce()
         data = _encode(news)
@@ -234,6 +243,30 @@ class Registration:
         response.raise_for_code()
         if response.body and self._on_order_topics is not None:
             self._on_order_topics(link.address, decode_kv_table(response.body))
+        return news
+
+    async def _look_for_rival(self, link: _Link, news: Announcement) -> None:
+        """Find out whether clients are sent to somebody else under our name.
+
+        Some name servers say yes to every registration and keep to another broker all the same.
+        """
+        connection = self._connector.peek(link.address)
+        if connection is None:
+            return
+        header = GetMemberGroup(cluster_name=news.cluster, broker_name=news.name)
+        try:
+            response = await connection.request(
+                RequestCode.GET_BROKER_MEMBER_GROUP,
+                fields=to_fields(header),
+                timeout=self._timeout,
+            )
+            if response.code != ResponseCode.SUCCESS:
+                return  # it is too old for this question
+            members = decode_member_group(response.body).broker_addrs
+        except RocketpostError as error:
+            logger.info("members not known: name_server=%s reason=%s", link.address, error)
+            return
+        link.saw(news, members.get(news.broker_id))
 
     async def _unregister(self, link: _Link) -> None:
         connection = self._connector.peek(link.address)
@@ -270,6 +303,7 @@ class _Link:
     registered: bool = False
     edition: int = 0
     failures: int = 0
+    problem: str = ""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -278,12 +312,30 @@ class _Link:
         if self.failures or not self.tried.is_set():
             logger.info("registered: name_server=%s", self.address)
         self.registered = True
+        if self.failures:
+            self.problem = ""
         self.failures = 0
+
+    def saw(self, news: Announcement, address: str | None) -> None:
+        """Note which address clients get for our name and id."""
+        problem = ""
+        if address != news.address:
+            problem = f"clients of {news.name} are sent to {address or 'nobody'}"
+        if problem and problem != self.problem:
+            logger.error(
+                "displaced: name_server=%s name=%s id=%s ours=%s theirs=%s; another broker has "
+                "registered under this name, or a stranger did",
+                self.address, news.name, news.broker_id, news.address, address,
+            )  # fmt: skip
+        elif self.problem and not problem:
+            logger.warning("no longer displaced: name_server=%s", self.address)
+        self.problem = problem
 
     def failed(self, reason: str) -> None:
         if not self.failures:
             logger.warning("not registered: name_server=%s reason=%s", self.address, reason)
         self.registered = False
+        self.problem = reason
         self.failures += 1
 
     async def sleep(self, seconds: float) -> None:

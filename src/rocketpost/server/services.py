@@ -80,6 +80,7 @@ class Services:
         clean: Deletes what has expired, now.
         on_topic_change: Called when there is news for the name servers.
         told: Returns once they know.
+        registration_values: What tools show of the registration with name servers.
         turns: Where work for many waits for its turn.
     """
 
@@ -98,6 +99,7 @@ class Services:
         clean: Callable[[], Awaitable[object]],
         on_topic_change: Callable[[], None],
         told: Callable[[], Awaitable[None]],
+        registration_values: Callable[[], dict[str, str]],
         turns: Turns,
     ) -> None:
         self.store = store
@@ -108,6 +110,7 @@ class Services:
         self._on_topic_change = on_topic_change
         self.announcing = Announcing(told=self._kept_and_told)
         self._told = told
+        self._registration_values = registration_values
         self._keys = known.keys
         self._broker = live.section(BrokerConfig)
         store_config = live.section(StoreConfig)
@@ -541,6 +544,7 @@ class Services:
             "diskUsedRatio": f"{self.store.cleaning.disk_ratio:.4f}",
             "segmentsKeptReason": self.store.cleaning.why_kept or "",
         }
+        values |= self._registration_values()
         for part in self.parts:
             values |= part.states()
         return values

@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpost.codec.bodies.route import QueueMapping
-from rocketpost.codec.faults import Fault, InvalidParameter, SystemBusy, SystemError_
+from rocketpost.codec.faults import (
+    Fault,
+    InvalidParameter,
+    NoPermission,
+    SystemBusy,
+    SystemError_,
+)
 from rocketpost.codec.headers.namesrv import Registered
 from rocketpost.model.route import QueueData
 from rocketpost.model.topic import DataVersion
+from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX
 from rocketpost.namesrv.report import BrokerReport
 from rocketpost.namesrv.route_table import LIVE_MS_MAX, RouteLimits, RouteTable, in_zone
 
@@ -21,8 +28,14 @@ SLAVE = identity(id=1, address="10.0.0.2:10911")
 SLAVE_2 = identity(id=2, address="10.0.0.3:10911")
 
 
-def register(table: RouteTable, sent: BrokerReport, owner: str = "link", now_ms: int = 0) -> object:
-    return table.register(sent, owner=owner, now_ms=now_ms)
+def register(
+    table: RouteTable,
+    sent: BrokerReport,
+    owner: str = "link",
+    now_ms: int = 0,
+    source: str = "10.0.0.1",
+) -> object:
+    return table.register(sent, owner=owner, now_ms=now_ms, source=source)
 
 
 def perm(table: RouteTable, topic: str, name: str = "broker-a") -> int:
@@ -164,27 +177,128 @@ def test_an_address_has_one_id_a_slave_that_becomes_master(table: RouteTable) ->
     assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
 
 
-def test_a_new_address_takes_the_id_over(table: RouteTable) -> None:
-    moved = identity(address="10.0.0.7:10911")
-    register(table, report(moved, topics("TopicA", "TopicB", write_queue_nums=9)), owner="new")
-    assert table.member_group("C", "broker-a").broker_addrs == {0: moved.address}
+MOVED = identity(address="10.0.0.7:10911")
+
+
+def test_a_new_address_takes_the_id_over_from_one_that_is_silent(table: RouteTable) -> None:
+    moved = report(MOVED, topics("TopicA", "TopicB", write_queue_nums=9))
+    with pytest.raises(SystemError_, match=r"id 0 of broker-a is taken by 10\.0\.0\.1:10911"):
+        register(table, moved, owner="new", now_ms=SILENT_MS)
+    register(table, moved, owner="new", now_ms=SILENT_MS + 1)
+    assert table.member_group("C", "broker-a").broker_addrs == {0: MOVED.address}
     assert table.lost("link") == []
     found = table.route("TopicA")
     assert found is not None
     assert found.route.queue_datas[0].write_queue_nums == 9
 
 
-def test_a_higher_state_version_keeps_the_id() -> None:
-    table = RouteTable()
-    register(table, report(MASTER, state=5))
+def test_a_new_address_takes_the_id_over_from_one_that_is_gone(table: RouteTable) -> None:
+    table.lost("link")
+    register(table, report(MOVED), owner="new")
+    assert table.member_group("C", "broker-a").broker_addrs == {0: MOVED.address}
+
+
+@pytest.mark.parametrize("state", [0, 1, STATE_VERSION_MAX])
+def test_no_stranger_takes_the_place_of_a_living_broker(table: RouteTable, state: int) -> None:
     before = table.edition
-    other = identity(address="10.0.0.7:10911")
-    assert register(table, report(other, topics("X", "Y"), state=4)) == Registered()
+    with pytest.raises(SystemError_, match="which is alive"):
+        register(table, report(MOVED, topics("X", "Y"), state=state), owner="s", source="10.6.6.6")
     assert table.edition == before
     assert table.topics() == ["TopicA", "TopicB"]
-    assert table.data_version("C", other.address) is None
-    register(table, report(other, state=5))
-    assert table.member_group("C", "broker-a").broker_addrs == {0: other.address}
+    assert table.data_version("C", MOVED.address) is None
+
+
+def test_a_state_version_from_the_far_future_is_refused() -> None:
+    table = RouteTable()
+    with pytest.raises(InvalidParameter, match="stateVersion"):
+        register(table, report(MASTER, state=2**62))
+
+
+def test_a_member_that_was_elected_takes_the_id_over(table: RouteTable) -> None:
+    register(table, report(SLAVE), owner="s", source="10.0.0.2")
+    elected = report(identity(id=0, address=SLAVE.address), state=1)
+    with pytest.raises(SystemError_, match="which is alive"):  # it came a moment ago
+        register(table, elected, owner="s", source="10.0.0.2", now_ms=MEMBER_MS - 1)
+    with pytest.raises(SystemError_, match=r"by 10\.0\.0\.2, which is alive"):  # it is another
+        register(table, elected, owner="evil", source="10.6.6.6", now_ms=MEMBER_MS)
+    same_term = report(identity(id=0, address=SLAVE.address))
+    with pytest.raises(SystemError_, match="which is alive"):  # nobody elected it
+        register(table, same_term, owner="s", source="10.0.0.2", now_ms=MEMBER_MS)
+    register(table, elected, owner="s", source="10.0.0.2", now_ms=MEMBER_MS)
+    assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
+    with pytest.raises(SystemError_, match="which is alive"):  # the old master comes late
+        register(table, report(MASTER), now_ms=MEMBER_MS)
+    register(table, report(identity(id=1)), now_ms=MEMBER_MS)
+    assert table.member_group("C", "broker-a").broker_addrs == {
+        0: SLAVE.address,
+        1: MASTER.address,
+    }
+
+
+def test_nobody_else_registers_the_address_of_a_living_broker(table: RouteTable) -> None:
+    for stolen in (MASTER, identity(name="evil"), identity(cluster="D")):
+        with pytest.raises(SystemError_, match=r"10\.0\.0\.1:10911 is registered as broker-a"):
+            register(table, report(stolen), owner="evil", source="10.6.6.6")
+    with pytest.raises(SystemError_, match="is registered as broker-a"):
+        register(table, report(identity(name="evil")), owner="another of this host")
+    assert list(table.cluster_info()[0].broker_addr_table) == ["broker-a"]
+
+
+def test_a_broker_comes_back_through_another_connection_of_its_host(table: RouteTable) -> None:
+    register(table, report(MASTER, counter=2), owner="second link", now_ms=1)
+    assert table.lost("link") == []
+    assert table.route("TopicA") is not None
+
+
+def test_only_its_host_unregisters_a_broker_or_gives_signs_of_life(table: RouteTable) -> None:
+    with pytest.raises(NoPermission, match="nobody else can unregister it"):
+        table.unregister(MASTER, owner="evil", source="10.6.6.6")
+    assert not table.touch("C", MASTER.address, 100_000, source="10.6.6.6")
+    assert table.route("TopicA") is not None
+    assert table.unregister(MASTER, owner="another", source="10.0.0.1")
+
+
+def test_one_host_cannot_use_up_the_name_server() -> None:
+    table = RouteTable(RouteLimits(brokers_max=10, brokers_a_host_max=3, entries_max=100))
+    for number in range(3):
+        fake = identity(f"fake-{number}", address=f"10.6.6.6:{number + 1}")
+        register(table, report(fake), owner=f"s{number}", source="10.6.6.6")
+    with pytest.raises(SystemBusy, match=r"10\.6\.6\.6 has registered 3 brokers"):
+        register(table, report(identity("fake-4", address="10.6.6.6:9")), source="10.6.6.6")
+    register(table, report(), source="10.0.0.1")
+    table.lost("s0")
+    many = topics(*(f"T{number}" for number in range(47)))
+    with pytest.raises(SystemBusy, match="has registered 4 topic entries"):
+        register(table, report(identity("fake-4", address="10.6.6.6:9"), many), source="10.6.6.6")
+    register(table, report(identity("fake-4", address="10.6.6.6:9")), source="10.6.6.6")
+
+
+def test_brokers_go_one_after_the_other(table: RouteTable) -> None:
+    register(table, report(identity(name="broker-b", address="10.0.0.4:1")))
+    assert len(table.lost("link", count_max=1)) == 1
+    assert len(table.expire(10**9, count_max=1)) == 1
+    assert table.topics() == []
+
+
+def test_dropping_a_broker_does_not_look_at_the_topics_of_others() -> None:
+    """Many brokers that went together kept everybody waiting: each looked at all topics."""
+
+    class Looked(dict[str, object]):
+        count = 0
+
+        def get(self, *args: object) -> object:  # type: ignore[override]
+            self.count += 1
+            return super().get(*args)  # type: ignore[arg-type]
+
+    table = RouteTable()
+    for number in range(20):
+        names = (f"T{number}-{each}" for each in range(50))
+        who = identity(f"b{number}", address=f"10.0.0.1:{number + 1}")
+        register(table, report(who, topics(*names)), owner=str(number))
+    looked = table._queues._topics = Looked(table._queues._topics)  # type: ignore[assignment]
+    for number in range(20):
+        table.lost(str(number))
+    assert looked.count == 20 * 50
 
 
 def test_a_broker_that_changes_its_name_leaves_the_old_one(table: RouteTable) -> None:
@@ -230,9 +344,10 @@ def test_a_broker_may_name_its_own_time_out() -> None:
 
 
 def test_signs_of_life(table: RouteTable) -> None:
-    assert table.touch("C", MASTER.address, 100_000)
-    assert not table.touch("D", MASTER.address, 10**9)
-    assert not table.touch("C", "10.9.9.9:1", 10**9)
+    host = "10.0.0.1"
+    assert table.touch("C", MASTER.address, 100_000, source=host)
+    assert not table.touch("D", MASTER.address, 10**9, source=host)
+    assert not table.touch("C", "10.9.9.9:1", 10**9, source=host)
     assert table.expire(220_000) == []
     assert len(table.expire(220_001)) == 1
 
@@ -240,7 +355,7 @@ def test_signs_of_life(table: RouteTable) -> None:
 def test_unregistering(table: RouteTable) -> None:
     assert not table.unregister(identity(name="broker-x"))
     assert not table.unregister(identity(address="10.9.9.9:1"))
-    assert table.unregister(MASTER)
+    assert table.unregister(MASTER, owner="link")
     assert table.route("TopicA") is None
     assert table.cluster_info()[0].broker_addr_table == {}
 
@@ -351,22 +466,22 @@ def test_a_full_name_server_refuses_and_keeps_what_it_has() -> None:
     register(table, report())
     other = identity("broker-b", address="10.0.0.4:1")
     with pytest.raises(SystemBusy, match="2 of 5"):
-        register(table, report(other, topics("a", "b", "c", "d")))
+        register(table, source="10.0.0.4", sent=report(other, topics("a", "b", "c", "d")))
     mapping = QueueMapping(
         bname="broker-b", curr_id_map={0: 0, 1: 1}, topic="TopicA", total_queues=1
     )
     with pytest.raises(SystemBusy):
-        register(table, report(other, mappings={"TopicA": mapping}))
+        register(table, source="10.0.0.4", sent=report(other, mappings={"TopicA": mapping}))
     assert list(table.cluster_info()[0].broker_addr_table) == ["broker-a"]
-    register(table, report(other))
+    register(table, source="10.0.0.4", sent=report(other))
     with pytest.raises(SystemBusy):
         table.register_topic(
             "New", [QueueData(broker_name="broker-a"), QueueData(broker_name="broker-b")]
         )
     with pytest.raises(SystemBusy, match="2 brokers"):
         register(table, report(identity("broker-c", address="10.0.0.5:1")))
-    register(table, report(other, counter=2))
-    table.unregister(MASTER)
+    register(table, source="10.0.0.4", sent=report(other, counter=2))
+    table.unregister(MASTER, owner="link")
     register(table, report(identity("broker-c", address="10.0.0.5:1")))
 
 
@@ -407,6 +522,8 @@ def test_whatever_happens_the_tables_agree(history: list[tuple[str, object, obje
                 register(table, subject, str(detail))  # type: ignore[arg-type]
             elif step == "delete":
                 table.delete_topic(subject, detail)  # type: ignore[arg-type]
+            elif step == "unregister":
+                table.unregister(subject, owner="x")  # type: ignore[arg-type]
             else:
                 getattr(table, step)(subject)
         except Fault:
@@ -418,6 +535,8 @@ def test_whatever_happens_the_tables_agree(history: list[tuple[str, object, obje
     assert table.topics() == []
     assert table._queues.entries == 0
     assert not table._owned
+    assert not table._hosts
+    assert not table._queues._served
 
 
 def check_agreement(table: RouteTable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -26,7 +27,7 @@ from rocketpost.codec.faults import (
 )
 from rocketpost.codec.headers import namesrv as headers
 from rocketpost.codec.lenient_json import encode
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ConfigError, Fault
 from rocketpost.model.clock import Clock
 from rocketpost.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from rocketpost.namesrv.report import (
@@ -48,6 +49,8 @@ from rocketpost.settings import (
     to_properties,
 )
 from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 CACHE_BYTES_MAX: Final = 16 * 1024 * 1024
 _UNIT: Final = 1
@@ -138,12 +141,17 @@ class NamesrvHandlers:
         )
         address = report.identity.address
         known = self._table.data_version(report.identity.cluster, address) is not None
-        result = self._table.register(
-            report,
-            owner=connection,
-            now_ms=self._clock.now_ms(),
-            drop_missing_topics=self.config.drop_missing_topics,
-        )
+        try:
+            result = self._table.register(
+                report,
+                owner=connection,
+                source=connection.peer[0],
+                now_ms=self._clock.now_ms(),
+                drop_missing_topics=self.config.drop_missing_topics,
+            )
+        except Fault as error:
+            _log_refusal("registration", connection, report.identity, error)
+            raise
         if not known:
             self._on_registered(report.identity)
         orders = self._kv.current.namespace(ORDER_TOPIC_CONFIG)
@@ -152,28 +160,36 @@ class NamesrvHandlers:
             fields=to_fields(result), body=encode_kv_table(orders or {}) if wanted else b""
         )
 
-    def _unregister(self, _: Connection, command: Command) -> Reply:
+    def _unregister(self, connection: Connection, command: Command) -> Reply:
         identity = _identity(command.read(headers.UnregisterBroker))
         check_identity(identity)
-        self._table.unregister(identity)
+        try:
+            self._table.unregister(identity, owner=connection, source=connection.peer[0])
+        except Fault as error:
+            _log_refusal("unregistration", connection, identity, error)
+            raise
         return Reply()
 
-    def _query_data_version(self, _: Connection, command: Command) -> Reply:
+    def _query_data_version(self, connection: Connection, command: Command) -> Reply:
         header = command.read(headers.QueryDataVersion)
         check_identity(_identity(header))
         theirs = decode_data_version(command.body)
         ours = self._table.data_version(header.cluster_name, header.broker_addr)
         if ours == theirs:
-            self._table.touch(header.cluster_name, header.broker_addr, self._clock.now_ms())
+            self._touch(connection, header.cluster_name, header.broker_addr)
         fields = to_fields(headers.DataVersionChanged(changed=ours != theirs))
         return Reply(fields=fields, body=encode_data_version(ours) if ours is not None else b"")
 
-    def _heartbeat(self, _: Connection, command: Command) -> Reply:
+    def _heartbeat(self, connection: Connection, command: Command) -> Reply:
         header = command.read(headers.BrokerHeartbeat)
         check_name(header.cluster_name, "cluster name")
         check_address(header.broker_addr, "broker address")
-        self._table.touch(header.cluster_name, header.broker_addr, self._clock.now_ms())
+        self._touch(connection, header.cluster_name, header.broker_addr)
         return Reply()
+
+    def _touch(self, connection: Connection, cluster: str, address: str) -> None:
+        """Note a sign of life; others cannot keep a broker that is gone in the routes."""
+        self._table.touch(cluster, address, self._clock.now_ms(), source=connection.peer[0])
 
     # Routes.
 
@@ -361,6 +377,13 @@ def _identity(
     return BrokerIdentity(
         header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
     )
+
+
+def _log_refusal(what: str, connection: Connection, identity: BrokerIdentity, error: Fault) -> None:
+    logger.warning(
+        "%s refused: peer=%s name=%s id=%s address=%s reason=%s",
+        what, connection.peer_text, identity.name, identity.id, identity.address, error,
+    )  # fmt: skip
 
 
 def _broker_name(command: Command) -> str:

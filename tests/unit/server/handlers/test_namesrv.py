@@ -47,9 +47,10 @@ def registration(*names: str, **changes: int) -> bytes:
 class FakeConnection:
     """Remembers the bytes that it is told to send."""
 
-    peer_text = "peer"
+    peer_text = "10.0.0.9:40000"
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "10.0.0.9") -> None:
+        self.peer = host, 40000
         self.sent = b""
 
     def answer(self, *buffers: bytes) -> None:
@@ -86,9 +87,10 @@ class Server:
         body: bytes = b"",
         *,
         version: int = 479,
+        host: str = "10.0.0.9",
     ) -> Command:
         """Return the answer, which must come at once."""
-        connection = FakeConnection()
+        connection = FakeConnection(host)
         command = Command(
             code, opaque=5, version=version, text_fields=dict(fields or {}), body=body
         )
