@@ -47,8 +47,30 @@ def rocketpost() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--namesrv-port", default=9876, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--broker-port", default=10911, show_default=True, type=click.IntRange(0, 65535))
-@click.option("--sync-flush/--async-flush", help="Acknowledge only what is on disk.")
-def up(data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: bool) -> None:
+@click.option(
+    "--sync-flush/--async-flush", default=None, help="Acknowledge only what is on disk, or sooner."
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Properties file of the broker, by RocketMQ's keys.",
+)
+@click.option(
+    "--segment-size",
+    metavar="SIZE",
+    help="Size of the files of a new log, such as 1G; two are taken ahead of need. "
+    "[default: 64M, or as in --data]",
+)
+def up(
+    data: Path,
+    host: str,
+    namesrv_port: int,
+    broker_port: int,
+    sync_flush: bool | None,
+    config: Path | None,
+    segment_size: str | None,
+) -> None:
     """Run a name server and a broker in this process until Ctrl-C."""
     from rocketpost.server.up import run_up
 
@@ -59,6 +81,8 @@ def up(data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: b
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             sync_flush=sync_flush,
+            config=config,
+            segment_size=segment_size,
         )
     )
 

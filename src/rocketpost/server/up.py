@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ConfigError, StoreError
 from rocketpost.server.broker import BrokerServer
+from rocketpost.server.config import (
+    read_properties,
+    setting_notes,
+    with_new_spellings,
+    without_blanks,
+)
 from rocketpost.server.main import broker_ready, namesrv_ready
 from rocketpost.server.namesrv import NameServer, NamesrvConfig
 from rocketpost.server.process import run
+from rocketpost.server.up_settings import (
+    OF_OPTIONS,
+    SEGMENT,
+    file_notes,
+    parse_size,
+    sizes_blocking,
+)
 from rocketpost.transport.host import local_ip
 
 
@@ -21,7 +37,9 @@ class SingleNode:
             addresses, they are told the one that this host uses to speak to others.
         namesrv_port: 0 for a free one.
         broker_port: 0 for a free one.
-        sync_flush: Acknowledge only what is on disk.
+        sync_flush: Acknowledge only what is on disk; None leaves it to ``settings``.
+        settings: Properties of the broker by RocketMQ's keys; sizes of files that they do not say
+            are those of the store that is there, else small ones.
     """
 
     def __init__(
@@ -31,8 +49,10 @@ class SingleNode:
         host: str = "127.0.0.1",
         namesrv_port: int = 0,
         broker_port: int = 0,
-        sync_flush: bool = False,
+        sync_flush: bool | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self._settings = with_new_spellings(settings or {})
         self._data = data.absolute()
         self._host = host
         self._public = local_ip() if host in ("", "0.0.0.0") else host
@@ -58,25 +78,37 @@ class SingleNode:
             await self.name_server.start()
         except ConfigError as error:
             raise _with_option(error, "--namesrv-port") from error
-        self.broker = BrokerServer(
-            {
-                "listenPort": str(self._broker_port),
-                "bindAddress": self._host,
-                "brokerName": "broker-a",
-                "brokerIP1": self._public,
-                "namesrvAddr": self.address,
-                "storePathRootDir": str(self._data / "store"),
-                "flushDiskType": "SYNC_FLUSH" if self._sync_flush else "ASYNC_FLUSH",
-            }
-        )
         try:
+            self.broker = BrokerServer(await asyncio.to_thread(self._values_blocking))
             await self.broker.start()
         except ConfigError as error:
             await self.name_server.stop()
             raise _with_option(error, "--broker-port") from error
+        except StoreError as error:
+            await self.name_server.stop()
+            raise StoreError(str(error).replace(SEGMENT, "--segment-size")) from error
         except BaseException:
             await self.name_server.stop()
             raise
+
+    def _values_blocking(self) -> dict[str, str]:
+        """Return the broker's properties."""
+        root = str(self._data / "store")
+        values = (
+            sizes_blocking(root, self._settings)
+            | {"brokerName": "broker-a"}
+            | self._settings
+            | {
+                "listenPort": str(self._broker_port),
+                "bindAddress": self._host,
+                "brokerIP1": self._public,
+                "namesrvAddr": self.address,
+                "storePathRootDir": root,
+            }
+        )
+        if self._sync_flush is not None:
+            values["flushDiskType"] = "SYNC_FLUSH" if self._sync_flush else "ASYNC_FLUSH"
+        return values
 
     async def stop(self) -> None:
         """Return when both are closed and saved."""
@@ -90,8 +122,22 @@ class SingleNode:
         return await self.broker.failed()
 
 
-def run_up(*, data: Path, host: str, namesrv_port: int, broker_port: int, sync_flush: bool) -> int:
+def run_up(
+    *,
+    data: Path,
+    host: str,
+    namesrv_port: int,
+    broker_port: int,
+    sync_flush: bool | None,
+    config: Path | None = None,
+    segment_size: str | None = None,
+) -> int:
     """Run until Ctrl-C; return the exit code."""
+    try:
+        settings = settings_of(config, segment_size)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
     def make() -> SingleNode:
         return SingleNode(
@@ -100,9 +146,25 @@ def run_up(*, data: Path, host: str, namesrv_port: int, broker_port: int, sync_f
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             sync_flush=sync_flush,
+            settings=settings,
         )
 
     return run(make, ready=_ready)
+
+
+def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]:
+    """Return the broker's properties by a file and an option; notes go to standard error.
+
+    Raises:
+        ConfigError: The file, or something in it, cannot be used.
+    """
+    given = {} if config is None else with_new_spellings(without_blanks(read_properties(config)))
+    for note in [*file_notes(given, config), *setting_notes(given)]:
+        print(f"note: {note}", file=sys.stderr)
+    settings = {key: value for key, value in given.items() if key not in OF_OPTIONS}
+    if segment_size is not None:
+        settings[SEGMENT] = str(parse_size(segment_size))
+    return settings
 
 
 def _ready(node: SingleNode) -> str:
