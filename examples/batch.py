@@ -4,6 +4,7 @@ python examples/batch.py    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
 import asyncio
+import contextlib
 import os
 
 from rocketpost.client import Message, Producer
@@ -19,4 +20,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())

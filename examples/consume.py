@@ -4,6 +4,7 @@ python examples/consume.py [count]    (NAMESRV_ADDR is 127.0.0.1:9876 if not set
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 
@@ -35,8 +36,12 @@ async def main(count: int | None) -> None:
     consumer = PushConsumer("example-consumer", name_servers=NAME_SERVERS, config=config)
     consumer.subscribe("ExampleTopic", handle, tags="greeting || number || order || later")
     async with consumer:
-        await enough.wait()
+        if count is None:
+            await consumer.run_forever()  # until Ctrl-C or SIGTERM
+        else:
+            await enough.wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else None))
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else None))

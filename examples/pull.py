@@ -4,6 +4,7 @@ python examples/pull.py [topic]    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 
@@ -25,4 +26,5 @@ async def main(topic: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "ExampleTopic"))
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "ExampleTopic"))

@@ -3,6 +3,7 @@
 python examples/script.py    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 """
 
+import contextlib
 import os
 import threading
 
@@ -35,4 +36,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

@@ -5,6 +5,7 @@ python examples/spark_deduplicate.py    (NAMESRV_ADDR is 127.0.0.1:9876 if not s
 Keys are remembered for an hour after an event was stored; the state has no more than that.
 """
 
+import contextlib
 import os
 
 from pyspark.sql import SparkSession
@@ -28,5 +29,6 @@ def job(spark: SparkSession, name_servers: str, checkpoint: str, every: str = ""
 
 
 if __name__ == "__main__":
-    query = job(make_session("events once"), NAME_SERVERS, "checkpoints/events-once")
-    query.awaitTermination()
+    with contextlib.suppress(KeyboardInterrupt):
+        query = job(make_session("events once"), NAME_SERVERS, "checkpoints/events-once")
+        query.awaitTermination()

@@ -6,6 +6,7 @@ The source reads bodies by the types of their JSON; the sink writes all columns 
 message (here all but ``shardingKey``) by a schema of Avro, and refuses columns that do not fit it.
 """
 
+import contextlib
 import os
 
 from pyspark.sql import SparkSession
@@ -44,5 +45,6 @@ def job(spark: SparkSession, name_servers: str, checkpoint: str, every: str = ""
 
 
 if __name__ == "__main__":
-    query = job(make_session("order totals"), NAME_SERVERS, "checkpoints/order-totals")
-    query.awaitTermination()
+    with contextlib.suppress(KeyboardInterrupt):
+        query = job(make_session("order totals"), NAME_SERVERS, "checkpoints/order-totals")
+        query.awaitTermination()

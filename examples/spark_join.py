@@ -6,6 +6,7 @@ A payment counts if it comes within ten minutes. Spark forgets orders and paymen
 partner any more, so the state has a bound.
 """
 
+import contextlib
 import os
 
 from pyspark.sql import SparkSession
@@ -38,5 +39,6 @@ def job(spark: SparkSession, name_servers: str, checkpoint: str, every: str = ""
 
 
 if __name__ == "__main__":
-    query = job(make_session("paid orders"), NAME_SERVERS, "checkpoints/paid-orders")
-    query.awaitTermination()
+    with contextlib.suppress(KeyboardInterrupt):
+        query = job(make_session("paid orders"), NAME_SERVERS, "checkpoints/paid-orders")
+        query.awaitTermination()

@@ -9,6 +9,7 @@ that are few, not for every message (examples/spark_deduplicate.py is for that).
 ``pip install 'rocketpost[spark,stateful]'``.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -86,6 +87,7 @@ def job(spark: SparkSession, name_servers: str, checkpoint: str, every: str = ""
 
 
 if __name__ == "__main__":
-    session = make_session("readings once", options=SETTINGS)
-    query = job(session, NAME_SERVERS, "checkpoints/readings-once")
-    query.awaitTermination()
+    with contextlib.suppress(KeyboardInterrupt):
+        session = make_session("readings once", options=SETTINGS)
+        query = job(session, NAME_SERVERS, "checkpoints/readings-once")
+        query.awaitTermination()

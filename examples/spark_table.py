@@ -7,6 +7,7 @@ table with spark.read.parquet("tables/orders"); other programs should read what
 ``rocketpost pipeline archive`` writes, whose files all count.
 """
 
+import contextlib
 import os
 
 from pyspark.sql import SparkSession
@@ -41,5 +42,6 @@ def job(
 
 
 if __name__ == "__main__":
-    query = job(make_session("orders as a table"), NAME_SERVERS, "checkpoints/orders-table")
-    query.awaitTermination()
+    with contextlib.suppress(KeyboardInterrupt):
+        query = job(make_session("orders as a table"), NAME_SERVERS, "checkpoints/orders-table")
+        query.awaitTermination()

@@ -5,6 +5,7 @@ python examples/spark_windows.py    (NAMESRV_ADDR is 127.0.0.1:9876 if not set)
 Each count is sent once, when no order of its minute is expected any more.
 """
 
+import contextlib
 import os
 
 from pyspark.sql import SparkSession
@@ -34,5 +35,6 @@ def job(spark: SparkSession, name_servers: str, checkpoint: str, every: str = ""
 
 
 if __name__ == "__main__":
-    query = job(make_session("order counts"), NAME_SERVERS, "checkpoints/order-counts")
-    query.awaitTermination()
+    with contextlib.suppress(KeyboardInterrupt):
+        query = job(make_session("order counts"), NAME_SERVERS, "checkpoints/order-counts")
+        query.awaitTermination()

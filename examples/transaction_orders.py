@@ -12,6 +12,7 @@ up. It does not only look: an id that is not there is stored as rolled back. Sho
 transaction still be about to commit somewhere, it fails on that row, so that the answer stays true.
 """
 
+import contextlib
 import os
 import random
 import sqlite3
@@ -105,4 +106,5 @@ def main(mode: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "book", int((*sys.argv[1:], "10", "10")[1]))
+    with contextlib.suppress(KeyboardInterrupt):
+        main(sys.argv[1] if len(sys.argv) > 1 else "book", int((*sys.argv[1:], "10", "10")[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketpost.client import Fault, Message
+from rocketpost.client.blocking import AdminClient, Producer
 from rocketpost.testing.cluster import Cluster
 
 pytestmark = pytest.mark.slow
@@ -53,6 +56,50 @@ def test_batches_are_split_and_stored(name_servers: str) -> None:
 
 def test_a_script_needs_no_loop(name_servers: str) -> None:
     assert len(run("script.py", name_servers).splitlines()) == 10
+
+
+BLOCKING_CONSUMER = """
+from rocketpost.client.blocking import PushConsumer
+
+consumer = PushConsumer("signalled-threads")
+consumer.subscribe("ExampleTopic", print)
+consumer.start()
+print("ready", flush=True)
+consumer.run_forever()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("program", "group"),
+    [
+        ([str(EXAMPLES / "consume.py")], "example-consumer"),
+        (["-c", BLOCKING_CONSUMER], "signalled-threads"),
+    ],
+)
+def test_a_signal_makes_a_consumer_leave_its_group(
+    name_servers: str, program: list[str], group: str, number: signal.Signals
+) -> None:
+    with Producer("signals", name_servers=name_servers) as producer:
+        producer.send(Message("ExampleTopic", b"hello", tags="greeting"))
+    with (
+        subprocess.Popen(
+            [sys.executable, "-W", "error", *program],
+            env={**os.environ, "NAMESRV_ADDR": name_servers, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+        AdminClient(name_servers=name_servers) as admin,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(admin.call(lambda a: a.groups.connections(group)).connection_set) == 1
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
+        with pytest.raises(Fault):  # nobody of the group is online
+            admin.call(lambda a: a.groups.connections(group))
 
 
 def test_no_example_is_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Collection
 from typing import Final
 
@@ -40,6 +41,7 @@ from rocketpost.client.rebalance import Rebalancer
 from rocketpost.client.retry import SendBack
 from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
+from rocketpost.client.signals import watch_signals_on_loop
 from rocketpost.client.subscriptions import Announcement, Subscriptions, subscription_of
 from rocketpost.client.tasks import Tasks, repeat
 from rocketpost.client.tracing import Tracer
@@ -99,6 +101,7 @@ class PushConsumer(Lifecycle):
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = Tasks()
+        self._runners: set[asyncio.Event] = set()
 
     @property
     def client_id(self) -> str:
@@ -212,6 +215,13 @@ class PushConsumer(Lifecycle):
         if session is None:
             return
         self._session = None
+        try:
+            await self._stop(session)
+        finally:
+            for ended in self._runners:
+                ended.set()
+
+    async def _stop(self, session: Session) -> None:
         await self._background.stop()
         await self._feeding.stop_fetching()
         self._popping.stop_fetching()
@@ -229,9 +239,27 @@ class PushConsumer(Lifecycle):
         await session.stop()
 
     async def run_forever(self) -> None:
-        """Consume until cancelled."""
-        self._running()
-        await asyncio.Event().wait()
+        """Consume until a signal, another task, or a cancellation ends it.
+
+        SIGTERM and Ctrl-C stop the consumer in order, and this returns; a second signal ends the
+        process. A program that has handlers for these signals keeps them. Returns also when another
+        task has stopped the consumer.
+        """
+        session = self._running()
+        ended = asyncio.Event()
+
+        def stop(number: signal.Signals) -> None:
+            logger.info("consumer stops: group=%s signal=%s", self.group, number.name)
+            ended.set()
+
+        self._runners.add(ended)
+        try:
+            with watch_signals_on_loop(stop):
+                await ended.wait()
+        finally:
+            self._runners.discard(ended)
+        if self._session is session:
+            await self.stop()
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch nothing more, or nothing more of ``queues``.

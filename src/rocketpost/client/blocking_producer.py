@@ -1,0 +1,230 @@
+"""The blocking producers; see ``rocketpost.client.blocking``."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Mapping, Sequence
+
+from rocketpost.client import producer as async_producer
+from rocketpost.client import transaction as async_transaction
+from rocketpost.client.blocking_base import BlockingClient
+from rocketpost.client.choosing import QueueSelector
+from rocketpost.client.config import ProducerConfig, check_group
+from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
+from rocketpost.model.route import MessageQueue
+
+
+class Producer(BlockingClient[async_producer.Producer]):
+    """Sends messages; see :class:`rocketpost.client.Producer`. Thread-safe."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: ProducerConfig | None = None,
+        idempotent: bool = False,
+        producer_id: str | None = None,
+        epoch: int = 0,
+    ) -> None:
+        def make() -> async_producer.Producer:
+            return async_producer.Producer(
+                group,
+                name_servers=name_servers,
+                config=self._named(config),
+                idempotent=idempotent,
+                producer_id=producer_id,
+                epoch=epoch,
+            )
+
+        make()  # what is wrong with the arguments is said here, not when it starts
+        super().__init__(make)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+    ) -> SendResult:
+        """Send a message and return where it went."""
+        return self._call(
+            lambda inner: inner.send(
+                message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
+            )
+        )
+
+    def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+        message_id: str | None = None,
+    ) -> concurrent.futures.Future[SendResult]:
+        """Start a send and return its result to be; waits only while too much is under way."""
+
+        async def start(
+            inner: async_producer.Producer,
+        ) -> concurrent.futures.Future[SendResult]:
+            future = await inner.send_soon(
+                message,
+                queue=queue,
+                selector=selector,
+                timeout=timeout,
+                sequence=sequence,
+                message_id=message_id,
+            )
+            outer: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
+            future.add_done_callback(lambda done: _copy(done, outer))
+            return outer
+
+        return self._call(start)
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send a message without learning whether it arrived."""
+        self._call(lambda inner: inner.send_oneway(message, queue=queue, selector=selector))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        first_sequence: int | None = None,
+        message_ids: Sequence[str] | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together; more than fit one request become several."""
+        return self._call(
+            lambda inner: inner.send_batch(
+                messages,
+                queue=queue,
+                timeout=timeout,
+                first_sequence=first_sequence,
+                message_ids=message_ids,
+            )
+        )
+
+    def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Recall a timed message that is not due yet; returns its id."""
+        return self._call(lambda inner: inner.recall(topic, handle, timeout=timeout))
+
+    def last_sequence(self, topic: str) -> int | None:
+        """Return the highest sequence of this id and epoch that a broker has stored."""
+        return self._call(lambda inner: inner.last_sequence(topic))
+
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a message, wait until a consumer replies to it, and return the reply."""
+        return self._call(
+            lambda inner: inner.request(message, queue=queue, selector=selector, timeout=timeout)
+        )
+
+    def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Reply to a message whose sender waits for that."""
+        return self._call(
+            lambda inner: inner.reply_to(
+                request, body, tags=tags, properties=properties, timeout=timeout
+            )
+        )
+
+    def flush(self) -> None:
+        """Return once nothing is under way any more."""
+        self._call(lambda inner: inner.flush())
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be written to."""
+        return self._call(lambda inner: inner.queues(topic))
+
+
+class TransactionProducer(BlockingClient[async_transaction.TransactionProducer]):
+    """Sends in transactions; see :class:`rocketpost.client.TransactionProducer`. Thread-safe.
+
+    The local transaction runs in the calling thread, the checker in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        checker: Callable[[ReceivedMessage], async_transaction.Outcome],
+        topics: Sequence[str] = (),
+        name_servers: str | None = None,
+        config: ProducerConfig | None = None,
+    ) -> None:
+        check_group(group)
+        super().__init__(
+            lambda: async_transaction.TransactionProducer(
+                group,
+                checker=checker,
+                topics=topics,
+                name_servers=name_servers,
+                config=self._named(config),
+            )
+        )
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        execute: Callable[[Message, str], async_transaction.Outcome],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        immunity_seconds: int | None = None,
+    ) -> async_transaction.TransactionResult:
+        """Store a message as a half, run the local transaction, and end both alike."""
+        transaction = self._call(
+            lambda inner: inner.begin(
+                message,
+                queue=queue,
+                selector=selector,
+                timeout=timeout,
+                immunity_seconds=immunity_seconds,
+            )
+        )
+        state, error = async_transaction.TransactionState.ROLLBACK, None
+        if transaction.sent.status is SendStatus.SEND_OK:
+            try:
+                state = async_transaction.checked_state(execute(message, transaction.id))
+            except Exception as raised:
+                state, error = async_transaction.TransactionState.UNKNOWN, raised
+        return self._call(lambda inner: inner.end_quietly(transaction, state, error))
+
+
+def _copy(done: asyncio.Future[SendResult], outer: concurrent.futures.Future[SendResult]) -> None:
+    if done.cancelled():
+        outer.cancel()
+        return
+    error = done.exception()
+    if not outer.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        outer.set_exception(error)
+    else:
+        outer.set_result(done.result())
