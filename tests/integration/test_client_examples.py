@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -91,7 +92,9 @@ def test_a_signal_makes_a_consumer_leave_its_group(
             text=True,
         ) as process,
         AdminClient(name_servers=name_servers) as admin,
+        contextlib.ExitStack() as stack,
     ):
+        stack.callback(process.kill)  # does nothing once it has ended
         assert process.stdout is not None
         process.stdout.readline()
         assert len(admin.call(lambda a: a.groups.connections(group)).connection_set) == 1

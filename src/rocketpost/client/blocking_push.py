@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 from collections.abc import Callable, Collection
+from typing import Final
 
 from rocketpost.client import push_consumer as async_push
 from rocketpost.client.allocation import AllocationStrategy
@@ -15,6 +17,8 @@ from rocketpost.client.signals import watch_signals
 from rocketpost.client.subscriptions import Announcement
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue
+
+_LOOK_SECONDS: Final = 0.5
 
 
 class PushConsumer(BlockingClient[async_push.PushConsumer]):
@@ -120,8 +124,11 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         self._runners.append(ended)
         try:
             with watch_signals(ended.put):
-                if self._inner is inner:
-                    ended.get()
+                while self._inner is inner:
+                    # In slices: a signal that another thread received does not end a wait.
+                    with contextlib.suppress(queue.Empty):
+                        ended.get(timeout=_LOOK_SECONDS)
+                        break
         finally:
             self._runners.remove(ended)
         if self._inner is inner:
