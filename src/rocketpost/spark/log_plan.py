@@ -210,7 +210,10 @@ class _Planner:
         asked = self._asked
         bounds = (asked.topics, asked.tags, asked.queue_ids, asked.offsets)
         is_narrow = not all(bound.is_any for bound in bounds)
-        is_simple = not self._topics() & self._state.batch_topics
+        # Queue files that are missing show only where the log itself is read.
+        is_simple = not self._state.lacks_queues and not self._topics() & (
+            self._state.batch_topics | self._state.without_queues
+        )
         return self._options.view == "consumer" and is_narrow and is_simple
 
     def _by_queues(self, inside: list[Segment], low: int, high: int) -> list[LogTask]:

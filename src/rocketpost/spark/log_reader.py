@@ -88,7 +88,7 @@ class LogReader(DataSourceReader):
         layout = Layout(partition.root)
         visibility = None
         if self.options.view == "consumer":
-            visibility = Visibility(layout, partition.state)
+            visibility = Visibility(layout, partition.state, on_corrupt)
         try:
             for chunk in self._chunks(partition, layout, visibility, on_corrupt):
                 for batch in self._batches(chunk, on_corrupt):

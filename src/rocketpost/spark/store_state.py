@@ -9,6 +9,7 @@ import msgspec
 
 from rocketpost.codec.bodies.topic import decode_topic_table
 from rocketpost.errors import RocketpostError, StoreError
+from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.spark.queue_files import queues_of
 from rocketpost.store.checkpoint import FILE_BYTES, decode_checkpoint
 from rocketpost.store.layout import Layout
@@ -32,6 +33,10 @@ class StoreState(NamedTuple):
     """Those that were stored before this time are there even then; None if all are."""
     newest: int
     """Where the newest message begins that is in the files of any queue; -1 if none is."""
+    lacks_queues: bool = False
+    """Whether a broker of ours has counted more queues than there are now."""
+    without_queues: frozenset[str] = frozenset()
+    """Topics with a configuration whose queue files may be missing: they have none at all."""
 
 
 def state_of(layout: Layout) -> StoreState:
@@ -47,18 +52,31 @@ def state_of(layout: Layout) -> StoreState:
     # the order of the log, so the newest tells of all; what they have on disk they know by time.
     progress = checkpoint.progress
     with_queues = frozenset(_names(layout.consume_queues))
-    newest = max(
-        (queue.newest for topic in with_queues for _, queue in queues_of(layout, topic)),
-        default=-1,
-    )
+    queues = [queue for topic in with_queues for _, queue in queues_of(layout, topic)]
+    newest = max((queue.newest for queue in queues), default=-1)
+    configured = _configured(layout)
+    lacks_queues = progress is not None and len(queues) < progress.queue_count
+    # A topic that never had a message has no queue files either. RocketMQ's brokers do not count
+    # queues; of their stores the topics that users made are suspected.
+    suspected = {
+        topic
+        for topic in configured - with_queues - batch_topics
+        if lacks_queues or (progress is None and _is_users(topic))
+    }
     return StoreState(
-        topics=with_queues | batch_topics | _configured(layout),
+        topics=with_queues | batch_topics | configured,
         batch_topics=batch_topics,
         dead_before=_deletions(layout),
         settled=max(newest, 0) if progress is None else progress.position,
         safe_ms=checkpoint.times.safe_ms if progress is None else None,
         newest=newest,
+        lacks_queues=lacks_queues,
+        without_queues=frozenset(suspected),
     )
+
+
+def _is_users(topic: str) -> bool:
+    return not is_system_topic(topic) and not is_retry_or_dlq(topic)
 
 
 def _configured(layout: Layout) -> frozenset[str]:

@@ -2,20 +2,25 @@
 
 A log also holds what no queue has: messages of topics that were deleted, perhaps made again since,
 and marks of old transactions. The files of a queue may be behind the log of a running broker; what
-they do not cover yet counts as visible.
+they do not cover yet counts as visible. Where all files of a queue are missing nobody knows what it
+pointed at: that is damage.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rocketpost.spark.fields import Fields, Ints, Limits, Mask
+from rocketpost.spark.log_files import OnCorrupt, damaged
 from rocketpost.spark.queue_files import ENTRY, QueueFiles, are_visible, batch_positions
 from rocketpost.spark.store_state import BATCH_QUEUES, StoreState
 from rocketpost.store.layout import Layout, is_queue
+
+log = logging.getLogger(__name__)
 
 _NEVER: Final = 2**63 - 1
 _NOTHING: Final = Limits(0, _NEVER, _NEVER, _NEVER)
@@ -43,22 +48,38 @@ class _Ahead(NamedTuple):
 
 
 class Visibility:
-    """What consumers see of one store. Not thread-safe: belongs to one task."""
+    """What consumers see of one store. Not thread-safe: belongs to one task.
 
-    def __init__(self, layout: Layout, state: StoreState) -> None:
+    Args:
+        layout: Where the store is.
+        state: How it stood when the task was planned.
+        on_corrupt: What to do where the files of a queue are missing.
+    """
+
+    def __init__(
+        self, layout: Layout, state: StoreState, on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    ) -> None:
         self._layout = layout
         self._state = state
+        self._on_corrupt = on_corrupt
+        self._reported: set[tuple[str, int]] = set()
         self._queues: dict[tuple[str, int], QueueFiles] = {}
         self._batches: dict[tuple[str, int], Ints] = {}
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._ahead_bytes = 0
 
     def of(self, fields: Fields) -> Mask:
-        """Return which of some records are visible."""
+        """Return which of some records are visible.
+
+        Raises:
+            CorruptRecord: The files of a queue are missing, and that is to fail.
+            Stopped: They are, and reading is to end there.
+        """
         queues = fields.queues()
         limits: list[Limits] = []
         entries: list[bytes] = []
         odd: list[int] = []
+        suspected: list[int] = []
         filled = 0
         for number, (topic, queue_id) in enumerate(queues.names):
             low, end = queues.lows[number], queues.highs[number] + 1
@@ -69,6 +90,8 @@ class Visibility:
                 odd.append(number)
             else:
                 queue = self._queue(topic, queue_id)
+                if not queue.has_files or low < queue.first:
+                    suspected.append(number)
                 limits.append(self._limits(topic, queue)._replace(base=filled - low))
                 entries.append(self._entries(topic, queue_id, low, end))
                 filled += end - low
@@ -79,7 +102,43 @@ class Visibility:
         if fields.flags() & TRANSACTION_MASK:
             kinds = fields.number("sysFlag") & TRANSACTION_MASK
             visible &= (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
+        for number in suspected:
+            hidden = np.flatnonzero((queues.numbers == number) & ~visible)
+            if len(hidden):
+                self._report_missing(*queues.names[number], fields, hidden)
         return visible
+
+    def _report_missing(self, topic: str, queue_id: int, fields: Fields, hidden: Ints) -> None:
+        """Tell that messages are hidden only because the files of their queue are not there.
+
+        Raises:
+            CorruptRecord: All files of the queue are missing, and that is to fail.
+            Stopped: They are, and reading is to end there.
+        """
+        if (topic, queue_id) in self._reported:
+            return
+        kinds = fields.number("sysFlag")[hidden] & TRANSACTION_MASK
+        is_plain = (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
+        alive = self._state.dead_before.get(topic, 0)
+        positions = fields.long("position")[hidden]
+        lost = positions[is_plain & (positions >= alive)]
+        if not len(lost):
+            return
+        directory = self._layout.queue(topic, queue_id)
+        if self._queue(topic, queue_id).has_files:
+            log.warning(
+                "messages before the first queue file are left out: they expired, or the file is"
+                " missing; view=log shows them directory=%s position=%s", directory, lost[0],
+            )  # fmt: skip
+        elif self._state.lacks_queues or topic in self._state.without_queues:
+            damaged(
+                f"{directory} is missing: consumers cannot see the messages of {topic}, queue"
+                f" {queue_id}, of which the log has one at position {lost[0]}; view=log reads"
+                " them without queues",
+                self._on_corrupt,
+            )
+            log.warning("the files of a queue are missing directory=%s", directory)
+        self._reported.add((topic, queue_id))
 
     def _odd(self, topic: str, queue_id: int, fields: Fields, members: Ints) -> Mask:
         """Return which records of a queue are visible that cannot be read at once."""

@@ -76,9 +76,9 @@ def write_index(
     return path
 
 
-def write_checkpoint(root: Path, position: int) -> None:
+def write_checkpoint(root: Path, position: int, *, queue_count: int = 0) -> None:
     """Say that queues have everything before a position."""
-    data = encode_checkpoint(Times(1, 2, 3), Progress(position, 0, 0, 0, 0))
+    data = encode_checkpoint(Times(1, 2, 3), Progress(position, 0, 0, queue_count, 0))
     (root / "checkpoint").write_bytes(data)
 
 

@@ -606,3 +606,22 @@ def test_keys_are_parted_as_brokers_part_them(tmp_path: Path, key: str) -> None:
     found.pushFilters([EqualTo(("keys",), key)])
     [batch] = [batch for part in found.partitions() for batch in found.read(part)]
     assert batch.column("queueOffset").to_pylist() == [7]
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "Lost"}, {"topic": "Lost,T"}])
+def test_a_topic_whose_queue_directory_is_missing_is_an_error(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    some = [record(topic=topic, queue_offset=at) for at in range(40) for topic in ("Lost", "T")]
+    stored = write_log(tmp_path, some, segment_bytes=SEGMENT)
+    write_queues(tmp_path, [each for each in stored if each.topic == "T"])
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").write_text(
+        '{"dataVersion":{},"topicConfigTable":{"Lost":{"topicName":"Lost"},"T":{"topicName":"T"}}}'
+    )
+    with pytest.raises(CorruptRecord, match="consumequeue/Lost/0 is missing"):
+        rows(tmp_path, **options)
+    found = rows(tmp_path, onCorrupt="skip", **options)
+    assert {row["topic"] for row in found} <= {"T"}
+    assert len(rows(tmp_path, view="log")) == len(some)
+    assert len(rows(tmp_path, topic="T")) == 40

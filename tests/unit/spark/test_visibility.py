@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
 import pytest
 
 from rocketpost.codec.record import Record
+from rocketpost.errors import CorruptRecord
 from rocketpost.model.sysflag import TRANSACTION_PREPARED
 from rocketpost.spark.chunk import Chunk
+from rocketpost.spark.log_files import OnCorrupt
 from rocketpost.spark.queue_files import Entries, QueueFiles
 from rocketpost.spark.store_state import state_of
 from rocketpost.spark.visibility import Visibility
 from rocketpost.store.layout import Layout
 
 from .records import laid_out, record
-from .stores import write_log, write_queues
+from .stores import write_checkpoint, write_log, write_queues
 
 
-def visible(root: Path, some: list[Record]) -> list[int]:
+def visible(root: Path, some: list[Record], on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[int]:
     layout = Layout(str(root))
     data, starts = laid_out(some)
     state = state_of(layout)
     ways = [
-        Visibility(layout, state).of(Chunk(data, starts, compiled=compiled).fields).tolist()
+        Visibility(layout, state, on_corrupt)
+        .of(Chunk(data, starts, compiled=compiled).fields)
+        .tolist()
         for compiled in (True, False)
     ]
     assert ways[0] == ways[1]
@@ -65,6 +70,45 @@ def test_what_a_running_broker_has_not_put_into_its_queue_yet_is(tmp_path: Path)
     some = stored(tmp_path, *[record(queue_offset=at) for at in range(3)])
     write_queues(tmp_path, some[:1])
     assert visible(tmp_path, some) == [0, 1, 2]
+
+
+def configure(root: Path, *topics: str) -> None:
+    table = {topic: {"topicName": topic} for topic in topics}
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config/topics.json").write_text(
+        json.dumps({"dataVersion": {}, "topicConfigTable": table})
+    )
+
+
+def test_a_topic_whose_queue_files_are_missing_is_damage(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(topic="Lost"), record(topic="T"))
+    write_queues(tmp_path, some[1:])
+    configure(tmp_path, "Lost", "T")
+    with pytest.raises(CorruptRecord, match=r"consumequeue/Lost/0 is missing.*view=log"):
+        visible(tmp_path, some)
+
+
+def test_so_is_a_single_queue_that_our_broker_had_counted(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(queue_id=0), record(queue_id=1))
+    write_queues(tmp_path, some[1:])
+    configure(tmp_path, "T")
+    write_checkpoint(tmp_path, some[1].position, queue_count=2)
+    with pytest.raises(CorruptRecord, match=r"consumequeue/T/0 is missing"):
+        visible(tmp_path, some)
+
+
+def test_missing_queue_files_can_be_skipped(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(topic="Lost"), record(topic="T"))
+    write_queues(tmp_path, some[1:])
+    configure(tmp_path, "Lost", "T")
+    assert visible(tmp_path, some, OnCorrupt.SKIP) == [1]
+
+
+def test_a_topic_that_never_had_a_message_lacks_nothing(tmp_path: Path) -> None:
+    some = stored(tmp_path, record(topic="T"))
+    write_queues(tmp_path, some)
+    configure(tmp_path, "Empty", "T")
+    assert visible(tmp_path, some) == [0]
 
 
 def test_what_lies_before_the_files_of_a_queue_is_not(tmp_path: Path) -> None:
