@@ -23,7 +23,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from rocketpost.errors import StoreError
-from rocketpost.spark.lake import COLUMNS, DELTA, Batch, DataFile, Footer, Lake, Snapshot, counting
+from rocketpost.spark.lake import (
+    COLUMNS,
+    DELTA,
+    Batch,
+    BatchTaken,
+    DataFile,
+    Footer,
+    Lake,
+    Snapshot,
+    counting,
+)
 
 APPLICATION: Final = "rocketpost.archive"
 MANIFEST: Final = "rocketpost"
@@ -58,11 +68,12 @@ class DeltaLake(Lake):
         """Make a batch count, at once and for good.
 
         Raises:
-            StoreError: A batch of this number counts already, or somebody else changed files.
+            BatchTaken: A batch of this number counts already.
+            StoreError: Somebody else changed files.
         """
         table = self._table() or self._created()
         if _next_number(table) != batch.number:
-            raise StoreError(f"batch {batch.number} of {self.uri} exists; is there a second run?")
+            raise BatchTaken(f"batch {batch.number} of {self.uri} exists: another run writes to it")
         known = {_data_file(row).path: row for row in _adds(table)} if base is not None else {}
         if base is not None and set(known) != {file.path for file in base.files}:
             raise StoreError(f"the files of {self.uri} changed meanwhile; nothing was compacted")
@@ -84,8 +95,8 @@ class DeltaLake(Lake):
                 actions, "append", _SCHEMA, list(PARTITIONED_BY), commit_properties=properties
             )
         except CommitFailedError as error:
-            raise StoreError(
-                f"batch {batch.number} of {self.uri} was not committed, is there a second run? "
+            raise BatchTaken(
+                f"batch {batch.number} of {self.uri} was not committed: another run writes to it "
                 f"({error})"
             ) from error
         before = table.version()  # of what was read: the commit has not changed it

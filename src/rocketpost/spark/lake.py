@@ -5,7 +5,9 @@
 A batch counts when its manifest is committed, which is done at once or not at all: what a killed
 run left in ``data`` is in no manifest. A manifest has the offsets of every queue that its batch
 covers, so that holes and overlaps can be seen without reading a file, and the next offset to
-archive is where the manifests end. One run at a time writes to a lake; of two that try, one fails.
+archive is where the manifests end. One run at a time writes to a lake in a directory: others wait
+for their turn, and each deletes first what a killed one left. Elsewhere nobody can be kept waiting:
+of two runs that commit the same batch one fails, and goes on behind the other.
 
 Where manifests are, and which files count, is the business of the two kinds of lakes:
 ``parquet_lake`` and ``delta_lake``. ``open_lake`` finds out which one is there.
@@ -13,12 +15,15 @@ Where manifests are, and which files count, is the business of the two kinds of 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import posixpath
+import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +33,7 @@ import pyarrow.parquet as pq
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.spark import columns
+from rocketpost.spark.file_lock import locked
 from rocketpost.spark.plan import Offsets, QueueKey, Range, flat, nested
 from rocketpost.spark.spelling import some_like
 
@@ -40,6 +46,10 @@ COLUMNS: Final = columns.nullable(columns.full())
 """What the files have. None of it is required in any file: so those of all times are alike."""
 _BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
 _FOOTERS_AT_ONCE: Final = 8
+_LOCK: Final = ".writing"
+_FOLDER: Final = re.compile(r"batch=(\d+)-")
+
+logger = logging.getLogger(__name__)
 
 
 class DataFile(NamedTuple):
@@ -107,6 +117,10 @@ class Batch(NamedTuple):
             )
         except (ValueError, KeyError, TypeError, ConfigError) as error:
             raise StoreError(f"the manifest {where} cannot be read: {error}") from error
+
+
+class BatchTaken(StoreError):  # noqa: N818 - named after what happened
+    """A batch of this number counts already: another run writes to the same lake."""
 
 
 class Flaw(NamedTuple):
@@ -185,7 +199,7 @@ class Lake(ABC):
             base: What the lake held when the files of a replacing batch were written.
 
         Raises:
-            StoreError: A batch of this number counts already: somebody else archives here as well.
+            BatchTaken: A batch of this number counts already.
         """
 
     @abstractmethod
@@ -193,6 +207,44 @@ class Lake(ABC):
         """Delete files that do not count and that nobody can be reading any more."""
 
     # What they have in common.
+
+    @contextlib.contextmanager
+    def writing(self, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Keep other runs from writing while the block lasts, where they can be kept.
+
+        Waits for a run that is at it. Then deletes the folders of batches that do not count: their
+        runs are dead. In places other than directories it does nothing.
+
+        Args:
+            is_over: Asked now and then whether to stop waiting.
+
+        Raises:
+            ClientError: Waiting was stopped.
+            StoreError: The lake cannot be locked or cleaned.
+        """
+        if not isinstance(self._files, fs.LocalFileSystem):
+            yield
+            return
+        try:
+            os.makedirs(self._root, exist_ok=True)
+            with locked(f"{self._root}/{_LOCK}", is_over=is_over):
+                self._discard_leftovers()
+                yield
+        except OSError as error:
+            raise StoreError(f"{self.uri} cannot be written to: {error}") from error
+
+    def _discard_leftovers(self) -> None:
+        """Delete the folders of batches of which no file counts, and never will."""
+        snapshot = self.snapshot()
+        counting = {posixpath.join(*file.path.split("/")[:2]) for file in snapshot.files}
+        data = f"{self._root}/{DATA}"
+        for name in sorted(os.listdir(data)) if os.path.isdir(data) else []:
+            folder = f"{DATA}/{name}"
+            number = _FOLDER.match(name)
+            # Files that a compaction replaced have lower numbers and may still be read.
+            if number and int(number[1]) >= snapshot.next_number and folder not in counting:
+                logger.info("deleting what a killed run left: folder=%s", folder)
+                self.discard(folder)
 
     def fresh_folder(self, number: int) -> str:
         """Return a new folder for the files of a batch, relative to the lake.

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow.fs as fs
 
 from rocketpost.errors import ConfigError, StoreError
-from rocketpost.spark.lake import DATA, PARQUET, Batch, Lake, Snapshot, counting
+from rocketpost.spark.lake import DATA, PARQUET, Batch, BatchTaken, Lake, Snapshot, counting
 
 _MANIFESTS: Final = "manifest"
 _SUFFIX: Final = ".json"
@@ -62,7 +62,7 @@ class ParquetLake(Lake):
 
         Raises:
             ConfigError: That cannot be done safely here.
-            StoreError: A batch of this number counts already: somebody else archives here as well.
+            BatchTaken: A batch of this number counts already.
         """
         self.check_writable()
         path = f"{_MANIFESTS}/{batch.number:08d}{_SUFFIX}"
@@ -76,8 +76,8 @@ class ParquetLake(Lake):
         try:
             self._publish(fresh, path)
         except FileExistsError:
-            raise StoreError(
-                f"batch {batch.number} of {self.uri} exists; is there a second run?"
+            raise BatchTaken(
+                f"batch {batch.number} of {self.uri} exists: another run writes to it"
             ) from None
         self._sync([path])
 

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from rocketpost.errors import StoreError
 from rocketpost.spark import columns, delta_lake
 from rocketpost.spark.delta_lake import APPLICATION, DeltaLake
+from rocketpost.spark.lake import BatchTaken
 from rocketpost.spark.plan import QueueKey, Range
 
 from .lakes import STORED, A, B, batch, commit, compact, write
@@ -78,7 +79,7 @@ def test_two_runs_that_saw_the_same_table_cannot_both_commit(
     stale = DeltaTable(lake.uri)
     commit(lake, 1, Range(A, 1, 2))
     monkeypatch.setattr(lake, "_table", lambda: stale)
-    with pytest.raises(StoreError, match="second run"):
+    with pytest.raises(BatchTaken, match="another run"):
         lake.commit(batch(1, write(lake, 1, Range(A, 1, 2)), Range(A, 1, 2)))
     monkeypatch.undo()
     assert offsets(lake) == [("T", 0), ("T", 1)]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from rocketpost.errors import ConfigError, StoreError
+from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.lake import (
     FORMATS,
     Batch,
+    BatchTaken,
     DataFile,
     Flaw,
     Lake,
@@ -84,10 +87,61 @@ def test_a_batch_without_messages_counts(lake: Lake) -> None:
 def test_a_second_writer_is_noticed(lake: Lake) -> None:
     files = write(lake, 0, Range(A, 0, 1))
     other = commit(lake, 0, Range(A, 0, 3))
-    with pytest.raises(StoreError, match="second run"):
+    with pytest.raises(BatchTaken, match="another run"):
         lake.commit(batch(0, files, Range(A, 0, 1)))
     assert lake.snapshot().files == other.files
     assert lake.flaws() == []
+
+
+def test_what_a_killed_run_left_is_deleted_by_the_next_writer(lake: Lake) -> None:
+    kept = commit(lake, 0, Range(A, 0, 3))
+    left = write(lake, 1, Range(A, 3, 5))
+    half = Path(lake.uri, lake.fresh_folder(1), "topic=T", "part-0.parquet")
+    half.parent.mkdir(parents=True)
+    half.touch()  # as a writer leaves it that was killed at its first byte
+    with lake.writing():
+        assert not half.exists()
+        assert not Path(lake.uri, left[0].path).exists()
+        assert lake.snapshot().files == kept.files
+    assert lake.flaws() == []
+
+
+def test_files_that_a_compaction_replaced_are_left_to_their_readers(lake: Lake) -> None:
+    before = commit(lake, 0, Range(A, 0, 3))
+    commit(lake, 1, Range(A, 3, 5))
+    compact(lake, Range(A, 0, 5))
+    with lake.writing():
+        assert Path(lake.uri, before.files[0].path).exists()
+
+
+def test_a_second_writer_waits_for_its_turn(lake: Lake) -> None:
+    other = type(lake)(lake.uri)
+    asked = threading.Event()
+
+    def is_over() -> bool:
+        asked.set()
+        return False
+
+    def write_too() -> int:
+        with other.writing(is_over=is_over):
+            return other.snapshot().next_number
+
+    with ThreadPoolExecutor(1) as pool:
+        with lake.writing():
+            waiting = pool.submit(write_too)
+            assert asked.wait(30)
+            commit(lake, 0, Range(A, 0, 3))
+        assert waiting.result() == 1  # it saw what the first one wrote
+
+
+def test_a_second_writer_can_stop_waiting(lake: Lake) -> None:
+    other = type(lake)(lake.uri)
+    with (
+        lake.writing(),
+        pytest.raises(ClientError, match=r"stopped while waiting for process \d+"),
+        other.writing(is_over=lambda: True),
+    ):
+        pass
 
 
 def test_a_compacted_batch_stands_for_those_it_replaces(lake: Lake) -> None:

@@ -2,7 +2,8 @@
 
 A run reads from where the manifests end up to where the queues end now, writes one batch of Parquet
 files and commits its manifest. Killed at any instant, it leaves at most files that do not count,
-and the next run replaces them. So the lake itself is the checkpoint.
+which the next run deletes. So the lake itself is the checkpoint. Runs that write to the same lake
+take turns, batch by batch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rocketpost.spark.lake import (
     DATA,
     FORMATS,
     Batch,
+    BatchTaken,
     DataFile,
     Lake,
     Snapshot,
@@ -41,7 +43,8 @@ logger = logging.getLogger(__name__)
 BATCH_OFFSETS: Final = 1_000_000
 """About how many messages a batch has at most, so that a kill costs no more work than that."""
 _TASK_RECORDS_MIN: Final = 20_000
-_TASK_RECORDS_MAX: Final = 200_000
+_TASK_RECORDS_MAX: Final = 50_000
+"""Progress is shown by task: smaller ones show it more often, larger ones make fewer files."""
 _TIME_TYPE: Final = "spark.sql.parquet.outputTimestampType"
 
 
@@ -141,14 +144,21 @@ def planned(config: ArchiveConfig) -> tuple[list[Range], list[str]]:
     return todo.pieces, todo.lost
 
 
-def archive_once(spark: SparkSession, config: ArchiveConfig) -> Batch | None:
-    """Archive one batch; None if there is nothing new.
+def archive_once(
+    spark: SparkSession, config: ArchiveConfig, *, is_over: Callable[[], bool] = lambda: False
+) -> Batch | None:
+    """Archive one batch, after other runs that write to the lake; None if there is nothing new.
 
     Raises:
         ClientError: Messages are gone, or were read that nobody wanted; nothing is archived then.
-        StoreError: Somebody else archived at the same time; nothing is archived twice.
+        BatchTaken: Another run archived them at the same time; nothing is archived twice.
     """
     lake = config.open()
+    with lake.writing(is_over=is_over):
+        return _archive_once(spark, config, lake)
+
+
+def _archive_once(spark: SparkSession, config: ArchiveConfig, lake: Lake) -> Batch | None:
     before = lake.snapshot()
     todo = _planned(config, before)
     if not todo.covered:
@@ -198,7 +208,14 @@ def archive(
     bounds = _bounds(config)
     while rest := _rest(_starts(config.open().snapshot().watermark, bounds), bounds):
         on_batch(report.rows, rest)
-        batch = None if is_over() else archive_once(spark, config)
+        if is_over():
+            break
+        try:
+            batch = archive_once(spark, config, is_over=is_over)
+        except BatchTaken as error:
+            # Another run made progress, so this one has less to do.
+            logger.warning("another run archives too, going on behind it: %s", error)
+            continue
         if batch is None:
             break
         hold(config)

@@ -74,13 +74,14 @@ def compact(
     """
     lake = open_lake(lake_uri)
     lake.check_writable()
-    lake.sweep(lake.snapshot())
-    done = None
-    # Every pass leaves fewer files than it found, or nothing changes. One nearly always does it: a
-    # second one is for files that shrink to less than half when they are written together.
-    while (last := _compact_once(spark, lake, file_bytes)) is not None:
-        done = last if done is None else last._replace(before=done.before)
-    return done
+    with lake.writing():
+        lake.sweep(lake.snapshot())
+        done = None
+        # Every pass leaves fewer files than it found, or nothing changes. One nearly always does
+        # it: a second one is for files that shrink to less than half when written together.
+        while (last := _compact_once(spark, lake, file_bytes)) is not None:
+            done = last if done is None else last._replace(before=done.before)
+        return done
 
 
 def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compaction | None:

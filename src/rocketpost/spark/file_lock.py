@@ -1,0 +1,60 @@
+"""A lock on a file that ends with the process that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rocketpost.errors import ClientError
+
+logger = logging.getLogger(__name__)
+
+
+_LOOK_SECONDS: Final = 0.2
+
+
+@contextlib.contextmanager
+def locked(path: str, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Hold the lock of a file while the block lasts; wait for another process that has it.
+
+    The file says who holds it. A process that is killed lets go of it.
+
+    Args:
+        path: The file; it is made if need be, and stays.
+        is_over: Asked now and then whether to stop waiting.
+
+    Raises:
+        ClientError: Waiting was stopped.
+        OSError: The file cannot be made or locked.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(descriptor, path, is_over)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, path: str, is_over: Callable[[], bool]) -> None:
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        if not told:
+            logger.warning("waiting for another run that writes: lock=%s holder=%s", path, holder)
+            told = True
+        if is_over():
+            raise ClientError(f"stopped while waiting for {holder}, which writes to the same lake")
+        # Waiting in flock itself would leave a signal that asks to stop unheard.
+        time.sleep(_LOOK_SECONDS)
