@@ -5,7 +5,7 @@ line for each new range and keeps all of them in ``damage.json`` in the store's 
 
     {"unlisted": 0, "ranges": [{"begin": 4096, "end": 5120, "reason": "body CRC does not match",
      "topic": "orders", "queue_id": 3, "queue_offset": 17, "found": "2026-01-02T03:04:05.678Z",
-     "found_by": "recovery"}]}
+     "found_by": "recovery"}], "crc": 123456789}
 
 Nothing depends on this file: a lost or damaged one is made again as damage is found again. It says
 what is lost, and spares readers from judging the same bytes twice.
@@ -19,6 +19,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -60,6 +61,11 @@ class _Range(msgspec.Struct):
 class _File(msgspec.Struct):
     unlisted: int = 0
     ranges: list[_Range] = []
+    crc: int = 0
+    """CRC-32 of the ranges, so that a changed digit shows."""
+
+    def checksum(self) -> int:
+        return crc32(msgspec.json.encode(self.ranges))
 
 
 class DamageRegister:
@@ -83,6 +89,8 @@ class DamageRegister:
             return
         try:
             stored = msgspec.json.decode(data, type=_File)
+            if stored.crc != stored.checksum():
+                raise ValueError("its checksum does not match")
             found = sorted(map(_from_stored, stored.ranges), key=attrgetter("begin"))
             if any(damage.begin < 0 or damage.end <= damage.begin for damage in found):
                 raise ValueError("a range ends before it begins")
@@ -187,6 +195,7 @@ class DamageRegister:
                     return
                 self._is_changed = False
                 stored = _File(self.unlisted_count, list(map(_to_stored, self._ranges)))
+                stored.crc = stored.checksum()
             try:
                 self._save(msgspec.json.format(msgspec.json.encode(stored), indent=1))
             except OSError:

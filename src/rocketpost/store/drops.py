@@ -3,8 +3,8 @@
 The records of a deleted topic stay in the log until they expire. Were nothing written down, a queue
 rebuilt from the log would show them again, mixed with those of a topic made later under the same
 name. ``config/droppedTopics.json`` holds ``{"serial": n, "topics": {topic: {"position": P, "next":
-{queue id: offset}}}}``: records of the topic before P are dead, and its queues, if they are made
-again, go on counting at ``next``, so that no offset ever means two messages.
+{queue id: offset}}}, "crc": c}``: records of the topic before P are dead, and its queues, if they
+are made again, go on counting at ``next``, so that no offset ever means two messages.
 
 ``droppedTopics.json.bak`` is a copy of it: a lost file could give offsets a second time.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -40,6 +41,18 @@ class DroppedTopic(msgspec.Struct):
 class _File(msgspec.Struct):
     serial: int = 0
     topics: dict[str, DroppedTopic] = {}
+    crc: int | None = None
+    """CRC-32 of the rest, so that a changed digit shows. None in a file of an earlier version."""
+
+    def checksum(self) -> int:
+        return crc32(msgspec.json.encode((self.serial, self.topics)))
+
+
+def _decode(data: bytes) -> _File:
+    stored = msgspec.json.decode(data, type=_File)
+    if stored.crc is not None and stored.crc != stored.checksum():
+        raise ValueError("its checksum does not match")
+    return stored
 
 
 class DroppedTopics:
@@ -67,8 +80,8 @@ class DroppedTopics:
             if not data:
                 continue
             try:
-                found.append(msgspec.json.decode(data, type=_File))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                found.append(_decode(data))
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 log.error("list of deleted topics is damaged path=%s reason=%s", path, error)
                 problem = error
         if not found:
@@ -84,9 +97,12 @@ class DroppedTopics:
 
     def encode(self) -> bytes:
         """Return the file's contents as they should be now. Any thread: it is one step."""
-        return msgspec.json.format(
-            msgspec.json.encode(_File(self.serial, self._by_topic)), indent=1
+        # One step is one call: the loop thread may add a deletion between two.
+        stored = msgspec.json.decode(
+            msgspec.json.encode(_File(self.serial, self._by_topic)), type=_File
         )
+        stored.crc = stored.checksum()
+        return msgspec.json.format(msgspec.json.encode(stored), indent=1)
 
     def save_blocking(self) -> None:
         """Replace the file, durably. Any thread, one at a time."""

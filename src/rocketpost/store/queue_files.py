@@ -63,9 +63,15 @@ class QueueFiles:
         return offset % self.entries_per_file == 0
 
     def restore_size(self, path: str) -> None:
-        """Give a file that is too short its size again; what is missing reads as empty entries."""
+        """Give a file that is too short its size again; what is missing reads as empty entries.
+
+        An entry that was cut in the middle is missing too.
+        """
+        found = self.files.stat(path)
+        size = found.size if found is not None else 0
         fd = self.files.open(path, write=True)
         try:
+            self.files.ftruncate(fd, size - size % ENTRY_BYTES)
             self.files.ftruncate(fd, self.file_bytes)
         finally:
             self.files.close(fd)

@@ -9,7 +9,8 @@ until the next record of that queue shows which of them is right:
                    counts from 0 again
     does not       has a damaged field: it is reported, and readers never see it
 
-Entries that the old queue files have beyond the checkpoint bear witness too, each for one record.
+Entries that the old queue files have beyond the checkpoint bear witness too: of two records that
+claim one place, the one that such an entry leads to has it.
 Lost offsets are filled with fillers, so that later messages keep theirs and no offset is ever given
 to a second message.
 """
@@ -48,6 +49,8 @@ class QueueReplay:
         is_from_start: Whether the log is read from its start and older records have expired, so
             that a queue may begin at any offset.
         is_foreign: Whether another broker may have written to the store.
+        claim_at: Returns topic, queue id and queue offset of the record at a position; None if no
+            sound record stands there.
         on_contradiction: Told of each record whose place in its queue cannot be right, with topic,
             queue id and reason.
     """
@@ -58,11 +61,13 @@ class QueueReplay:
         *,
         is_from_start: bool,
         is_foreign: bool,
+        claim_at: Callable[[int], tuple[str, int, int] | None],
         on_contradiction: Callable[[Placed, str, int, str], None],
     ) -> None:
         self._queues = queues
         self._is_from_start = is_from_start
         self._is_foreign = is_foreign
+        self._claim_at = claim_at
         self._on_contradiction = on_contradiction
         self._held: dict[tuple[str, int], Placed] = {}
         self.has_unknown_losses = False
@@ -75,8 +80,10 @@ class QueueReplay:
             return  # the queue has it already
         witness = self._queues.witness(queue, placed.queue_offset)
         if witness is not None and witness != placed.position:
-            self._refuse(queue, placed, f"the queue file says that it lies at {witness}")
-            return
+            if self._claim_at(witness) == (topic, queue_id, placed.queue_offset):
+                self._refuse(queue, placed, f"by the queue file that is the record at {witness}")
+                return
+            witness = None  # the entry itself is damaged
         held = self._held.pop((topic, queue_id), None) if self._held else None
         if held is not None:
             self._settle(queue, held, placed)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import CorruptRecord, StoreError
-from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, scan_records
+from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, parse_record, scan_records
 from rocketpost.model import sysflag
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.names import SCHEDULE_TOPIC
@@ -129,6 +129,7 @@ class Recovery:
             self._queues,
             is_from_start=self._is_from_expired_start(start),
             is_foreign=self._is_foreign,
+            claim_at=self._claim_at,
             on_contradiction=self._losses.add_misplaced,
         )
         self._losses.unknown_from = self._queue_from
@@ -257,6 +258,13 @@ class Recovery:
         at = position - segment.start
         _, _, verdict = scan_records(segment.view(), at, position, count_max=1)
         return verdict != INVALID
+
+    def _claim_at(self, position: int) -> tuple[str, int, int] | None:
+        segment = self._segments.find(position)
+        if segment is None:
+            return None
+        entry = parse_record(segment.view(), position - segment.start, position, True)
+        return None if entry is None else entry[2:5]
 
     def _scan(self, start: int, stop: int, floor: int) -> int:
         """Read records from ``start`` on, handing each over; returns where the log ends.

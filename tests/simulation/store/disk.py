@@ -6,6 +6,9 @@ directory was synced. :meth:`SimulatedDisk.after_power_cut` gives a disk as a po
 it: of each page and each name, from a seed, the old or the new. The old disk is dead from then on.
 
 A process that is killed loses no page: :meth:`SimulatedDisk.after_kill`.
+
+It also harms files behind everybody's back, as bad disks and people do: ``flip``, ``zero``,
+``cut_short``, ``lose``, ``put``.
 """
 
 from __future__ import annotations
@@ -375,6 +378,37 @@ class SimulatedDisk:
         assert inode is not None
         inode.write(data, at)
         inode.sync()
+
+    def flip(self, path: str, bit: int) -> None:
+        """Flip one bit of a file."""
+        at, shift = divmod(bit, 8)
+        self.write_bytes(path, bytes([self.read_bytes(path)[at] ^ (1 << shift)]), at=at)
+
+    def zero(self, path: str, begin: int, end: int) -> None:
+        """Make a part of a file zeros."""
+        self.write_bytes(path, bytes(end - begin), at=begin)
+
+    def cut_short(self, path: str, size: int) -> None:
+        """Take away the end of a file."""
+        inode = self._names[path]
+        assert inode is not None
+        inode.resize(size)
+        inode.sync()
+
+    def lose(self, path: str) -> None:
+        """Remove a file."""
+        self.remove_tree(path)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put other contents in the place of a file, or make one."""
+        inode = Inode()
+        inode.write(data, 0)
+        inode.sync()
+        self._names[path] = self._durable_names[path] = inode
+
+    def paths(self) -> list[str]:
+        """Return the paths of all files."""
+        return sorted(path for path, inode in self._names.items() if inode is not None)
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory behind everybody's back, durably."""

@@ -120,6 +120,16 @@ def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, data: bytes) ->
     assert open_register(tmp_path).count == 1
 
 
+def test_a_changed_digit_shows(tmp_path: Path) -> None:
+    register = open_register(tmp_path)
+    register.report_from_thread(damage(100, 200))
+    register.save_blocking()
+    path = tmp_path / "damage.json"
+    path.write_text(path.read_text().replace("100", "101"))
+    assert open_register(tmp_path).all() == []
+    assert (tmp_path / "damage.json.damaged").exists()
+
+
 def test_nothing_is_written_while_nothing_is_damaged(tmp_path: Path) -> None:
     register = open_register(tmp_path)
     register.save_blocking()

@@ -26,6 +26,7 @@ class Replay:
             self.table,
             is_from_start=is_from_start,
             is_foreign=is_foreign,
+            claim_at=lambda position: None,
             on_contradiction=lambda placed, *_: self.refused.append(placed.position),
         )
 
