@@ -21,7 +21,7 @@ from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.offset import BrokerConsumeState
 from rocketpost.codec.bodies.stats import StatsBody
-from rocketpost.codec.faults import SystemError_
+from rocketpost.codec.faults import ServerError
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 
@@ -87,7 +87,7 @@ async def _traffic(
     for address in masters:
         try:
             stats = await admin.brokers.stats(address, name, key)
-        except SystemError_:
+        except ServerError:
             continue  # brokers refuse what they have never counted
         tps += stats.stats_minute.tps
         count += day_count(stats)

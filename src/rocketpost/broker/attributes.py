@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from rocketpost.codec.faults import SystemError_
+from rocketpost.codec.faults import ServerError
 
 MESSAGE_TYPE: Final = "message.type"
 MIXED: Final = "MIXED"
@@ -78,15 +78,15 @@ def parse_changes(text: str | None) -> dict[str, str]:
     """Read ``+key=value,-key2`` into signed keys.
 
     Raises:
-        SystemError_: The text is not of that form, or names a key twice.
+        ServerError: The text is not of that form, or names a key twice.
     """
     changes: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in (text or "").split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key[:1] != ("+" if equals else "-") or len(key) < 2:
-            raise SystemError_(f"bad attribute {part!r}: write +key=value or -key")
+            raise ServerError(f"bad attribute {part!r}: write +key=value or -key")
         if key in changes:
-            raise SystemError_(f"attribute {key[1:]!r} is given twice")
+            raise ServerError(f"attribute {key[1:]!r} is given twice")
         changes[key] = value
     return changes
 
@@ -99,16 +99,16 @@ def changed_attributes(
     """Return ``current`` with ``changes`` (signed keys) made; ``current`` is None at creation.
 
     Raises:
-        SystemError_: A change is not allowed; nothing is changed.
+        ServerError: A change is not allowed; nothing is changed.
     """
     result = dict(current or {})
     for signed, value in changes.items():
         sign, key = signed[:1], signed[1:]
         if sign not in ("+", "-") or f"{'-' if sign == '+' else '+'}{key}" in changes:
-            raise SystemError_(f"attribute {signed!r} must be given once, as +key or -key")
+            raise ServerError(f"attribute {signed!r} must be given once, as +key or -key")
         attribute = known.get(key)
         if attribute is None:
-            raise SystemError_(f"unknown attribute {key!r}; known are {', '.join(sorted(known))}")
+            raise ServerError(f"unknown attribute {key!r}; known are {', '.join(sorted(known))}")
         if sign == "-":
             _remove(result, key, attribute, creating=current is None)
         else:
@@ -118,11 +118,11 @@ def changed_attributes(
 
 def _remove(result: dict[str, str], key: str, attribute: Attribute, *, creating: bool) -> None:
     if creating:
-        raise SystemError_(f"attribute {key!r} cannot be removed from what is only being created")
+        raise ServerError(f"attribute {key!r} cannot be removed from what is only being created")
     if key not in result:
-        raise SystemError_(f"attribute {key!r} is not set, so it cannot be removed")
+        raise ServerError(f"attribute {key!r} is not set, so it cannot be removed")
     if attribute.fixed:
-        raise SystemError_(f"attribute {key!r} is fixed once it is set")
+        raise ServerError(f"attribute {key!r} is fixed once it is set")
     del result[key]
 
 
@@ -131,7 +131,7 @@ def _set(result: dict[str, str], key: str, value: str, attribute: Attribute) -> 
         return
     problem = attribute.problem(value)
     if problem is not None:
-        raise SystemError_(f"attribute {key!r} {problem}, not {value!r}")
+        raise ServerError(f"attribute {key!r} {problem}, not {value!r}")
     if attribute.fixed and result.get(key, value) != value:
-        raise SystemError_(f"attribute {key!r} is fixed once it is set")
+        raise ServerError(f"attribute {key!r} is fixed once it is set")
     result[key] = value

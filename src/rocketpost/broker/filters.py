@@ -16,8 +16,8 @@ from rocketpost.codec.bodies.filter import FilterData
 from rocketpost.codec.faults import (
     FilterDataNotExist,
     FilterDataNotLatest,
+    ServerError,
     SubscriptionParseFailed,
-    SystemError_,
 )
 from rocketpost.errors import FilterError
 from rocketpost.filter import compile_filter
@@ -65,7 +65,7 @@ class Filters:
         """Return the filter that a subscription asks for.
 
         Raises:
-            SystemError_: Filters are switched off.
+            ServerError: Filters are switched off.
             SubscriptionParseFailed: The expression is wrong, or of an unknown type.
         """
         self._check_enabled(kind)
@@ -85,7 +85,7 @@ class Filters:
             version: Of the subscription that a member has.
 
         Raises:
-            SystemError_: Filters are switched off.
+            ServerError: Filters are switched off.
             FilterDataNotExist: The group told none.
             FilterDataNotLatest: A member has a newer one.
             SubscriptionParseFailed: The expression is wrong.
@@ -129,7 +129,7 @@ class Filters:
 
     def _check_enabled(self, kind: str | None) -> None:
         if not self.rules.enabled:
-            raise SystemError_(
+            raise ServerError(
                 f"this broker does not filter by {kind}: enablePropertyFilter is false"
             )
 

@@ -16,7 +16,7 @@ from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.broker.own_state import check_deletion
 from rocketpost.broker.topic import QUEUE_COUNT_MAX
 from rocketpost.codec.bodies.group import GroupTableBody, decode_group_table, encode_group_table
-from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, ServerError
 from rocketpost.errors import ConfigError, RemoteProtocolError, StoreError
 from rocketpost.model import names
 from rocketpost.model.changes import apply, differences, value_text
@@ -142,7 +142,7 @@ class GroupTable:
 
         Raises:
             InvalidParameter: As :meth:`update`.
-            SystemError_: As :meth:`update`.
+            ServerError: As :meth:`update`.
         """
         before = self._configs.get(wanted.group_name)
         after = apply(wanted, before or GroupConfig())
@@ -161,7 +161,7 @@ class GroupTable:
 
         Raises:
             InvalidParameter: The name or a number is not allowed.
-            SystemError_: An attribute is not allowed.
+            ServerError: An attribute is not allowed.
         """
         config = self.plan(wanted)
         self.auto.claim(wanted.group_name)
@@ -248,7 +248,7 @@ class GroupTable:
         if self._configs.get(name) == config:
             return
         if name not in self._configs and len(self._configs) >= GROUP_COUNT_MAX:
-            raise SystemError_(f"this broker has {GROUP_COUNT_MAX} groups and takes no more")
+            raise ServerError(f"this broker has {GROUP_COUNT_MAX} groups and takes no more")
         self._put(config, by)
 
     def _put(self, config: GroupConfig, by: str) -> None:

@@ -13,7 +13,7 @@ from rocketpost.broker.group import GroupTable
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.topic import TopicTable
-from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemError_
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, ServerError
 from rocketpost.codec.headers.offset import ResetOffset
 from rocketpost.model.ids import QueueOffset
 from rocketpost.model.topic import TopicConfig
@@ -78,7 +78,7 @@ class ResetService:
             if by_members and stored == NO_OFFSET:
                 if self._is_empty(wish.topic, queue_id):
                     continue  # nobody has anything to consume, or to commit, there
-                raise SystemError_(
+                raise ServerError(
                     f"the group {wish.group} has no offset in queue {queue_id} of {wish.topic}; "
                     "let it consume first, or set useServerSideResetOffset=true"
                 )
@@ -109,7 +109,7 @@ class ResetService:
         offset = wish.offset
         if wish.queue_id >= 0 and offset is not None and offset != NO_OFFSET:
             if not first <= offset <= end + 1:
-                raise SystemError_(
+                raise ServerError(
                     f"offset {offset} is outside queue {queue_id} of {wish.topic}, "
                     f"which has {first} to {end}"
                 )

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from rocketpost.broker.delay import postponed
 from rocketpost.broker.group import group_not_exist
 from rocketpost.broker.own_state import check_send_back
-from rocketpost.codec.faults import NoPermission, SystemError_
+from rocketpost.codec.faults import NoPermission, ServerError
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import with_failure, without_failure
 from rocketpost.codec.record import Record, host_bits
@@ -123,7 +123,7 @@ class RetryService:
             raise NoPermission(f"the topic {retry.topic_name} is not writable")
         record = self._record_at(header.offset)
         if record is None:
-            raise SystemError_(f"there is no message at position {header.offset}")
+            raise ServerError(f"there is no message at position {header.offset}")
         check_send_back(record.topic)
         why = failure(header.failure_kind, header.failure_text)
         limit = group.retry_max_times
@@ -190,4 +190,4 @@ class RetryService:
                 return self._put_off(draft, wait.ms)
             return postponed(draft, wait.level, level_max=self._level_max) if wait.level else draft
         except LocalProtocolError as error:
-            raise SystemError_(f"the message cannot be stored again: {error}") from None
+            raise ServerError(f"the message cannot be stored again: {error}") from None

@@ -22,7 +22,7 @@ from rocketpost.codec.faults import (
     InvalidParameter,
     MessageIllegal,
     NoPermission,
-    SystemError_,
+    ServerError,
     TopicNotExist,
 )
 from rocketpost.codec.properties import (
@@ -300,7 +300,7 @@ class SendService:
 
     def _topic_for(self, header: SendHeader, born_host: bytes) -> TopicConfig:
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
-            raise SystemError_("this broker does not accept messages yet")
+            raise ServerError("this broker does not accept messages yet")
         topic = header.topic
         config = self._topics.find(topic)
         if config is None:

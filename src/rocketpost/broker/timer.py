@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rocketpost.broker.kinds import TIMER, with_properties
-from rocketpost.codec.faults import MessageIllegal, SystemError_
+from rocketpost.codec.faults import MessageIllegal, ServerError
 from rocketpost.codec.properties import (
     PROPERTIES_BYTES_MAX,
     decode_properties,
@@ -89,13 +89,13 @@ class Timers:
         Raises:
             MessageIllegal: The time is none, or too far away, or there is no room for more
                 properties.
-            SystemError_: There is no timer, or too much is due at that time.
+            ServerError: There is no timer, or too much is due at that time.
         """
         if names.TIMER_OUT_MS in properties or not any(name in properties for name in TIMER):
             return None
         rules = self._rules()
         if not rules.enabled:
-            raise SystemError_("this broker takes no timed messages: timerWheelEnable is false")
+            raise ServerError("this broker takes no timed messages: timerWheelEnable is false")
         now_ms = self._clock.now_ms()
         due_ms = due_time(properties, now_ms)
         if due_ms <= now_ms:
@@ -130,7 +130,7 @@ class Timers:
 
         Raises:
             MessageIllegal: As :meth:`claim`.
-            SystemError_: As :meth:`claim`.
+            ServerError: As :meth:`claim`.
         """
         properties = decode_properties(draft.properties)
         for name in _OF_WAITING:
@@ -143,7 +143,7 @@ class Timers:
     def _check_crowd(self, count: int, most: int) -> None:
         """Refuse ever more as a slot fills up to twice what it should hold."""
         if count > most and self._random_below(most) < count - most:
-            raise SystemError_(
+            raise ServerError(
                 f"{count} messages are due at that time already; "
                 f"more than {most} (timerCongestNumEachSlot) are slowed down: try again later"
             )

@@ -27,7 +27,7 @@ from rocketpost.broker.attributes import (
 )
 from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.codec.bodies.topic import TopicTableBody, decode_topic_table, encode_topic_table
-from rocketpost.codec.faults import InvalidParameter, SystemError_, TopicNotExist
+from rocketpost.codec.faults import InvalidParameter, ServerError, TopicNotExist
 from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.model import names
 from rocketpost.model.changes import apply, differences, members_text
@@ -150,7 +150,7 @@ class TopicTable:
 
         Raises:
             InvalidParameter: As :meth:`update`.
-            SystemError_: As :meth:`update`.
+            ServerError: As :meth:`update`.
         """
         before = self._configs.get(wanted.topic_name)
         after = apply(wanted, before or TopicConfig())
@@ -169,7 +169,7 @@ class TopicTable:
 
         Raises:
             InvalidParameter: The name, a number or a bit is not allowed.
-            SystemError_: An attribute is not allowed.
+            ServerError: An attribute is not allowed.
         """
         updated = self.plan(wanted)
         self.auto.claim(wanted.topic_name)
@@ -369,7 +369,7 @@ class TopicTable:
         if self._configs.get(name) == config:
             return
         if name not in self._configs and len(self._configs) >= TOPIC_COUNT_MAX:
-            raise SystemError_(f"this broker has {TOPIC_COUNT_MAX} topics and takes no more")
+            raise ServerError(f"this broker has {TOPIC_COUNT_MAX} topics and takes no more")
         self._put(config, by)
 
     def _put(self, config: TopicConfig, by: str) -> None:

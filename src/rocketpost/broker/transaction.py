@@ -35,8 +35,8 @@ from rocketpost.broker.transaction_ops import UnwrittenOps
 from rocketpost.broker.transaction_table import Fate, Half, PendingTable
 from rocketpost.codec.faults import (
     IllegalOperation,
+    ServerError,
     SystemBusy,
-    SystemError_,
     TopicNotExist,
 )
 from rocketpost.codec.headers.transaction import EndTransaction
@@ -223,7 +223,7 @@ class TransactionService:
         """
         fate = _FATES.get(header.commit_or_rollback)
         if fate is None:
-            raise SystemError_(f"commitOrRollback={header.commit_or_rollback} is no end")
+            raise ServerError(f"commitOrRollback={header.commit_or_rollback} is no end")
         record, properties = self._addressed(header)
         whose, topic = identity(record, properties), properties.get(names.REAL_TOPIC, "")
         half = self.table.find(whose)
@@ -308,14 +308,14 @@ class TransactionService:
         """
         record = self._store.record_at(position) if position >= 0 else None
         if record is None or record.topic != CHECK_MAX_TOPIC:
-            raise SystemError_(
+            raise ServerError(
                 f"there is no discarded transaction at position {position}; the id is the message "
                 f"id of a message in {CHECK_MAX_TOPIC}"
             )
         properties = record.properties
         goal = destination(properties)
         if goal is None:
-            raise SystemError_("the message names no destination, it cannot be committed")
+            raise ServerError("the message names no destination, it cannot be committed")
         whose = identity(record, properties)
         if self.table.find(whose) is not None:
             raise IllegalOperation("the transaction is pending already")
@@ -329,7 +329,7 @@ class TransactionService:
         position = header.commit_log_offset
         record = self._store.record_at(position) if position >= 0 else None
         if record is None or record.topic != HALF_TOPIC:
-            raise SystemError_(f"there is no half message at position {position}")
+            raise ServerError(f"there is no half message at position {position}")
         properties = record.properties
         if not header.from_transaction_check and names.TRANSACTION_IMMUNITY in properties:
             age_ms = self._clock.now_ms() - record.store_ms
@@ -337,15 +337,15 @@ class TransactionService:
                 raise IllegalOperation("the immunity of the half is over; answer the check instead")
         group = properties.get(names.PRODUCER_GROUP)
         if group != header.producer_group:
-            raise SystemError_(
+            raise ServerError(
                 f"the half message is of the producer group {group}, not {header.producer_group}"
             )
         # A power cut may take a half and give its place to another one.
         given = {header.msg_id, header.transaction_id} - {"", None}
         if given and properties.get(names.UNIQUE_KEY) not in given:
-            raise SystemError_(f"the half message at position {position} is not {header.msg_id}")
+            raise ServerError(f"the half message at position {position} is not {header.msg_id}")
         if record.queue_offset != header.tran_state_table_offset:
-            raise SystemError_(
+            raise ServerError(
                 f"the half message at position {position} has the queue offset "
                 f"{record.queue_offset}, not {header.tran_state_table_offset}"
             )
@@ -374,7 +374,7 @@ class TransactionService:
     def _commit(self, record: Record, properties: dict[str, str]) -> Draft:
         goal = destination(properties)
         if goal is None:
-            raise SystemError_("the half message names no destination")
+            raise ServerError("the half message names no destination")
         topic, queue_id = goal
         config = self._topics.find(topic)
         if config is None:

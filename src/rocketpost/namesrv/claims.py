@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from rocketpost.codec.faults import InvalidParameter, SystemError_
+from rocketpost.codec.faults import InvalidParameter, ServerError
 from rocketpost.model.topic import DataVersion
 from rocketpost.namesrv.report import BrokerIdentity
 
@@ -76,12 +76,12 @@ def check_address_claim(
         now_ms: The time.
 
     Raises:
-        SystemError_: Somebody else is reached there, and is alive.
+        ServerError: Somebody else is reached there, and is alive.
     """
     if known is None or not known.is_alive(now_ms) or known.owner == owner:
         return
     if known.identity[:2] != identity[:2] or known.source != source:
-        raise SystemError_(
+        raise ServerError(
             f"register broker failed: {identity.address} is registered as "
             f"{known.identity.name} by {known.source or 'another connection'}, which is alive"
         )
@@ -104,7 +104,7 @@ def check_id_claim(
 
     Raises:
         InvalidParameter: The state version is none.
-        SystemError_: Somebody else has it, and is alive.
+        ServerError: Somebody else has it, and is alive.
     """
     if not 0 <= state_version <= STATE_VERSION_MAX:
         raise InvalidParameter(
@@ -122,7 +122,7 @@ def check_id_claim(
     )
     if is_member and state_version > holder.data_version.state_version:
         return
-    raise SystemError_(
+    raise ServerError(
         f"register broker failed: id {identity.id} of {identity.name} is taken by "
         f"{holder.identity.address}, which is alive; stop that broker, or give this one another "
         "name or id"

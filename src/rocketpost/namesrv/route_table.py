@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from rocketpost.codec.bodies.cluster import ClusterInfo, MemberGroup
 from rocketpost.codec.bodies.route import QueueMapping
-from rocketpost.codec.faults import NoPermission, SystemBusy, SystemError_
+from rocketpost.codec.faults import NoPermission, ServerError, SystemBusy
 from rocketpost.codec.headers.namesrv import Registered
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
@@ -122,7 +122,7 @@ class RouteTable:
 
         Raises:
             InvalidParameter: Something in the report is illegal.
-            SystemError_: A first report with a single topic, or a name, an id or an address that
+            ServerError: A first report with a single topic, or a name, an id or an address that
                 another living broker has.
             SystemBusy: The name server is full.
         """
@@ -142,7 +142,7 @@ class RouteTable:
             now_ms=now_ms,
         )
         if holder is None and len(table.topic_config_table) == 1:
-            raise SystemError_(
+            raise ServerError(
                 f"register broker failed: {identity.name} is not known here yet, "
                 "so its first registration must bring all its topics"
             )
@@ -302,7 +302,7 @@ class RouteTable:
 
         Raises:
             InvalidParameter: A name or a number is illegal.
-            SystemError_: One of the brokers is unknown.
+            ServerError: One of the brokers is unknown.
             SystemBusy: The name server is full.
         """
         check_name(topic, "topic")
@@ -310,7 +310,7 @@ class RouteTable:
         for name, each in by_broker.items():
             check_queues(topic, each)
             if name not in self._brokers:
-                raise SystemError_(f"cannot register topic {topic}: no broker {name[:128]!r} here")
+                raise ServerError(f"cannot register topic {topic}: no broker {name[:128]!r} here")
         self._queues.check_growth(len(by_broker.keys() - self._queues.brokers(topic).keys()))
         for each in by_broker.values():
             self._queues.put(topic, each)
@@ -323,7 +323,7 @@ class RouteTable:
             return broker
         if set(broker.addresses.values()) == {identity.address}:
             return None  # It has moved to another cluster; what it was before goes.
-        raise SystemError_(
+        raise ServerError(
             f"register broker failed: the name {identity.name} is taken by cluster "
             f"{broker.cluster}; broker names must differ between clusters"
         )

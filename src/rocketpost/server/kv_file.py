@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from rocketpost.codec.faults import SystemBusy, SystemError_
+from rocketpost.codec.faults import ServerError, SystemBusy
 from rocketpost.errors import ConfigError
 from rocketpost.namesrv.kv_config import KvConfig
 from rocketpost.store.files import FileSystem, RealFiles
@@ -56,7 +56,7 @@ class KvFile:
 
         Raises:
             SystemBusy: Too many changes wait already.
-            SystemError_: It could not be written; the table is what it was.
+            ServerError: It could not be written; the table is what it was.
             Fault: ``change`` refused.
         """
         if self._waiting >= WAITING_MAX:
@@ -82,6 +82,6 @@ class KvFile:
         try:
             await asyncio.to_thread(self._file.save_blocking, table.to_text())
         except OSError as error:
-            raise SystemError_(
+            raise ServerError(
                 f"cannot save the table, so it stays as it was: {error.strerror or error}"
             ) from error

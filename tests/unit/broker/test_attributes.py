@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.broker.attributes import TOPIC_ATTRIBUTES, changed_attributes, parse_changes
-from rocketpost.codec.faults import SystemError_
+from rocketpost.codec.faults import ServerError
 
 
 def test_changes_are_read_with_their_signs() -> None:
@@ -18,16 +18,16 @@ def test_changes_are_read_with_their_signs() -> None:
     "text", ["message.type=FIFO", "+message.type", "-a=b", "+=x", "-", "+a=1,+a=2"]
 )
 def test_text_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(SystemError_):
+    with pytest.raises(ServerError):
         parse_changes(text)
 
 
 def test_creation_only_sets() -> None:
     made = changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "SimpleCQ"})
     assert made == {"queue.type": "SimpleCQ"}
-    with pytest.raises(SystemError_, match="in RocketMQ only"):
+    with pytest.raises(ServerError, match="in RocketMQ only"):
         changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "BatchCQ"})
-    with pytest.raises(SystemError_, match="only being created"):
+    with pytest.raises(ServerError, match="only being created"):
         changed_attributes(TOPIC_ATTRIBUTES, None, {"-message.type": ""})
 
 
@@ -48,7 +48,7 @@ def test_creation_only_sets() -> None:
 )
 def test_changes_that_are_not_allowed(changes: dict[str, str], reason: str) -> None:
     current = {"queue.type": "BatchCQ"}
-    with pytest.raises(SystemError_, match=reason):
+    with pytest.raises(ServerError, match=reason):
         changed_attributes(TOPIC_ATTRIBUTES, current, changes)
     assert current == {"queue.type": "BatchCQ"}
 

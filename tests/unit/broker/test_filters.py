@@ -11,8 +11,8 @@ from rocketpost.client.compression import decompress
 from rocketpost.codec.faults import (
     FilterDataNotExist,
     FilterDataNotLatest,
+    ServerError,
     SubscriptionParseFailed,
-    SystemError_,
 )
 from rocketpost.model.group import SQL92, Subscription
 from rocketpost.testing.clock import FakeClock
@@ -59,9 +59,9 @@ def test_what_a_group_did_not_tell_is_refused(filters: Filters) -> None:
 
 def test_filters_can_be_switched_off(filters: Filters) -> None:
     filters.rules = FilterRules(enabled=False)
-    with pytest.raises(SystemError_, match="enablePropertyFilter"):
+    with pytest.raises(ServerError, match="enablePropertyFilter"):
         filters.check(SQL92, "a > 5")
-    with pytest.raises(SystemError_, match="enablePropertyFilter"):
+    with pytest.raises(ServerError, match="enablePropertyFilter"):
         filters.of_group("T", "H", 7)
     assert filters.known("T", "G") is None
 

@@ -6,7 +6,7 @@ import pytest
 from rocketpost.broker import group as group_module
 from rocketpost.broker.group import GroupTable
 from rocketpost.codec.bodies.group import GroupTableBody, encode_group_table
-from rocketpost.codec.faults import GroupNotExist, InvalidParameter, SystemBusy, SystemError_
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, ServerError, SystemBusy
 from rocketpost.errors import StoreError
 from rocketpost.model.group import GroupChange, GroupConfig
 from rocketpost.model.retry_policy import RetryPolicy
@@ -117,7 +117,7 @@ def test_a_group_is_changed_and_its_attributes_by_sign(clock: FakeClock) -> None
     assert table.find("G") == GroupConfig(
         group_name="G", consume_enable=False, attributes={"priority.factor": "5"}
     )
-    with pytest.raises(SystemError_):
+    with pytest.raises(ServerError):
         table.update(GroupConfig(group_name="G", attributes={"+colour": "red"}))
 
 
@@ -208,7 +208,7 @@ def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     monkeypatch.setattr(group_module, "GROUP_COUNT_MAX", 1)
     table = GroupTable(clock=clock)
     table.update(GroupConfig(group_name="A"))
-    with pytest.raises(SystemError_, match="takes no more"):
+    with pytest.raises(ServerError, match="takes no more"):
         table.update(GroupConfig(group_name="B"))
     with pytest.raises(SystemBusy, match="makes no more by itself"):
         table.find_or_create("B")

@@ -6,7 +6,7 @@ from rocketpost.broker.attributes import RETENTION_HOLD
 from rocketpost.broker.group import GroupTable
 from rocketpost.broker.holds import Holds, Lost
 from rocketpost.broker.offset import OffsetTable
-from rocketpost.codec.faults import SystemError_
+from rocketpost.codec.faults import ServerError
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.testing.clock import FakeClock
@@ -89,5 +89,5 @@ def test_a_hold_is_true_or_false() -> None:
     world = World()
     world.hold("g", "+false")
     assert world.holds.groups == []
-    with pytest.raises(SystemError_, match=r"retention\.hold"):
+    with pytest.raises(ServerError, match=r"retention\.hold"):
         world.hold("g", "+yes")

@@ -6,7 +6,7 @@ from rocketpost.broker.group import GroupTable
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.reset import Plan, ResetService
 from rocketpost.broker.topic import TopicTable
-from rocketpost.codec.faults import SystemError_
+from rocketpost.codec.faults import ServerError
 from rocketpost.codec.headers.offset import ResetOffset
 from rocketpost.model.ids import QueueOffset
 from rocketpost.model.topic import TopicConfig
@@ -51,7 +51,7 @@ def test_a_broker_sets_what_can_be_read_members_what_can_be_written(
     service: ResetService, offsets: OffsetTable
 ) -> None:
     assert service.plan(wish(141), by_members=False).stand == {0: 15, 1: 0}
-    with pytest.raises(SystemError_, match="has no offset in queue 0"):
+    with pytest.raises(ServerError, match="has no offset in queue 0"):
         service.plan(wish(141), by_members=True)
     offsets.commit("T", "G", 0, 12)
     assert service.plan(wish(141), by_members=True).stand == {0: 15}

@@ -10,7 +10,7 @@ import pytest
 from rocketpost.broker.retry import RetryService
 from rocketpost.broker.timer import TimerRules, Timers
 from rocketpost.broker.topic import TopicTable
-from rocketpost.codec.faults import Fault, GroupNotExist, NoPermission, SystemError_
+from rocketpost.codec.faults import Fault, GroupNotExist, NoPermission, ServerError
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host
@@ -181,7 +181,7 @@ def test_a_group_that_wants_no_retries_gets_none(world: World) -> None:
     [
         ({"group": "unknown"}, GroupNotExist),
         ({"writable": False}, NoPermission),
-        ({"offset": 65}, SystemError_),
+        ({"offset": 65}, ServerError),
     ],
 )
 def test_refusals(world: World, fields: dict[str, Any], fault: type[Fault]) -> None:
@@ -204,7 +204,7 @@ def test_a_retry_topic_with_fewer_queues_than_the_group_wants(world: World) -> N
 def test_properties_without_room(world: World) -> None:
     full = encode_properties({"a": "x" * 32_700})
     world.record = msgspec.structs.replace(RECORD, properties_bytes=full)
-    with pytest.raises(SystemError_, match="stored again"):
+    with pytest.raises(ServerError, match="stored again"):
         world.back()
 
 

@@ -14,7 +14,7 @@ from rocketpost.codec.faults import (
     InvalidParameter,
     MessageIllegal,
     NoPermission,
-    SystemError_,
+    ServerError,
     TopicNotExist,
 )
 from rocketpost.codec.headers.message import SendMessage
@@ -293,7 +293,7 @@ def test_retry_of_a_group_that_went_away(service: SendService, topics: Topics) -
 def test_sends_may_be_closed_for_a_while(service: SendService, clock: FakeClock) -> None:
     opens = clock.now_ms() + 1000
     service.configure(message_bytes_max=100, trace_on=False, accept_from_ms=opens)
-    with pytest.raises(SystemError_, match="not accept"):
+    with pytest.raises(ServerError, match="not accept"):
         draft(service)
     clock.advance(ms=1000)
     assert b"TRACE_ON\x01false" in draft(service).properties

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpost.broker.timer import TimerRules, Timers, recall_handle, waiting_of
-from rocketpost.codec.faults import MessageIllegal, SystemError_
+from rocketpost.codec.faults import MessageIllegal, ServerError
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.recall_handle import RecallHandle, decode_recall_handle
 from rocketpost.codec.record import pack_host
@@ -88,7 +88,7 @@ def test_what_is_too_far_is_refused() -> None:
 
 
 def test_without_a_wheel_timed_messages_are_refused() -> None:
-    with pytest.raises(SystemError_, match="timerWheelEnable"):
+    with pytest.raises(ServerError, match="timerWheelEnable"):
         claim(timers(enabled=False), TIMER_DELAY_SEC="1")
 
 
@@ -101,7 +101,7 @@ def test_a_crowded_slot_refuses_ever_more() -> None:
     def is_taken(count: int, chance: int) -> bool:
         try:
             claim(timers(count, chance, slot_count_max=100), TIMER_DELAY_SEC="1")
-        except SystemError_:
+        except ServerError:
             return False
         return True
 

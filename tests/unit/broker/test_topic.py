@@ -5,7 +5,7 @@ import pytest
 
 from rocketpost.broker import topic as topic_module
 from rocketpost.broker.topic import TopicRules, TopicTable
-from rocketpost.codec.faults import InvalidParameter, SystemError_, TopicNotExist
+from rocketpost.codec.faults import InvalidParameter, ServerError, TopicNotExist
 from rocketpost.errors import StoreError
 from rocketpost.model.topic import TopicChange, TopicConfig
 from rocketpost.testing.clock import FakeClock
@@ -111,7 +111,7 @@ def test_attributes_are_altered_by_sign(clock: FakeClock) -> None:
     table, _ = make(clock)
     table.update(TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
     assert table.require("T").attributes == {"message.type": "FIFO"}
-    with pytest.raises(SystemError_):
+    with pytest.raises(ServerError):
         table.plan(TopicConfig(topic_name="T", attributes={"-reserve.time": ""}))
     table.plan(TopicConfig(topic_name="T", attributes={"-message.type": ""}))
     table.update(TopicConfig(topic_name="T", attributes={"-message.type": ""}))
@@ -244,7 +244,7 @@ def test_the_number_of_topics_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     monkeypatch.setattr(topic_module, "TOPIC_COUNT_MAX", 1)
     table, _ = make(clock)
     table.update(TopicConfig(topic_name="A"))
-    with pytest.raises(SystemError_, match="takes no more"):
+    with pytest.raises(ServerError, match="takes no more"):
         table.update(TopicConfig(topic_name="B"))
     table.update(TopicConfig(topic_name="A", perm=4))
     table.adopt("B", queue_nums=1)  # at a start, which must not fail

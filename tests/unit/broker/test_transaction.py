@@ -10,8 +10,8 @@ import pytest
 from rocketpost.broker.transaction import TRANSACTION_GROUP
 from rocketpost.codec.faults import (
     IllegalOperation,
+    ServerError,
     SystemBusy,
-    SystemError_,
     TopicNotExist,
 )
 from rocketpost.codec.record import message_id
@@ -111,7 +111,7 @@ def test_an_end_that_fits_no_half_changes_nothing(
     world: World, change: dict[str, object], reason: str
 ) -> None:
     sent = world.send("a")
-    with pytest.raises(SystemError_, match=reason):
+    with pytest.raises(ServerError, match=reason):
         world.transactions.end(world.header(sent, COMMIT, **change))
     assert world.pending == ["a"]
     assert world.names() == []
@@ -121,7 +121,7 @@ def test_the_message_of_another_topic_is_no_half(world: World) -> None:
     sent = world.send("a")
     world.end(sent, COMMIT)
     [copy] = world.records(TOPIC)
-    with pytest.raises(SystemError_, match="no half message"):
+    with pytest.raises(ServerError, match="no half message"):
         world.end(Sent("a", copy.position, copy.queue_offset), COMMIT)
 
 
@@ -319,7 +319,7 @@ def test_a_discarded_transaction_is_resumed(world: World) -> None:
 def test_only_discarded_transactions_are_resumed(world: World) -> None:
     sent = world.send("a")
     for position in (sent.position, -1, 7):
-        with pytest.raises(SystemError_, match="no discarded transaction"):
+        with pytest.raises(ServerError, match="no discarded transaction"):
             world.transactions.resume(position)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.codec.faults import SystemBusy, SystemError_
+from rocketpost.codec.faults import ServerError, SystemBusy
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.server import kv_file
 from rocketpost.server.kv_file import KvFile
@@ -49,7 +49,7 @@ async def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_saved_is_not_shown(tmp_path: Path) -> None:
     file = KvFile(str(tmp_path / "kv.json"), files=FullDisk())
-    with pytest.raises(SystemError_, match="No space left"):
+    with pytest.raises(ServerError, match="No space left"):
         await file.change(lambda kv: kv.put("n", "k", "v"))
     assert file.current.get("n", "k") is None
 

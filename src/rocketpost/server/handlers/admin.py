@@ -14,7 +14,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.stats import ReplicationState, encode_key_values
 from rocketpost.codec.codes import VERSION, RequestCode
 from rocketpost.codec.command import Command, to_fields
-from rocketpost.codec.faults import InvalidParameter, SystemError_
+from rocketpost.codec.faults import InvalidParameter, ServerError
 from rocketpost.codec.headers.admin import ConfigResponse, StatsRequest
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import ConfigError
@@ -174,7 +174,7 @@ class AdminHandlers:
         header = command.read(StatsRequest)
         body = self._stats.item(header.stats_name, header.stats_key)
         if body is None:
-            raise SystemError_(f"nothing was counted as {header.stats_name} of {header.stats_key}")
+            raise ServerError(f"nothing was counted as {header.stats_name} of {header.stats_key}")
         return json_reply(body)
 
     def replication(self, connection: Connection, command: Command) -> Reply:

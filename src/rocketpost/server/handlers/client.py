@@ -39,8 +39,8 @@ from rocketpost.codec.faults import (
     ConsumeTimedOut,
     GroupNotExist,
     InvalidParameter,
+    ServerError,
     SystemBusy,
-    SystemError_,
 )
 from rocketpost.codec.headers.client import (
     ConsumeDirectly,
@@ -214,7 +214,7 @@ class ClientHandlers:
         if members is None:
             if self._groups.find(group) is None and not self._groups.auto_create:
                 raise group_not_exist(group)
-            raise SystemError_(f"no consumer of the group {group} is online")
+            raise ServerError(f"no consumer of the group {group} is online")
         return json_reply(ConsumerIds(members.client_ids))
 
     def consumers(self, connection: Connection, command: Command) -> Reply:
@@ -238,7 +238,7 @@ class ClientHandlers:
         group = command.read(ProducerGroupRequest).producer_group
         members = self._membership.producers.get(group)
         if members is None:
-            raise SystemError_(f"no producer of the group {group} is online")
+            raise ServerError(f"no producer of the group {group} is online")
         return json_reply(
             ProducerConnections([_connection(each.client) for each in members.values()])
         )
@@ -356,9 +356,9 @@ class ClientHandlers:
     def _online(self, group: str, client_id: str) -> Client:
         client = self._membership.consumer(group, client_id)
         if client is None:
-            raise SystemError_(f"the consumer {client_id} of the group {group} is not online")
+            raise ServerError(f"the consumer {client_id} of the group {group} is not online")
         if client.version < _VERSION_RUNNING_INFO:
-            raise SystemError_(f"the consumer {client_id} is too old to be asked")
+            raise ServerError(f"the consumer {client_id} is too old to be asked")
         return client
 
     def _message(self, message_id: str) -> tuple[Record, memoryview]:
@@ -369,7 +369,7 @@ class ClientHandlers:
         record = self._records.record_at(position) if position >= 0 else None
         body = None if record is None else self._records.view(position, record.size)
         if record is None or body is None:
-            raise SystemError_(f"there is no message {message_id} here")
+            raise ServerError(f"there is no message {message_id} here")
         return record, body
 
 
@@ -386,7 +386,7 @@ async def _relay(client: Client, code: int, fields: dict[str, str], body: Buffer
             f"the consumer {client.client_id} did not answer in {_RELAY_SECONDS:g} s"
         ) from None
     except ConnectionLost as error:
-        raise SystemError_(f"the consumer {client.client_id} went away: {error}") from None
+        raise ServerError(f"the consumer {client.client_id} went away: {error}") from None
     return Reply(response.code, fields=response.fields, body=response.body, remark=response.remark)
 
 

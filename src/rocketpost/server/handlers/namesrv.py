@@ -22,7 +22,7 @@ from rocketpost.codec.faults import (
     InvalidParameter,
     NoPermission,
     QueryNotFound,
-    SystemError_,
+    ServerError,
     TopicNotExist,
 )
 from rocketpost.codec.headers import namesrv as headers
@@ -128,7 +128,7 @@ class NamesrvHandlers:
         header = command.read(headers.RegisterBroker)
         body = bytes(command.body)
         if header.body_crc32 and body_crc(body) != header.body_crc32:
-            raise SystemError_("crc32 not match")
+            raise ServerError("crc32 not match")
         report = BrokerReport(
             identity=_identity(header),
             ha_address=header.ha_server_addr,
@@ -197,7 +197,7 @@ class NamesrvHandlers:
         header = command.read(headers.GetRoute)
         check_name(header.topic, "topic")
         if not self._ready():
-            raise SystemError_("name server not ready")
+            raise ServerError("name server not ready")
         if (header.zone_mode or "").lower() == "true" and (header.zone_name or "").strip():
             near = in_zone(self._find(header.topic), header.zone_name or "")
             # Java writes this answer anew, always in the plain form.
@@ -267,7 +267,7 @@ class NamesrvHandlers:
 
     def _all_topics(self, _: Connection, __: Command) -> Reply:
         if not self.config.all_topic_list:
-            raise SystemError_("disable: enableAllTopicList is false")
+            raise ServerError("disable: enableAllTopicList is false")
         return _topic_list(self._table.topics())
 
     def _topics_by_cluster(self, _: Connection, command: Command) -> Reply:
@@ -296,7 +296,7 @@ class NamesrvHandlers:
 
     def _check_lists_enabled(self) -> None:
         if not self.config.topic_list:
-            raise SystemError_("disable: enableTopicList is false")
+            raise ServerError("disable: enableTopicList is false")
 
     # The key-value table.
 

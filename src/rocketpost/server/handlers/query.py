@@ -17,7 +17,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, to_fields
-from rocketpost.codec.faults import InvalidParameter, QueryNotFound, SystemError_
+from rocketpost.codec.faults import InvalidParameter, QueryNotFound, ServerError
 from rocketpost.codec.headers.admin import QueryQueue
 from rocketpost.codec.headers.message import QueryMessage, QueryResponse, ViewMessage
 from rocketpost.codec.lenient_json import encode
@@ -116,7 +116,7 @@ class QueryHandlers:
         position = command.read(ViewMessage).offset
         body = self._record(position)[1] if position >= 0 else None
         if body is None:
-            raise SystemError_(f"there is no message at {position} in the commit log")
+            raise ServerError(f"there is no message at {position} in the commit log")
         return Reply(body=[body])
 
     def by_key(self, connection: Connection, command: Command) -> Reply:
@@ -161,7 +161,7 @@ class QueryHandlers:
         self._topics.require(header.topic)
         queue = self._store.queue(header.topic, header.queue_id)
         if queue is None:
-            raise SystemError_(f"{header.topic} has no message in queue {header.queue_id}")
+            raise ServerError(f"{header.topic} has no message in queue {header.queue_id}")
         if not 0 < header.count <= ENTRY_COUNT_MAX:
             raise InvalidParameter(f"count={header.count} must be 1 to {ENTRY_COUNT_MAX}")
         start = header.index if header.index >= 0 else queue.end + header.index

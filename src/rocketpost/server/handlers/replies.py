@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from rocketpost.codec.command import Command, to_fields
-from rocketpost.codec.faults import InvalidParameter, SystemError_
+from rocketpost.codec.faults import InvalidParameter, ServerError
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import RemoteProtocolError
@@ -34,11 +34,11 @@ def json_reply(body: object, *, fields: Mapping[str, str] | None = None) -> Repl
     """Return success with a JSON body; bytes are JSON text already.
 
     Raises:
-        SystemError_: The answer does not fit into a frame.
+        ServerError: The answer does not fit into a frame.
     """
     data = body if isinstance(body, bytes) else encode(body)
     if len(data) > BODY_BYTES_MAX:
-        raise SystemError_(
+        raise ServerError(
             f"the answer has {len(data)} bytes, more than fit into one frame; ask for less"
         )
     return Reply(body=data, fields=fields)

@@ -23,7 +23,7 @@ from rocketpost.codec.bodies.offset import (
 )
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, to_fields
-from rocketpost.codec.faults import ConsumerNotOnline, SystemError_
+from rocketpost.codec.faults import ConsumerNotOnline, ServerError
 from rocketpost.codec.headers.offset import ConsumerStatus, ResetOffset
 from rocketpost.errors import ClientError, ConnectionLost, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
@@ -99,7 +99,7 @@ class ResetHandlers:
         ]
         if not members:
             who = f"consumer {asked.client_addr}" if asked.client_addr else "consumer"
-            raise SystemError_(f"no {who} of the group {asked.group} is online")
+            raise ServerError(f"no {who} of the group {asked.group} is online")
         fields = to_fields(asked)
         answers = await asyncio.gather(*(_ask(client, fields) for client in members))
         told = {
@@ -141,7 +141,7 @@ class ResetHandlers:
         clients = [] if members is None else [each.client for each in members.members.values()]
         for client in clients:
             if client.version < _VERSION_RESET:
-                raise SystemError_(f"the consumer {client.client_id} is too old to be asked")
+                raise ServerError(f"the consumer {client.client_id} is too old to be asked")
         return clients
 
     def _named(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:

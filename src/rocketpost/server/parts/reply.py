@@ -19,7 +19,7 @@ from rocketpost.broker.reply import Accepted, ReplyService
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.faults import SystemError_
+from rocketpost.codec.faults import ServerError
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.codec.record import message_id, unpack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
@@ -102,7 +102,7 @@ class ReplyPart(Part):
                 accepted.requester_id,
                 refusal,
             )
-            raise SystemError_(refusal)
+            raise ServerError(refusal)
         return Reply(fields=self._fields(accepted.draft, stored))
 
     def _store(self, draft: Draft) -> Stored | None:

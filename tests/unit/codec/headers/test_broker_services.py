@@ -29,10 +29,11 @@ def test_a_topic_is_asked_for_in_javas_words() -> None:
     ).read(CreateTopic)  # fmt: skip
     assert (header.read_queue_nums, header.write_queue_nums, header.order) == (4, 8, True)
     assert header.attributes == "+a=b"
+    assert request(topic="T").read(CreateTopic) == CreateTopic(topic="T")  # the rest stays
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"topic": "T"}, {"topic": "T", "readQueueNums": "1e3", "perm": "6"}]
+    "fields", [{}, {"perm": "6"}, {"topic": "T", "readQueueNums": "many", "perm": "6"}]
 )
 def test_what_is_missing_or_malformed_is_refused(fields: dict[str, str]) -> None:
     with pytest.raises(InvalidParameter):
