@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from rocketpost.errors import RocketpostError
 from rocketpost.server.log_limit import INTERVAL_SECONDS, LimitRepetition
+from rocketpost.store.descriptors import SPARES
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
     handler.addFilter(limit)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _open_many_files()
+    SPARES.hold()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             flushing = runner.get_loop().create_task(_flush_often(limit))

@@ -110,8 +110,9 @@ class Allocator:
         except OSError as error:
             with contextlib.suppress(OSError):  # the next start sweeps up
                 self._files.unlink(unfinished)
-            raise StoreFull(f"cannot allocate {path}: {error.strerror}") from error
-        finally:
             if fd >= 0:
                 self._files.close(fd)
-        return Segment(self._files, path, start=start, size=self._segment_bytes)
+            raise StoreFull(f"cannot allocate {path}: {error.strerror}") from error
+        # It keeps the descriptor: opening the file later could fail, when messages are to be
+        # written to it already.
+        return Segment(self._files, path, start=start, size=self._segment_bytes, fd=fd)

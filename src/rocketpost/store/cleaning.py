@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.damage import DamageRegister
+from rocketpost.store.descriptors import cache_count_max
 from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.key_index import KeyIndex
@@ -27,6 +29,9 @@ from rocketpost.store.retention import CleanPlan, gather_facts_blocking, plan_cl
 from rocketpost.store.segmented_log import SegmentedLog
 
 log = logging.getLogger(__name__)
+
+_MAPS_MAX: Final = 4096
+"""Segments that readers have maps of, each of which keeps a descriptor."""
 
 
 class Cleaning:
@@ -120,11 +125,24 @@ class Cleaning:
                 self._segments.remove(segment)
                 self._doomed_segments.append(segment.path)
                 log.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
+        self._close_idle(safe)
         if plan.gone:
             self._untrimmed = list(self._queues)
             first = self._segments.first
             if first is not None:
                 self._damage.forget_before(first.start)
+
+    def _close_idle(self, safe: int) -> None:
+        """Close segments that are written, and maps beyond what the limit of files allows."""
+        segments = self._segments.all()
+        for segment in segments:
+            if segment.end <= safe:
+                segment.close_descriptor()
+        mapped = [segment for segment in segments if segment.is_mapped]
+        most = cache_count_max(_MAPS_MAX)
+        if len(mapped) > most:
+            for segment in mapped[: len(mapped) - most // 2]:
+                segment.unmap()
 
     def trim_queues(self, count_max: int = 200) -> bool:
         """Move the first offsets of some queues up to the log's start; True if more are left."""

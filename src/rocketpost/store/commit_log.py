@@ -28,6 +28,7 @@ from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.kernel.record_scan import is_torn
 from rocketpost.model import sysflag
 from rocketpost.store.allocator import Allocator
+from rocketpost.store.descriptors import is_transient
 from rocketpost.store.draft import Draft
 from rocketpost.store.files import IOV_MAX, Buffer, FileSystem
 from rocketpost.store.segment import Segment
@@ -82,6 +83,7 @@ class CommitLog:
         self._segment = self._segments.find(end)
         self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else end
         if self._segment is not None:
+            self._segment.open()
             self._allocator.prepare(self._segment.end)
 
     @property
@@ -257,7 +259,8 @@ class CommitLog:
         touched = self._segments.between_from_thread(self.written, self.written + 1)
         self._segment = touched[0] if touched else self._segments.last
         self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
-        if error.errno in _NO_ROOM and self._erase_unwritten():
+        may_pass = error.errno in _NO_ROOM or is_transient(error)
+        if may_pass and self._erase_unwritten():
             raise StoreFull(f"the commit log could not be written: {error.strerror}") from error
         raise StoreBroken(f"the commit log could not be written: {error.strerror}") from error
 

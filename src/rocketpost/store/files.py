@@ -20,6 +20,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from rocketpost.store.descriptors import SPARES, is_shortage, with_spares
+
 Buffer = bytes | bytearray | memoryview
 """What may be written."""
 
@@ -145,9 +147,14 @@ class RealFiles:
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         """See :class:`FileSystem`."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
+        return _open(path, flags | (os.O_CREAT if create else 0))
 
-    close = staticmethod(os.close)
+    def close(self, fd: int) -> None:
+        """See :class:`FileSystem`."""
+        os.close(fd)
+        if SPARES.missing:
+            SPARES.refill()
+
     pread = staticmethod(os.pread)
     pwrite = staticmethod(os.pwrite)
     pwritev = staticmethod(os.pwritev)
@@ -183,7 +190,7 @@ class RealFiles:
 
     def fsync_dir(self, path: str) -> None:
         """See :class:`FileSystem`."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -193,7 +200,7 @@ class RealFiles:
         """See :class:`FileSystem`; Linux only, by ``syncfs``."""
         if _SYNCFS is None:  # pragma: no cover - not Linux
             return False
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY)
         try:
             if _SYNCFS(fd) != 0:
                 code = ctypes.get_errno()
@@ -204,7 +211,8 @@ class RealFiles:
 
     def map(self, fd: int, size: int) -> memoryview:
         """See :class:`FileSystem`."""
-        return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
+        # A map keeps a descriptor of its own.
+        return memoryview(with_spares(lambda: mmap.mmap(fd, size, prot=mmap.PROT_READ)))
 
     def stat(self, path: str) -> FileStat | None:
         """See :class:`FileSystem`."""
@@ -224,7 +232,7 @@ class RealFiles:
     def listdir(self, path: str) -> list[str]:
         """See :class:`FileSystem`."""
         try:
-            return sorted(os.listdir(path))
+            return sorted(with_spares(lambda: os.listdir(path)))
         except FileNotFoundError:
             return []
 
@@ -238,7 +246,7 @@ class RealFiles:
         Java takes a POSIX record lock on the first byte. That kind does not hold between two
         openers in one process, so a ``flock`` is taken as well.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -246,6 +254,15 @@ class RealFiles:
             os.close(fd)
             raise BlockingIOError(error.errno, "locked by another process", path) from error
         return fd
+
+
+def _open(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+    return with_spares(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
 
 def write_all(files: FileSystem, fd: int, data: Buffer, offset: int) -> None:

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
 
-from rocketpost.errors import StoreBroken
+from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.model.ids import Position
 from rocketpost.store.commit_log import CommitLog
+from rocketpost.store.descriptors import is_shortage
 from rocketpost.store.segmented_log import SegmentedLog
 
 log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.1
+"""Until the next try when there are no descriptors."""
 
 
 class Flusher:
@@ -41,6 +47,7 @@ class Flusher:
         self._syncing = threading.Lock()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
+        self._retry_at = 0.0
         self.durable = Position(0)
         self.sync_count = 0
         """How often the log was made durable."""
@@ -60,11 +67,15 @@ class Flusher:
 
         Raises:
             StoreBroken: It failed, now or earlier.
+            StoreFull: It cannot be done now, but later.
         """
         with self._syncing:
             self._flush()
+            why_not = self._retry_at
         if self.why_broken is not None:
             raise StoreBroken(self.why_broken)
+        if why_not:
+            raise StoreFull("the commit log is not durable yet: there are no file descriptors left")
 
     def close_blocking(self) -> None:
         """Stop the thread; what is not yet durable stays so."""
@@ -75,7 +86,10 @@ class Flusher:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.wait(self.interval_ms / 1000)
+            wait = self.interval_ms / 1000
+            if self._retry_at:
+                wait = min(wait, max(0.0, self._retry_at - time.monotonic()))
+            self._wake.wait(wait)
             self._wake.clear()
             with self._syncing:
                 self._flush()
@@ -88,10 +102,15 @@ class Flusher:
             for segment in self._segments.between_from_thread(self.durable, target):
                 segment.sync_blocking()
         except OSError as error:
+            if is_shortage(error):  # no file was opened, so none failed: tried again soon
+                log.error("commit log not durable yet reason=%s", error.strerror)
+                self._retry_at = time.monotonic() + RETRY_SECONDS
+                return
             self.why_broken = f"the commit log could not be made durable: {error.strerror}"
             log.critical("fdatasync failed, no more is acknowledged reason=%s", error.strerror)
             self._on_broken(self.why_broken)
             return
+        self._retry_at = 0.0
         self.durable = Position(target)
         self.sync_count += 1
         self._on_durable(self.durable)

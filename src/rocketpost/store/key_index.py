@@ -38,6 +38,7 @@ from rocketpost.kernel.hashing import (
 )
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.descriptors import is_transient
 from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.index_file import IndexFile, file_bytes
@@ -193,7 +194,8 @@ class KeyIndex:
                 self._fs.rename(self._spare_path, path)
                 file = self._open(path)
             except OSError as error:
-                kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreBroken
+                no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                kind = StoreFull if no_room or is_transient(error) else StoreBroken
                 raise kind(f"cannot make the key index file {path}: {error}") from error
             if file.room < count:
                 file.close()

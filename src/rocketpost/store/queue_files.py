@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from struct import Struct
 from typing import Final
 
+from rocketpost.store.descriptors import cache_count_max
 from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.layout import file_name, parse_file_name
 
@@ -41,6 +42,7 @@ class QueueFiles:
         """Files written by the loop thread since they were last made durable."""
         self.unsynced_directories: deque[str] = deque()
         """Queue directories that got a file since they were last made durable."""
+        self._share = cache_count_max(DESCRIPTOR_COUNT_MAX)
         self._readers: OrderedDict[str, int] = OrderedDict()
         self._writers: OrderedDict[str, int] = OrderedDict()
 
@@ -201,6 +203,6 @@ class QueueFiles:
             return fd
         fd = self.files.open(path, write=write)
         cache[path] = fd
-        if len(cache) > DESCRIPTOR_COUNT_MAX:
+        if len(cache) > min(DESCRIPTOR_COUNT_MAX, self._share):
             self.files.close(cache.popitem(last=False)[1])
         return fd

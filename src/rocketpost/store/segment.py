@@ -14,9 +14,11 @@ class Segment:
 
     __slots__ = ("_fd", "_files", "_view", "path", "size", "start")
 
-    def __init__(self, files: FileSystem, path: str, *, start: int, size: int) -> None:
+    def __init__(
+        self, files: FileSystem, path: str, *, start: int, size: int, fd: int = -1
+    ) -> None:
         self._files = files
-        self._fd = -1
+        self._fd = fd
         self._view: memoryview | None = None
         self.path = path
         self.start = start
@@ -33,6 +35,11 @@ class Segment:
         if self._fd < 0:
             self._fd = self._files.open(self.path, write=True)
         return self._fd
+
+    def open(self) -> None:
+        """Open the file for writing now, while that can still be refused."""
+        if self._fd < 0:
+            self._fd = self._files.open(self.path, write=True)
 
     def view(self) -> memoryview:
         """Return the whole file as a read-only view."""
@@ -65,9 +72,22 @@ class Segment:
         """Return once the file is on disk."""
         self._files.fdatasync(self.fd)
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether readers have a map of it."""
+        return self._view is not None
+
+    def unmap(self) -> None:
+        """Let go of the map, and with it of a descriptor; the next reader maps it again."""
+        self._view = None
+
     def close(self) -> None:
         """Let go of the descriptor and the map; views that were handed out stay valid."""
-        self._view = None
+        self.unmap()
+        self.close_descriptor()
+
+    def close_descriptor(self) -> None:
+        """Let go of the descriptor for writing; the next write opens the file again."""
         if self._fd >= 0:
             self._files.close(self._fd)
             self._fd = -1

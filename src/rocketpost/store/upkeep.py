@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rocketpost.errors import StoreBroken
+from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.store.checkpoint import Progress, Times, save_checkpoint_blocking
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.damage import DamageRegister
+from rocketpost.store.descriptors import is_shortage
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.extent import ExtentKeeper
 from rocketpost.store.files import FileSystem
@@ -32,6 +33,9 @@ REPLAY_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much of the log a restart after a crash reads again, about."""
 SYNC_ALL_COUNT_MIN: Final = 64
 """From here on one sync of the file system costs less than one per file."""
+
+_PATIENCE_SECONDS: Final = 60.0
+"""For how long messages are taken although no descriptor is left to save their queues."""
 
 
 class Upkeep:
@@ -74,6 +78,7 @@ class Upkeep:
         self.saved_position = -1
         """Every record before this is durable in queues and index too. Any thread may read it."""
         self._saved_at = time.monotonic()
+        self._short_since: float | None = None
         self._unsynced: set[str] = set()
         self._unsynced_directories: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="store-upkeep", daemon=True)
@@ -94,6 +99,7 @@ class Upkeep:
 
         Raises:
             StoreBroken: The commit log cannot be made durable.
+            StoreFull: The same, but later it can.
             OSError: A file could not be written or synced; the checkpoint stays.
         """
         with self._saving:
@@ -147,12 +153,23 @@ class Upkeep:
     def _save_or_report(self) -> None:
         try:
             self.save_blocking()
-        except StoreBroken:
+        except (StoreBroken, StoreFull):
             return  # the flusher has said so
         except OSError as error:
+            if is_shortage(error) and self._is_patient():
+                log.warning("queues and index not saved yet reason=%s", error.strerror)
+                return
             self._on_trouble(f"queues or index could not be saved: {error.strerror}")
             return
+        self._short_since = None
         self._on_trouble(None)
+
+    def _is_patient(self) -> bool:
+        """Whether to wait for descriptors a little longer: nothing is wrong with the disk."""
+        now = time.monotonic()
+        if self._short_since is None:
+            self._short_since = now
+        return now - self._short_since < _PATIENCE_SECONDS
 
     def _save_damage(self) -> None:
         try:
@@ -170,6 +187,8 @@ class Upkeep:
             if not (many and self._files.sync_all(self._layout.consume_queues)):
                 self._sync_each()
         except OSError as error:
+            if is_shortage(error):
+                raise  # no file was opened, so none failed
             # The pages may be gone, and a second try would not tell.
             self._on_broken(f"queue files could not be made durable: {error.strerror}")
             raise

@@ -20,6 +20,8 @@ IDLE_SECONDS: Final = 120.0
 BYTES_MIN: Final = 256 * 1024 * 1024
 """Unfinished frames may take an eighth of the memory, and at least so much; and so may bytes that
 peers do not read."""
+FILES_KEPT: Final = 768
+"""Descriptors that are left to files, if the limit is not so low that half of it is less."""
 _BACKLOG: Final = 1024
 
 
@@ -159,14 +161,20 @@ class Listener:
 def room_of_process() -> Room:
     """Return the room that the limits of this process and its machine leave for connections.
 
-    More connections than seven eighths of the files that may be open are refused, so that files
-    can always be opened.
+    More connections than seven eighths of the files that may be open are refused, or fewer under a
+    low limit, so that files can always be opened.
     """
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     bytes_max = max(memory // 8, BYTES_MIN)
     return Room(
-        connections_max=max(files_max - files_max // 8, 16) if files_max > 0 else 1_000_000,
+        connections_max=_connections_max(files_max) if files_max > 0 else 1_000_000,
         partial_bytes_max=bytes_max,
         unwritten_bytes_max=bytes_max,
     )
+
+
+def _connections_max(files_max: int) -> int:
+    """Return how many descriptors connections may have; queues and segments need the rest."""
+    kept = max(files_max // 8, min(FILES_KEPT, files_max // 2))
+    return max(files_max - kept, 16)
