@@ -130,6 +130,9 @@ class Dispatcher:
         size = len(command.body) + len(command.raw_fields)
         pool.check(connection, size)
         pool.start(connection, size, self._run(handler, connection, command))
+        if pool.is_dear:
+            # Its first steps run outside the budget of the connection, so they are not let pile up.
+            connection.end_turn()
 
     async def _run(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
         try:

@@ -53,6 +53,8 @@ class Pool:
         self._kind = kind
         self._bounds = bounds
         self._taken: dict[Connection, tuple[int, int]] = {}
+        self.is_dear = kind is Kind.ADMIN
+        """Whether one of its tasks may keep the loop busy for milliseconds."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.task_bytes = 0
 

@@ -8,7 +8,6 @@ reading a queue at the first empty entry. Few descriptors are kept, whatever the
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict, deque
 from struct import Struct
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from rocketpost.store.descriptors import cache_count_max
 from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.layout import file_name, parse_file_name
+from rocketpost.store.writing_lock import WritingLock
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class QueueFiles:
         self.files = files
         self.file_bytes = file_bytes
         self.entries_per_file = file_bytes // ENTRY_BYTES
-        self.writing = threading.Lock()
+        self.writing = WritingLock()
         """Held for each write, so that a queue is not written while its directory is moved."""
         self.unsynced: deque[str] = deque()
         """Files written by the loop thread since they were last made durable."""
@@ -92,7 +92,7 @@ class QueueFiles:
 
     def write(self, directory: str, offset: int, data: bytes | bytearray) -> None:
         """Write whole entries from ``offset`` on; the loop thread's way."""
-        with self.writing:
+        with self.writing.first():
             for path, at, part in self._parts(directory, offset, data):
                 if path not in self._writers:
                     self._create(directory, path, at)

@@ -35,6 +35,7 @@ class QueueTable:
         self._drops = drops
         self._store_time = store_time
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._empty: list[tuple[ConsumeQueue, int]] = []  # made, but without an entry so far
         self._count = 0
         self._end_sum = 0
@@ -52,14 +53,14 @@ class QueueTable:
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of one topic, by id."""
-        found = [queue for (name, _), queue in self._queues.items() if name == topic]
-        return sorted(found, key=lambda queue: queue.queue_id)
+        queues = self._by_topic.get(topic, {})
+        return [queues[queue_id] for queue_id in sorted(queues)]
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Make a queue that is not there yet."""
         start = self._drops.next_offset(topic, queue_id)
         queue = self._new(topic, queue_id, start)
-        self._queues[topic, queue_id] = queue
+        self._add(queue)
         self._empty.append((queue, start))
         return queue
 
@@ -71,7 +72,7 @@ class QueueTable:
         queues = self.of_topic(topic)
         directory = self._layout.topic_queues(topic)
         serial = self._drops.serial + 1
-        with self._files.writing:
+        with self._files.writing.first():
             self._files.forget_directory(directory)
             if self._files.files.stat(directory) is not None:
                 self._files.files.mkdir(self._layout.dropped)
@@ -79,11 +80,31 @@ class QueueTable:
                 self._files.files.rename(directory, target)
             for queue in queues:
                 queue.dropped = True
-                del self._queues[topic, queue.queue_id]
+                self._remove(queue)
         if queues:
             next_offsets = {queue.queue_id: int(queue.next_offset) for queue in queues}
             self._drops.add(topic, position, next_offsets, serial=serial)
-        self.count()
+        self._uncount(queues)
+
+    def _add(self, queue: ConsumeQueue) -> None:
+        self._queues[queue.topic, queue.queue_id] = queue
+        self._by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        del self._queues[queue.topic, queue.queue_id]
+        of_topic = self._by_topic[queue.topic]
+        del of_topic[queue.queue_id]
+        if not of_topic:
+            del self._by_topic[queue.topic]
+
+    def _uncount(self, queues: list[ConsumeQueue]) -> None:
+        """Take queues that are gone out of what :meth:`count` returned, without counting anew."""
+        empty = {id(queue) for queue, _ in self._empty}
+        self._empty = [pair for pair in self._empty if not pair[0].dropped]
+        for queue in queues:
+            if id(queue) not in empty:
+                self._count -= 1
+                self._end_sum -= queue.end
 
     def count(self) -> tuple[int, int]:
         """Return how many queues have entries and the sum of their ends.
@@ -160,7 +181,7 @@ class QueueTable:
         """Forget a queue that was made for a record which does not belong there."""
         assert queue.last_position < 0
         if not self._files.starts(self._layout.queue(queue.topic, queue.queue_id)):
-            del self._queues[queue.topic, queue.queue_id]
+            self._remove(queue)
 
     def load_blocking(
         self, *, before: int | None, clean: bool, log_first: int = 0, limit: int = _ANYWHERE
@@ -202,7 +223,7 @@ class QueueTable:
                 queue.end
             ):
                 self._discard(queue.topic, queue.queue_id, known_end=queue.end)
-                del self._queues[queue.topic, queue.queue_id]
+                self._remove(queue)
 
     def load_dropped_blocking(self, *, before: int | None) -> None:
         """Learn of deletions whose files were moved aside but not unlinked yet."""
@@ -275,7 +296,7 @@ class QueueTable:
         last = check.last_real(end)
         queue = self._new(topic, queue_id, run[0])
         queue.resume(run[0], end, last[0] if last is not None else -1)
-        self._queues[topic, queue_id] = queue
+        self._add(queue)
 
     def _last_run(self, starts: list[int]) -> list[int]:
         """Return the starts of the files behind the last gap."""

@@ -40,6 +40,7 @@ PENDING_MAX: Final = 8192
 WRITE_BYTES_HIGH: Final = 4 * 1024 * 1024
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
 _NEVER: Final = float("inf")
+_END_OF_TURN: Final[Steps] = (_ for _ in ())
 PARTIAL_BYTES_FREE: Final = 64 * 1024
 """Every connection may hold so much of a frame that is not whole yet; more is counted."""
 
@@ -165,6 +166,10 @@ class Connection(Requesting):
         assert self._steps is None
         self._steps = steps
 
+    def end_turn(self) -> None:
+        """Serve no more in this turn: what the request just served began must get on first."""
+        self._steps = _END_OF_TURN
+
     def _pass_on(self, commands: Iterator[Command]) -> None:
         on_request = self._on_request
         deadline = _NEVER if self._room is None else monotonic() + BUDGET_SECONDS
@@ -202,8 +207,12 @@ class Connection(Requesting):
 
     def _advance(self, deadline: float) -> bool:
         """Go on with the request at work; return whether it is done."""
-        assert self._steps is not None
-        if advance(self._steps, deadline):
+        steps = self._steps
+        assert steps is not None
+        if steps is _END_OF_TURN:
+            self._steps = None
+            return False
+        if advance(steps, deadline):
             self._steps = None
             return True
         return False

@@ -95,6 +95,26 @@ def test_counts_tell_of_lost_queues(tmp_path: Path) -> None:
     assert made.grown(1) == (2, 43) == made.count()
 
 
+def test_counts_stay_right_when_topics_are_dropped(tmp_path: Path) -> None:
+    made = table(tmp_path)
+    for topic in ("A", "B"):
+        for queue_id in (2, 0, 1):
+            queue = made.make(topic, queue_id)
+            for offset in range(queue_id):
+                queue.put(offset, offset * 10, 10, 0)
+    assert made.grown(6) == (4, 6)
+    assert [queue.queue_id for queue in made.of_topic("A")] == [0, 1, 2]
+    made.drop("A", 100)
+    assert made.grown(0) == (2, 3)
+    assert made.count() == (2, 3)
+    assert made.of_topic("A") == []
+    made.drop("nobody", 100)
+    assert made.grown(0) == (2, 3) == made.count()
+    again = made.make("A", 2)
+    again.put(again.next_offset, 200, 10, 0)
+    assert made.grown(1) == (3, 3 + again.end) == made.count()
+
+
 @pytest.mark.parametrize(("log_first", "first"), [(0, None), (PER_FILE * 20 + 10, 2 * PER_FILE)])
 def test_a_missing_file_in_the_middle(tmp_path: Path, log_first: int, first: int | None) -> None:
     """Before it everything has expired, or the queue is built again."""

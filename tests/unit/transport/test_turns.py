@@ -15,7 +15,7 @@ from rocketpost.transport.connector import Connector
 from rocketpost.transport.listener import Listener
 from rocketpost.transport.turns import SlicedWork, Turns, advance
 
-SLOW, STEPPED = 2, 3
+SLOW, STEPPED, ENDS_TURN = 2, 3, 4
 
 
 class Server:
@@ -40,6 +40,8 @@ class Server:
 
     def answer(self, connection: Connection, command: Command) -> None:
         self.served.append((connection, command.opaque))
+        if command.code == ENDS_TURN:
+            connection.end_turn()
         if not command.is_oneway:
             connection.answer(encode_response(command))
 
@@ -99,6 +101,19 @@ async def test_requests_of_one_connection_keep_their_order(
     await asyncio.gather(*answers)
     opaques = [opaque for _, opaque in server.served]
     assert opaques == sorted(opaques)
+
+
+async def test_what_a_request_began_gets_on_before_the_next_is_served(
+    listener: Listener, connector: Connector, server: Server
+) -> None:
+    connection = await connector.connect(f"127.0.0.1:{listener.port}")
+    answers = [connection.start_request(ENDS_TURN) for _ in range(5)]
+    counts = []
+    while len(server.served) < 5:
+        await asyncio.sleep(0)
+        counts.append(len(server.served))
+    assert sorted({*counts} - {0}) == [1, 2, 3, 4, 5]
+    await asyncio.gather(*answers)
 
 
 async def test_requests_without_an_answer_are_served_although_the_peer_hangs_up(

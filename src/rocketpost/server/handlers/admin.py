@@ -189,10 +189,13 @@ class AdminHandlers:
     async def clean_unused(self, connection: Connection, command: Command) -> Reply:
         """Delete queues of topics that do not exist any more."""
         unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
+        dropped: Dropped | None = None
         for topic in sorted(unused):
             logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
             dropped = self._drop_queues(topic)
-            await asyncio.to_thread(dropped.finish_blocking)
+            await asyncio.sleep(0)  # others are served in between
+        if dropped is not None:
+            await asyncio.to_thread(dropped.finish_blocking)  # does it for all of them
         return Reply()
 
     def _counters(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ class Dropped(Protocol):
     """Queues that are gone, but not yet from the disk."""
 
     def finish_blocking(self) -> None:
-        """Make the deletion durable."""
+        """Make every deletion so far durable, this one and others."""
         ...  # pragma: no cover
 
 
@@ -71,6 +71,9 @@ class TopicHandlers:
         self._queries = queries
         self._store = store
         self._saved = saved
+        self._finishing = asyncio.Lock()
+        self._dropped_count = 0
+        self._finished_count = 0
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
@@ -139,10 +142,16 @@ class TopicHandlers:
         topic = command.read(TopicRequest).topic
         self._topics.check_name(topic)
         dropped = self._store.drop_queues(topic)
+        self._dropped_count = number = self._dropped_count + 1
         self._topics.delete(topic, by=connection.peer_text)
         self._offsets.forget_topic(topic)
         self._stats.forget_topic(topic)
-        await asyncio.to_thread(dropped.finish_blocking)
+        async with self._finishing:
+            # One that began since has done this as well: all that is dropped goes at once.
+            if self._finished_count < number:
+                covered = self._dropped_count
+                await asyncio.to_thread(dropped.finish_blocking)
+                self._finished_count = covered
         await self._saved()
         return Reply()
 

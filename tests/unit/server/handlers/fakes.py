@@ -29,6 +29,9 @@ class FakeConnection:
         self.requests: list[tuple[int, dict[str, str], bytes]] = []
         self.client_answer: Command | Exception = Command(0, body=b'{"from":"client"}')
 
+    def end_turn(self) -> None:
+        """Serve whatever comes next."""
+
     def answer(self, *buffers: bytes | memoryview) -> None:
         frames = FrameDecoder().feed(b"".join(buffers))
         self.responses += map(decode_command, frames)

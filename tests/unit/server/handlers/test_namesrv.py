@@ -53,6 +53,9 @@ class FakeConnection:
         self.peer = host, 40000
         self.sent = b""
 
+    def end_turn(self) -> None:
+        """Serve whatever comes next."""
+
     def answer(self, *buffers: bytes) -> None:
         self.sent += b"".join(buffers)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -192,3 +194,14 @@ async def test_readers_of_a_topic(world: World) -> None:
     world.offsets.commit("T", "G", 0, 1)
     response = await world.call(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
     assert response.body == b'{"groupList":["G"]}'
+
+
+async def test_deletions_at_the_same_time_share_the_work_on_disk(world: World) -> None:
+    for number in range(50):
+        world.add_topic(f"T{number}")
+    deletions = [
+        world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": f"T{number}"}) for number in range(50)
+    ]
+    answers = await asyncio.gather(*deletions)
+    assert {answer.code for answer in answers} == {0}
+    assert 1 <= len(world.store.dropped) <= 3  # those that waited for the first share the second
