@@ -46,6 +46,7 @@ _OF_WAITING: Final = (
 """What a message carries that waits, or has waited, in the wheel."""
 _DIGITS_MAX: Final = 18
 _PRECISION_MS_MAX: Final = 60_000
+_DAY_LOOK_MS: Final = 60_000
 
 
 class TimerRules(NamedTuple):
@@ -206,6 +207,18 @@ def waiting_of(properties: dict[str, str], precision_ms: int) -> Waiting | None:
         # Written by a broker that keeps the slot alone; the end of it is not too early.
         due_ms = slot_ms + precision_ms
     return Waiting(topic, slot_ms, due_ms, properties.get(names.TIMER_RECALLS))
+
+
+def day_wait_ms(properties: dict[str, str], precision_ms: int, wall_ms: int) -> int:
+    """Return how long a message is to wait for its time of the day; 0 if it named a delay.
+
+    That takes long only if the clock of the machine was set back. It may be set again meanwhile, so
+    the answer holds for a minute at most.
+    """
+    waiting = waiting_of(properties, precision_ms)
+    if waiting is None or names.TIMER_DELAY_SEC in properties or names.TIMER_DELAY_MS in properties:
+        return 0
+    return min(max(0, waiting.due_ms - wall_ms), _DAY_LOOK_MS)
 
 
 def _is_time(text: str) -> bool:

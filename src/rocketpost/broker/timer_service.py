@@ -12,7 +12,6 @@ last message before the crash was stored needs that, for nothing is delivered ea
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -23,13 +22,14 @@ from rocketpost.broker.timer import (
     TimerRules,
     Waiting,
     copy_draft,
+    day_wait_ms,
     recall_key,
     waiting_of,
 )
 from rocketpost.broker.timer_copies import Copies
 from rocketpost.broker.timer_intake import Intake
-from rocketpost.broker.timer_slot import OpenSlot, Place
-from rocketpost.broker.timer_target import MISSING_RETRY_MS, Targets
+from rocketpost.broker.timer_slot import Fate, Judged, OpenSlot, Place
+from rocketpost.broker.timer_target import Targets
 from rocketpost.codec.record import Record
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
@@ -61,21 +61,6 @@ class Again(NamedTuple):
 AGAIN: Final = Again()
 
 
-class _Fate(enum.Enum):
-    SENT = enum.auto()
-    DROPPED = enum.auto()
-    LATER = enum.auto()
-    HELD = enum.auto()
-
-
-class _Judged(NamedTuple):
-    place: Place
-    fate: _Fate
-    topic: str
-    unit: Unit
-    draft: Draft | None = None
-
-
 class _Next(NamedTuple):
     """What a look ahead found: the next used slot, if any before ``until_ms``."""
 
@@ -90,6 +75,8 @@ class TimerService:
         crash_end: Where the commit log ended when the broker started.
         crash_ms: When the last message before that was stored.
         is_indexed: Whether messages are found by their keys.
+        wall_ms: Returns the time of the day, which lies behind the clock when it was set back;
+            messages that name such a time wait for it. By default the clock says it.
     """
 
     def __init__(
@@ -105,11 +92,13 @@ class TimerService:
         crash_end: int,
         crash_ms: int,
         is_indexed: bool = True,
+        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         self._store = store
         self._timers = timers
         self._targets = Targets(topics=topics, groups=groups)
         self._clock = clock
+        self._wall_ms = wall_ms or clock.now_ms
         self._rules = rules
         self._store_host = store_host
         self._crash_ms = crash_ms if timers.is_suspect else -1
@@ -117,7 +106,7 @@ class TimerService:
         self._slot: OpenSlot | None = None
         self._next: _Next | None = None
         self._empty_count = 0
-        self._batch: list[_Judged] = []
+        self._batch: list[Judged] = []
         self.recalling: set[str] = set()
         """Recalls that are not stored yet; their messages are held until they are."""
         self.recalled: set[str] = set()
@@ -168,10 +157,10 @@ class TimerService:
         batch, self._batch = self._batch, []
         trouble: OSError | None = None
         for at, judged in enumerate(batch):
-            if judged.fate is _Fate.SENT and count == 0:
+            if judged.fate is Fate.SENT and count == 0:
                 slot.put_back([each.place for each in batch[at:]])
                 break
-            count -= judged.fate is _Fate.SENT
+            count -= judged.fate is Fate.SENT
             try:
                 self._settle(judged)
             except OSError as error:
@@ -364,7 +353,7 @@ class TimerService:
             if first is None or first.due_ms > now_ms:
                 break
             judged = self._judge(slot, first, now_ms)
-            if judged.fate is _Fate.HELD:
+            if judged.fate is Fate.HELD:
                 break
             slot.pop()
             self._batch.append(judged)
@@ -376,41 +365,44 @@ class TimerService:
         self.done(0)
         return Wait(_HOLD_MS) if is_held else AGAIN
 
-    def _judge(self, slot: OpenSlot, place: Place, now_ms: int) -> _Judged:
+    def _judge(self, slot: OpenSlot, place: Place, now_ms: int) -> Judged:
         unit = self._timers.log.unit(place.position)
         record = self.record(unit.position, unit.size) if unit is not None else None
         is_moved = unit is not None and unit.position in self.moved
         if unit is None or record is None:
             if is_moved:
-                return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
+                return Judged(place, Fate.DROPPED, "", unit or _NO_UNIT)
             self.lost += 1
             logger.error("timed message is gone or damaged: unit=%s", place.position)
-            return _Judged(place, _Fate.DROPPED, "", unit or _NO_UNIT)
+            return Judged(place, Fate.DROPPED, "", unit or _NO_UNIT)
         properties = record.properties
         topic = properties.get(names.REAL_TOPIC, "")
         is_rolled = bool(unit.magic & ROLL)
         counted = "" if unit.magic & RECALL else topic
         if is_moved:
-            return _Judged(place, _Fate.DROPPED, counted, unit)
+            return Judged(place, Fate.DROPPED, counted, unit)
         if not is_rolled:
             key = recall_key(topic, properties.get(names.UNIQUE_KEY, ""))
             if key in self.recalling:
-                return _Judged(place, _Fate.HELD, counted, unit)
+                return Judged(place, Fate.HELD, counted, unit)
             if key in slot.recalled or key in self.recalled:
                 self.recalled_count += 1
-                return _Judged(place, _Fate.DROPPED, counted, unit)
+                return Judged(place, Fate.DROPPED, counted, unit)
         if self.was_delivered(record, due_ms=place.due_ms):
-            return _Judged(place, _Fate.DROPPED, counted, unit)
+            return Judged(place, Fate.DROPPED, counted, unit)
         if is_rolled:
             target: tuple[str, int] | None = (TIMER_TOPIC, 0)
         else:
             target = self._targets.find(topic, properties)
             if target is not None and self._targets.is_missing(topic, now_ms):
-                fate = _Fate.DROPPED if self._targets.gave_up(topic, now_ms) else _Fate.LATER
-                return _Judged(place, fate, counted, unit)
+                fate = Fate.DROPPED if self._targets.gave_up(topic, now_ms) else Fate.LATER
+                return Judged(place, fate, counted, unit)
         if target is None:
             logger.error("timed message without destination: position=%s", record.position)
-            return _Judged(place, _Fate.DROPPED, counted, unit)
+            return Judged(place, Fate.DROPPED, counted, unit)
+        wait_ms = day_wait_ms(properties, self._timers.precision_ms, self._wall_ms())
+        if wait_ms > 0 and not is_rolled:
+            return Judged(place, Fate.LATER, counted, unit, wait_ms=wait_ms)
         draft = copy_draft(
             record,
             properties,
@@ -420,14 +412,14 @@ class TimerService:
             now_ms=now_ms,
             store_host=self._store_host,
         )
-        return _Judged(place, _Fate.SENT, counted, unit, draft)
+        return Judged(place, Fate.SENT, counted, unit, draft)
 
-    def _settle(self, judged: _Judged) -> None:
+    def _settle(self, judged: Judged) -> None:
         timers, slot = self._timers, self._slot
         assert slot is not None
-        if judged.fate is _Fate.LATER:
+        if judged.fate is Fate.LATER:
             now_ms = self._clock.now_ms()
-            due_ms = max(now_ms, judged.place.due_ms) + MISSING_RETRY_MS
+            due_ms = max(now_ms, judged.place.due_ms) + judged.wait_ms
             slot_ms = max(timers.slot_of(due_ms), timers.read_ms)
             unit = judged.unit
             item = Item(slot_ms, due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
@@ -436,7 +428,7 @@ class TimerService:
                 slot.add_late(Place(due_ms, at))
         elif judged.topic:
             timers.waiting[judged.topic] -= 1
-        if judged.fate is _Fate.SENT:
+        if judged.fate is Fate.SENT:
             if judged.unit.magic & ROLL:
                 self.rolled += 1
             else:

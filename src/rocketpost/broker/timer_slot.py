@@ -6,11 +6,14 @@ slot it is due, and where its unit lies in the timer log.
 
 from __future__ import annotations
 
+import enum
 import heapq
 from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rocketpost.broker.timer_target import MISSING_RETRY_MS
+from rocketpost.store.draft import Draft
 from rocketpost.store.timer_log import Unit
 from rocketpost.store.timer_store import Cursor
 
@@ -24,6 +27,26 @@ class Place(NamedTuple):
 
     due_ms: int
     position: int
+
+
+class Fate(enum.Enum):
+    """What becomes of a message whose time has come."""
+
+    SENT = enum.auto()
+    DROPPED = enum.auto()
+    LATER = enum.auto()
+    HELD = enum.auto()
+
+
+class Judged(NamedTuple):
+    """A message whose time has come, what becomes of it, and what is stored if anything is."""
+
+    place: Place
+    fate: Fate
+    topic: str
+    unit: Unit
+    draft: Draft | None = None
+    wait_ms: int = MISSING_RETRY_MS
 
 
 class OpenSlot:

@@ -22,7 +22,7 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
 from rocketpost.server.address_server import AddressServer
 from rocketpost.server.broker_tables import Identity, load_tables_blocking
-from rocketpost.server.clock import SystemClock
+from rocketpost.server.clock import BrokerClock
 from rocketpost.server.config import BrokerConfig, broker_settings, with_new_spellings
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.live_config import (
@@ -64,17 +64,24 @@ class BrokerServer:
     Args:
         values: Properties by RocketMQ's keys, as a ``broker.conf`` holds them.
         accept_missing: Whether to start although files of the commit log are missing.
+        clock: The clock, if not that of the machine.
 
     Raises:
         ConfigError: A setting is unknown, malformed or cannot be honoured.
     """
 
-    def __init__(self, values: Mapping[str, str], *, accept_missing: bool = False) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        *,
+        accept_missing: bool = False,
+        clock: BrokerClock | None = None,
+    ) -> None:
         self._accept_missing = accept_missing
         given = with_new_spellings(values)
         self._values = {"storePathRootDir": str(Path.home() / "store")} | given
         self._broker, self._store_config = broker_settings(self._values)
-        self._clock = SystemClock()
+        self._clock = clock or BrokerClock()
         self._dispatcher = Dispatcher()
         room = room_of_process()
         self._turns = room.turns
@@ -346,7 +353,7 @@ class BrokerServer:
         """Delete what has expired; return how many files went."""
         cleaning = store.cleaning
         async with self._cleaning:
-            now_ms = self._clock.now_ms()
+            now_ms = self._clock.wall_ms()  # as the times of files are
             hour = datetime.fromtimestamp(now_ms / 1000).hour
             try:
                 services = self._services

@@ -1,13 +1,65 @@
-"""The real clock."""
+"""The broker's clock: the wall clock of this machine, except that it never goes back.
+
+Much of what a broker promises is a duration: how long a popped message is invisible, a delay, the
+life of a lock. Were the wall clock set back by an hour, all of it would take an hour longer. So
+when the wall clock falls behind, this one goes on by the monotonic clock, a tenth slower, until the
+wall clock has caught up: durations get a ninth longer at most, and never shorter. A wall clock that
+is set ahead is followed at once, since times of the day must be kept too.
+
+What users gave as a time of the day is compared with :meth:`BrokerClock.wall_ms`.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_STEP_NS: Final = 1_000_000_000
+"""So far behind, the wall clock was set; less is the usual correction of its pace."""
+_SLOWED_PARTS, _ALL_PARTS = 9, 10
 
 
-class SystemClock:
-    """Wall-clock time of this machine."""
+class BrokerClock:
+    """Milliseconds since the epoch that never decrease. Owned by the loop.
+
+    Args:
+        wall_ns: The wall clock.
+        monotonic_ns: A clock that is never set.
+    """
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._now_ns = wall_ns()
+        self._read_ns = monotonic_ns()
+        self._is_ahead = False
 
     def now_ms(self) -> int:
         """Return the time now in milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+        wall_ns = self._wall_ns()
+        read_ns = self._monotonic_ns()
+        passed_ns = read_ns - self._read_ns
+        self._read_ns = read_ns
+        if wall_ns >= self._now_ns + passed_ns:
+            self._now_ns = wall_ns
+            self._is_ahead = False
+        else:
+            self._now_ns += passed_ns * _SLOWED_PARTS // _ALL_PARTS
+            if wall_ns < self._now_ns - _STEP_NS and not self._is_ahead:
+                self._is_ahead = True
+                behind_ms = (self._now_ns - wall_ns) // 1_000_000
+                logger.warning("the clock of the machine was set back: by_ms=%s", behind_ms)
+            self._now_ns = max(self._now_ns, wall_ns)
+        return self._now_ns // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Return the time of the day, as far as this machine knows it."""
+        return self._wall_ns() // 1_000_000

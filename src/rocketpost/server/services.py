@@ -26,13 +26,13 @@ from rocketpost.broker.timer import Timers
 from rocketpost.client.compression import decompress
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
-from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.announcing import Announcing
 from rocketpost.server.broker_tables import Identity, Tables
+from rocketpost.server.clock import BrokerClock
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.handlers.admin import AdminHandlers
@@ -92,7 +92,7 @@ class Services:
         known: Known,
         timers: TimerStore | None,
         identity: Identity,
-        clock: Clock,
+        clock: BrokerClock,
         live: LiveConfig,
         overrides_file: File,
         name_servers: Sequence[str],
@@ -312,6 +312,7 @@ class Services:
                     topics=self.topics,
                     groups=self.groups,
                     clock=clock,
+                    wall_ms=clock.wall_ms,
                     rules=lambda: self._timer_rules,
                     broker_name=identity.name,
                     store_host=store_host,

@@ -225,6 +225,8 @@ class MessageStore:
         queue_offset = queue.next_offset
         tags_code = draft.tags_code
         if topic == SCHEDULE_TOPIC:
+            # It may have been sent after this wake-up began; its delay must not begin before that.
+            store_ms = self._start_wave()
             due_ms = deliver_time(draft.properties, store_ms, self._delays_ms)
             tags_code = tags_code if due_ms is None else due_ms
         position = log.append(draft, queue_offset, store_ms)
@@ -496,7 +498,7 @@ class MessageStore:
         return appended
 
     def _start_wave(self) -> int:
-        """Read the clock once per wake-up."""
+        """Read the clock: once per wake-up, and for each message whose delay begins now."""
         now_ms = self._clock.now_ms()
         if now_ms < self._store_ms:
             if self._store_ms - now_ms > CLOCK_STEP_MS_MAX:

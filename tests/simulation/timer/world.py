@@ -28,6 +28,7 @@ from rocketpost.server.parts.timer import timer_rules
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.queue_files import FILLER_SIZE
 from rocketpost.store.timer_checkpoint import CLEAN
 from rocketpost.store.timer_store import TimerStore
 
@@ -305,7 +306,10 @@ class World:
         records = []
         for offset in range(int(queue.first), int(queue.end)) if queue is not None else ():
             entry = queue.entry(offset) if queue is not None else None
-            record = store.record_at(entry[0]) if entry is not None else None
+            assert entry is not None
+            if entry[1] == FILLER_SIZE:  # a power cut took the message that was here
+                continue
+            record = store.record_at(entry[0])
             assert record is not None
             records.append(record)
         return records

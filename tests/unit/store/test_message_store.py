@@ -189,6 +189,19 @@ def test_store_times_do_not_fall_with_a_small_step_of_the_clock(opener: Opener) 
     assert store.append(draft()).store_ms == start - 3_600_000
 
 
+def test_a_delay_does_not_begin_before_its_message_was_sent(opener: Opener) -> None:
+    store = opener()
+    start = opener.clock.ms
+    delayed = draft(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x011\x02")
+    store.append(draft())
+    opener.clock.ms = start + 27  # the same wake-up takes its time
+    assert store.append(draft()).store_ms == start
+    appended = store.append(delayed)
+    assert appended.store_ms == start + 27
+    assert appended.tags_code == start + 27 + 1000  # when it is due
+    assert store.append(draft()).store_ms == start + 27
+
+
 def test_a_disk_nearly_full_takes_no_new_messages_and_delivers_old_ones(opener: Opener) -> None:
     store = opener()
     store.set_disk_full("95 % of the disk is used")

@@ -112,6 +112,7 @@ class TimerPart(Part):
 
     Args:
         timers: The timer's files; this part closes them.
+        wall_ms: Returns the time of the day, which may lie behind the clock.
         put: Stores messages as safely as sends are stored.
         tables_saved: Returns once the topics there are now are on disk.
         forget_key: Told the topic and unique key of a message that was recalled.
@@ -125,6 +126,7 @@ class TimerPart(Part):
         topics: TopicTable,
         groups: GroupTable,
         clock: Clock,
+        wall_ms: Callable[[], int],
         rules: Callable[[], TimerRules],
         broker_name: str,
         store_host: bytes,
@@ -148,6 +150,7 @@ class TimerPart(Part):
             crash_end=int(store.end_position),
             crash_ms=store.store_ms,
             is_indexed=store.index is not None,
+            wall_ms=wall_ms,
         )
         self._recalls = RecallService(
             store=store,
