@@ -82,10 +82,10 @@ class FileSystem(Protocol):
         """Cut or (sparsely) extend the file."""
         ...  # pragma: no cover
 
-    def next_data(self, fd: int, offset: int) -> int | None:
-        """Return the first place from ``offset`` on that may hold other bytes than zeros, if any.
+    def data_ranges(self, fd: int, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of [``offset``, ``end``) that may hold other bytes than zeros.
 
-        A file system that does not know returns ``offset``.
+        A file system that does not know returns all of it.
         """
         ...  # pragma: no cover
 
@@ -170,16 +170,23 @@ class RealFiles:
         else:  # pragma: no cover - macOS
             os.ftruncate(fd, size)
 
-    def next_data(self, fd: int, offset: int) -> int | None:
-        """See :class:`FileSystem`; by ``SEEK_DATA``."""
-        if not hasattr(os, "SEEK_DATA"):  # pragma: no cover - Windows
-            return offset
+    def data_ranges(self, fd: int, offset: int, end: int) -> list[tuple[int, int]]:
+        """See :class:`FileSystem`; by ``SEEK_DATA``.
+
+        All at once: to read one part can make the kernel take what follows for data.
+        """
+        found = []
         try:
-            return os.lseek(fd, offset, os.SEEK_DATA)
+            while offset < end:
+                begin = os.lseek(fd, offset, os.SEEK_DATA)
+                if begin >= end:
+                    break
+                offset = os.lseek(fd, begin, os.SEEK_HOLE)
+                found.append((begin, min(offset, end)))
         except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            return offset
+            if error.errno != errno.ENXIO:  # no more data
+                return [(offset, end)]
+        return found
 
     def fdatasync(self, fd: int) -> None:
         """See :class:`FileSystem`."""

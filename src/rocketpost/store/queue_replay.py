@@ -78,6 +78,9 @@ class QueueReplay:
         queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
         if placed.position <= queue.last_position:
             return  # the queue has it already
+        if placed.queue_offset == queue.end and not self._held and not self._queues.has_witnesses:
+            queue.put_recovered(*placed)
+            return
         witness = self._queues.witness(queue, placed.queue_offset)
         if witness is not None and witness != placed.position:
             if self._claim_at(witness) == (topic, queue_id, placed.queue_offset):

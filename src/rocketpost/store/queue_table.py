@@ -143,13 +143,16 @@ class QueueTable:
         made_at = self._drops.next_offset(queue.topic, queue.queue_id)
         return max(0, first - first % per_file - (made_at - made_at % per_file))
 
+    @property
+    def has_witnesses(self) -> bool:
+        """Whether any files had entries beyond what is trusted."""
+        return bool(self._witnesses)
+
     def witness(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Return where the record of an offset lies by the files as they were found, if known.
 
         Only entries that are not part of the queue yet bear witness.
         """
-        if not self._witnesses:
-            return None
         found = self._witnesses.get((queue.topic, queue.queue_id))
         if found is None:
             return None

@@ -142,23 +142,24 @@ class Resync:
 
     def _search(self, segment: Segment, begin: int, stop: int | None) -> int | None:
         end = segment.end if stop is None else min(segment.end, stop)
+        for low, high in segment.data_ranges(begin - segment.start, end - segment.start):
+            # The size lies before the magic, and may end a part that is all zeros but for it.
+            place = self._search_part(segment, max(low - _MAGIC_AT, begin - segment.start), high)
+            if place is not None:
+                return place
+        return None
+
+    def _search_part(self, segment: Segment, low: int, high: int) -> int | None:
         view = segment.view()
-        at = begin - segment.start
-        limit = end - segment.start
-        while at < limit:
-            found = segment.next_data(at)
-            if found is None:
-                return None
-            at = max(at, found)
+        for at in range(low, high, _CHUNK_BYTES):
             # A magic that lies across the end of a chunk belongs to the next one.
             chunk = bytes(view[at : at + _CHUNK_BYTES + len(_MAGIC) + _MAGIC_AT])
             hit = chunk.find(_MAGIC, _MAGIC_AT)
             while hit >= 0:
                 place = segment.start + at + hit - _MAGIC_AT
-                if place < end and self._may_be_record(view, segment, place):
+                if place < segment.start + high and self._may_be_record(view, segment, place):
                     return place
                 hit = chunk.find(_MAGIC, hit + 1)
-            at += _CHUNK_BYTES
         return None
 
     def _may_be_record(self, view: memoryview, segment: Segment, place: int) -> bool:

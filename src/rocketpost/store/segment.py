@@ -51,9 +51,9 @@ class Segment:
                 self._files.close(fd)
         return self._view
 
-    def next_data(self, offset: int) -> int | None:
-        """Return the first byte from ``offset`` on that need not be zero, None if all are."""
-        return self._files.next_data(self.fd, offset)
+    def data_ranges(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of [``offset``, ``end``) of this file that need not be zeros."""
+        return self._files.data_ranges(self.fd, offset, end)
 
     def zero_from(self, offset: int) -> None:
         """Make every byte from ``offset`` of this file on zero, and keep its full size.

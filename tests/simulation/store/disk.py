@@ -221,14 +221,15 @@ class SimulatedDisk:
         self._call("ftruncate", path)
         inode.resize(size)
 
-    def next_data(self, fd: int, offset: int) -> int | None:
+    def data_ranges(self, fd: int, offset: int, end: int) -> list[tuple[int, int]]:
         """See the protocol; answers by pages, as a real file system does by blocks."""
         path, inode = self._open[fd]
-        self._call("next_data", path)
-        for at in range(offset - offset % PAGE, inode.size, PAGE):
-            if any(inode.buffer[at : min(at + PAGE, inode.size)]):
-                return max(at, offset)
-        return None
+        self._call("data_ranges", path)
+        return [
+            (max(at, offset), min(at + PAGE, end))
+            for at in range(offset - offset % PAGE, min(end, inode.size), PAGE)
+            if any(inode.buffer[at : min(at + PAGE, inode.size)])
+        ]
 
     def fdatasync(self, fd: int) -> None:
         """See the protocol; after a failure the kernel takes the pages for clean."""

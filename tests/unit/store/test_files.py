@@ -94,3 +94,22 @@ def test_the_whole_file_system_can_be_synced(tmp_path: Path) -> None:
     assert RealFiles().sync_all(str(tmp_path))
     with pytest.raises(FileNotFoundError):
         RealFiles().sync_all(str(tmp_path / "x"))
+
+
+def test_the_parts_of_a_file_that_hold_data(tmp_path: Path) -> None:
+    files = RealFiles()
+    fd = files.open(str(tmp_path / "file"), create=True)
+    size = 2**20
+    try:
+        files.ftruncate(fd, size)
+        files.pwrite(fd, b"one", 2**18)
+        files.pwrite(fd, b"two", 2**19)
+        ranges = files.data_ranges(fd, 0, size)
+        for at in (2**18, 2**19):
+            assert any(begin <= at < end for begin, end in ranges)
+        assert all(begin < end <= size for begin, end in ranges)
+        assert all(at >= 2**19 + 3 for at, _ in files.data_ranges(fd, 2**19 + 3, size))
+        assert files.data_ranges(fd, size, size) == []
+    finally:
+        files.close(fd)
+    assert files.data_ranges(fd, 5, 9) == [(5, 9)]  # who does not know says: all
