@@ -52,6 +52,7 @@ from rocketpost.codec.headers.client import (
 )
 from rocketpost.codec.record import Record, parse_message_id
 from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import REMARK_LENGTH_MAX, Dispatcher, Reply
@@ -148,9 +149,9 @@ class ClientHandlers:
         stale = False
         refused: list[str] = []
         for consumer in heartbeat.consumer_data_set:
+            by = f"{client.address} cause=heartbeat client={client.client_id}"
             try:
-                joined = self._join(client, consumer, heartbeat)
-                stale = stale or joined.stale
+                group = self._groups.require(consumer.group_name, by=by)
             except (GroupNotExist, SystemBusy) as error:  # its other groups are welcome
                 logger.warning(
                     "consumer skipped: peer=%s group=%r reason=%s",
@@ -159,6 +160,9 @@ class ClientHandlers:
                     error,
                 )
                 refused.append(error.remark)
+                continue
+            joined = self._join(client, consumer, heartbeat, group, by=by)
+            stale = stale or joined.stale
         # Who sends no fingerprint sends everything every time, and is told to go on doing so.
         wanted = bool(stale or refused) or not heartbeat.heartbeat_fingerprint
         reply = fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
@@ -305,9 +309,15 @@ class ClientHandlers:
 
     # Inside.
 
-    def _join(self, client: Client, consumer: ConsumerData, heartbeat: Heartbeat) -> Joined:
-        by = f"{client.address} cause=heartbeat client={client.client_id}"
-        config = self._groups.require(consumer.group_name, by=by)
+    def _join(
+        self,
+        client: Client,
+        consumer: ConsumerData,
+        heartbeat: Heartbeat,
+        config: GroupConfig,
+        *,
+        by: str,
+    ) -> Joined:
         # Tools find a group's brokers by the route of its retry topic, so it must exist early.
         self._topics.create_internal(
             retry_topic(consumer.group_name),
