@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketpost.client.config import ClientConfig
+from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost, NoNameServer, RequestTimeout
 from rocketpost.transport.connector import Connector
@@ -26,6 +27,24 @@ HTTP_FIRST_SECONDS: Final = 10.0
 HTTP_EVERY_SECONDS: Final = 120.0
 _HTTP_TIMEOUT: Final = 3.0
 _HTTP_BYTES_MAX: Final = 64 * 1024
+
+
+_ALL_KNOW: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    }
+)
+"""Requests that every name server answers."""
+
+
+def not_a_name_server(address: str) -> str:
+    """Say what is wrong with an address whose server does not know a name server's requests."""
+    return (
+        f"the server at {address} is not a name server; is it a broker? Name servers listen on "
+        "9876 unless told otherwise, brokers on 10911"
+    )
 
 
 def parse_addresses(text: str) -> list[str]:
@@ -117,10 +136,13 @@ class NameServers:
         failure: Exception | None = None
         for address in self.addresses:
             try:
-                return await self.request_at(
+                response = await self.request_at(
                     address, code, fields=fields, body=body, timeout=timeout
                 )
-            except (ConnectionLost, RequestTimeout) as error:
+                if code in _ALL_KNOW and response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise NoNameServer(not_a_name_server(address))
+                return response
+            except (ConnectionLost, RequestTimeout, NoNameServer) as error:
                 logger.info("name server failed: address=%s reason=%s", address, error)
                 failure = error
                 self._move_back(address)

@@ -123,6 +123,12 @@ class BrokerServer:
         return configured or ";".join(self._name_servers)
 
     @property
+    def unregistered(self) -> list[str]:
+        """The name servers that do not know of it."""
+        registered = self._registration.registered if self._registration else frozenset()
+        return [address for address in self._name_servers if address not in registered]
+
+    @property
     def directory(self) -> str:
         """Where its data lies."""
         return self._store_config.root

@@ -237,7 +237,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         ConfigError: It cannot be read.
     """
     try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
+        # Editors of Windows put a byte order mark in front.
+        return parse_properties(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rocketpost import VERSION
 from rocketpost.errors import ConfigError
 from rocketpost.server.config import (
     BrokerConfig,
@@ -45,6 +46,7 @@ _CONFIG_FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("-c", "--configFile", "file", type=_CONFIG_FILE, help="Properties file.")
 @click.option("-p", "--printConfigItem", "show", is_flag=True, help="Print the settings and exit.")
 @click.option("-n", "--namesrvAddr", "ignored", help="Accepted as RocketMQ does; has no effect.")
+@click.version_option(VERSION, "-V", "--version", prog_name="mqnamesrv of Rocketpost")
 def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
     """Run a name server."""
     del ignored  # RocketMQ's start scripts pass it to every command alike.
@@ -76,6 +78,7 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
     is_flag=True,
     help="Start although files of the commit log are missing; their messages are lost.",
 )
+@click.version_option(VERSION, "-V", "--version", prog_name="mqbroker of Rocketpost")
 def mqbroker(
     file: Path | None,
     name_servers: str | None,
@@ -112,7 +115,12 @@ def namesrv_ready(server: NameServer) -> str:
 def broker_ready(server: BrokerServer) -> str:
     """Return the line that scripts wait for, as RocketMQ prints it."""
     line = f"The broker[{server.name}, {server.address}] boot success. serializeType=JSON"
-    return f"{line} and name server is {server.name_servers}" if server.name_servers else line
+    if not server.name_servers:
+        return line
+    line = f"{line} and name server is {server.name_servers}"
+    if missing := server.unregistered:
+        return f"{line} (not registered yet with {', '.join(missing)})"
+    return line
 
 
 def _in_force(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:

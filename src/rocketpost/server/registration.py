@@ -16,13 +16,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from rocketpost.client.name_servers import not_a_name_server
 from rocketpost.codec.bodies import registration as body
 from rocketpost.codec.bodies.cluster import decode_member_group
 from rocketpost.codec.bodies.kv import decode_kv_table
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup, RegisterBroker, UnregisterBroker
-from rocketpost.errors import ConfigError, ConnectionLost, RocketpostError
+from rocketpost.errors import ClientError, ConfigError, ConnectionLost, RocketpostError
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.transport.connection import Connection
@@ -240,6 +241,8 @@ class Registration:
             body=data,
             timeout=self._timeout,
         )
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise ClientError(not_a_name_server(link.address))
         response.raise_for_code()
         if response.body and self._on_order_topics is not None:
             self._on_order_topics(link.address, decode_kv_table(response.body))

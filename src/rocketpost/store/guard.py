@@ -43,8 +43,8 @@ class Guard:
             StoreError: One cannot be made or locked.
         """
         root = self._layout.root
+        self._make_directory(root, "storePathRootDir")
         try:
-            make_directory(self._files, root)
             self._lock_fd = self._files.lock(self._layout.lock)
         except BlockingIOError as error:
             raise StoreLocked(f"{root} is in use by another process") from error
@@ -60,8 +60,8 @@ class Guard:
 
     def _take_log(self) -> None:
         path = self._layout.log_lock
+        self._make_directory(self._layout.allocating, "storePathCommitLog")
         try:
-            make_directory(self._files, self._layout.allocating)
             self._log_lock_fd = self._files.lock(path)
         except BlockingIOError as error:
             owner = read_whole_blocking(self._files, path).decode(errors="replace")
@@ -73,6 +73,15 @@ class Guard:
         self._files.ftruncate(self._log_lock_fd, 0)
         owner = f"the broker with storePathRootDir={self._layout.root}, process {os.getpid()}"
         write_all(self._files, self._log_lock_fd, owner.encode(), 0)
+
+    def _make_directory(self, path: str, key: str) -> None:
+        try:
+            make_directory(self._files, path)
+        except OSError as error:
+            raise StoreError(
+                f"the directory {path} cannot be created: {error.strerror or error}; check {key} "
+                "and who may write there"
+            ) from error
 
     def mark_open_blocking(self) -> None:
         """Leave the abort file, durably: from here on a crash is noticed."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -85,10 +87,7 @@ class Listener:
                 start_serving=False,
             )
         except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {host or '*'}:{port}: {error.strerror or error}; "
-                "is another server running there? Set listenPort to a free port"
-            ) from error
+            raise ConfigError(f"cannot listen on {host or '*'}:{port}: {_reason(error)}") from error
 
     async def accept(self) -> None:
         """Let connections in."""
@@ -178,3 +177,14 @@ def _connections_max(files_max: int) -> int:
     """Return how many descriptors connections may have; queues and segments need the rest."""
     kept = max(files_max // 8, min(FILES_KEPT, files_max // 2))
     return max(files_max - kept, 16)
+
+
+def _reason(error: OSError) -> str:
+    """Return why an address cannot be bound, and what to do about it."""
+    if error.errno == errno.EADDRINUSE:
+        return "it is in use; is another server running there? Set listenPort to a free port"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return "this machine does not have that address; set bindAddress to one that it has"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 need privileges; set listenPort to a higher one"
+    return error.strerror or str(error)

@@ -5,6 +5,7 @@ import pytest
 from client.network import Answer, FakeNetwork
 from rocketpost.client import ClientConfig, NoNameServer, name_servers
 from rocketpost.client.name_servers import NameServers, address_server_url, parse_addresses
+from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 
 
@@ -96,3 +97,17 @@ async def test_a_silent_server_is_left_for_another() -> None:
     for _ in range(2):
         assert (await found.request(105, timeout=0.2)).body == b"ok"
     assert len(network.sent(105, "a:1")) <= 1
+
+
+async def test_a_broker_is_told_from_a_name_server() -> None:
+    def refuse(command: Command) -> Answer:
+        return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+    network = FakeNetwork()
+    network.servers = {"b:10911": refuse, "n:9876": lambda command: Answer()}
+    both = servers(network, "b:10911;n:9876")
+    assert (await both.request(RequestCode.GET_ROUTEINFO_BY_TOPIC)).code == 0
+    with pytest.raises(NoNameServer, match="b:10911 is not a name server; is it a broker"):
+        await servers(network, "b:10911").request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    new = await servers(network, "b:10911").request(RequestCode.ADD_WRITE_PERM_OF_BROKER)
+    assert new.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED  # old name servers lack some

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
 
+from rocketpost import VERSION
 from rocketpost.errors import ConfigError
 from rocketpost.server import main, up
 from rocketpost.server.broker import BrokerServer
@@ -35,6 +37,35 @@ def test_a_broker_prints_what_is_in_force(flag: str, tmp_path: Path) -> None:
     assert values["storePathRootDir"] == "/home/someone/store"
     assert values["namesrvAddr"] == "127.0.0.1:1"
     assert values["listenPort"] == "10911"
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "a.conf"
+    file.write_bytes(b"\xef\xbb\xbflistenPort=1234\n")
+    for command in (mqbroker, mqnamesrv):
+        done = CliRunner().invoke(command, ["-p", "-c", str(file)])
+        assert parse_properties(done.output)["listenPort"] == "1234"
+
+
+def test_the_commands_tell_their_version() -> None:
+    for command in (mqbroker, mqnamesrv):
+        done = CliRunner().invoke(command, ["--version"])
+        assert done.output == f"{command.name} of Rocketpost, version {VERSION}\n"
+
+
+def test_a_broker_that_is_not_registered_says_so_when_it_is_ready() -> None:
+    class Ready(BrokerServer):
+        address = "127.0.0.1:10911"
+        unregistered: ClassVar[list[str]] = ["127.0.0.1:1", "127.0.0.1:2"]
+
+    server = Ready({"namesrvAddr": "127.0.0.1:1;127.0.0.1:2;127.0.0.1:3"})
+    line = main.broker_ready(server)
+    assert "boot success" in line
+    assert line.endswith("(not registered yet with 127.0.0.1:1, 127.0.0.1:2)")
+    server.unregistered.clear()
+    assert main.broker_ready(server).endswith(
+        "and name server is 127.0.0.1:1;127.0.0.1:2;127.0.0.1:3"
+    )
 
 
 def test_the_shipped_files_work() -> None:
