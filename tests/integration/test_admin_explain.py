@@ -296,3 +296,54 @@ async def test_popped_messages_are_in_flight_acknowledged_or_come_again(cluster:
         for message in messages:
             await ordered.ack(message)
         assert (await fate(cluster, other, "fifo"))["state"] == "CONSUMED"
+
+
+async def test_a_message_lost_to_damage_is_told(cluster: Cluster) -> None:
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        await admin.brokers.update_config(
+            cluster.broker_addresses[0], {"checkCRCOnReadInterval": "0"}
+        )
+    sent = [await send(cluster, b"body %d" % number, keys=f"k{number}") for number in range(3)]
+    shown = await told(cluster, sent[1].offset_id)
+    assert shown["place"]["file"]
+    path, position = Path(shown["place"]["file"]), shown["place"]["commitLogOffset"]
+
+    def flip() -> None:
+        with path.open("r+b") as file:
+            file.seek(position - int(path.name) + 90)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+
+    await asyncio.to_thread(flip)
+    assert await text(cluster, "-t", TOPIC) == f"no message of {TOPIC} is known to be lost\n"
+    consumer = consumer_of(cluster, "readers")
+    bodies: list[bytes] = []
+
+    async def take(message: ReceivedMessage) -> None:
+        bodies.append(message.body)
+
+    consumer.subscribe(TOPIC, take)
+    async with consumer, asyncio.timeout(20):
+        while len(bodies) < 2:
+            await asyncio.sleep(0.05)
+    assert bodies == [b"body 0", b"body 2"]
+    place = shown["place"]["brokerName"]
+    for words in (
+        ("-t", TOPIC),
+        ("-g", "readers"),
+        ("-t", TOPIC, "-b", place, "-i", "0", "-o", "1"),
+    ):
+        lost = await told(cluster, *words)
+        assert (lost["state"], lost["topic"], lost["queueId"]) == ("LOST_TO_DAMAGE", TOPIC, 0)
+        assert (lost["queueOffset"], lost["brokerName"]) == (1, place)
+        assert "CRC" in lost["reason"]
+    assert f"LOST TO DAMAGE  {place}, {TOPIC}, queue 0, offset 1: " in await text(
+        cluster, "-t", TOPIC
+    )
+    result = await asyncio.to_thread(run, cluster, sent[1].offset_id)
+    assert result.exit_code != 0
+    assert "is damaged" in result.stderr
+    result = await asyncio.to_thread(run, cluster, "k1", "-t", TOPIC)
+    assert result.exit_code != 0
+    assert "lost to damage" in result.stderr

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
+from rocketpost.admin.damage import lost_members, lost_message, lost_of, lost_text
 from rocketpost.admin.evidence import Place, Witness, broker_of, brokers_of, real_topic
 from rocketpost.admin.fate import Fate, judge
 from rocketpost.admin.message import host_text
@@ -42,6 +43,7 @@ class Explanation(msgspec.Struct, kw_only=True):
 @click.option("-b", "--brokerName", "broker", help="With -t, -i and -o: name of the broker.")
 @click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), help="With -b: the queue.")
 @click.option("-o", "--offset", type=click.IntRange(0), help="With -b: its place in the queue.")
+@click.option("-g", "--groupName", "group", help="Without MESSAGE: what its topics have lost.")
 @json_option
 async def explain(
     admin: AdminClient,
@@ -51,26 +53,63 @@ async def explain(
     broker: str | None,
     queue_id: int | None,
     offset: int | None,
+    group: str | None,
     as_json: bool,
 ) -> None:
     """Tell where a message is and what became of it in every group.
 
-    MESSAGE is an id of either kind or a key. Without it, -t -b -i -o name its place.
+    MESSAGE is an id of either kind or a key. Without it, -t -b -i -o name its place; -t or -g alone
+    tell which messages of a topic, or of the topics of a group, were lost to damage on a disk.
     """
+    place = (broker, queue_id, offset)
     if name is not None:
-        if (broker, queue_id, offset) != (None, None, None):
-            raise click.UsageError("give MESSAGE, or its place with -b -i -o, not both")
+        if place != (None, None, None) or group is not None:
+            raise click.UsageError("give MESSAGE, or its place with -b -i -o, or -g, not both")
         messages = await find(admin, name, topic)
-    elif topic is None or broker is None or queue_id is None or offset is None:
-        raise click.UsageError("give MESSAGE, or all of -t -b -i -o")
+    elif place == (None, None, None) and (topic is None) != (group is None):
+        await explain_losses(admin, topic, group, as_json=as_json)
+        return
+    elif topic is None or broker is None or queue_id is None or offset is None or group is not None:
+        raise click.UsageError("give MESSAGE, or all of -t -b -i -o, or -t or -g alone")
     else:
         queue = MessageQueue(broker, queue_id, topic)
-        messages = [await admin.messages.by_offset(queue, offset)]
+        try:
+            messages = [await admin.messages.by_offset(queue, offset)]
+        except NoMessage:
+            lost = await lost_message(admin, queue, offset)
+            if lost is None:
+                raise
+            say_json([lost_members(lost)]) if as_json else say(lost_text(lost))
+            return
     told = [await explain_message(admin, message) for message in messages]
     if as_json:
         say_json([members(each) for each in told])
     else:
         say("\n\n".join(text(each) for each in told))
+
+
+async def explain_losses(
+    admin: AdminClient, topic: str | None, group: str | None, *, as_json: bool
+) -> None:
+    """Tell which messages of a topic, or of the topics of a group, were lost to damage."""
+    topics = [topic] if topic is not None else await topics_of_group(admin, group or "")
+    losses = list(dict.fromkeys([lost for each in topics for lost in await lost_of(admin, each)]))
+    if as_json:
+        say_json([lost_members(lost) for lost in losses])
+    elif losses:
+        say("\n".join(map(lost_text, losses)))
+    else:
+        say(f"no message of {', '.join(topics) or 'any topic of the group'} is known to be lost")
+
+
+async def topics_of_group(admin: AdminClient, group: str) -> list[str]:
+    """Return the topics that a group reads on any broker."""
+    topics: set[str] = set()
+    for broker in (await admin.cluster.info()).broker_addr_table.values():
+        for broker_id, address in broker.broker_addrs.items():
+            if broker_id == 0:
+                topics.update(await admin.groups.topics_of(address, group))
+    return sorted(topics)
 
 
 async def find(admin: AdminClient, name: str, topic: str | None) -> list[ReceivedMessage]:
@@ -96,7 +135,11 @@ async def find(admin: AdminClient, name: str, topic: str | None) -> list[Receive
         raise Failure(f"{name} is no offset id; add -t TOPIC to look it up as an id or a key")
     if _is_offset_id(name):
         return [await admin.messages.by_id(topic, name)]
-    raise NoMessage(f"no message of the topic {topic} has the id or the key {name}")
+    losses = await lost_of(admin, topic)
+    hint = f"; {len(losses)} of its messages were lost to damage: explain -t {topic}"
+    raise NoMessage(
+        f"no message of the topic {topic} has the id or the key {name}{hint if losses else ''}"
+    )
 
 
 async def _indexed(admin: AdminClient, name: str, topic: str) -> list[ReceivedMessage]:

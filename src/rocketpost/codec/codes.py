@@ -121,6 +121,8 @@ class RequestCode(IntEnum):
     TEST_FILTER = 29004
     GET_POP_STATE = 29011
     """Ours."""
+    GET_DAMAGE = 29012
+    """Ours."""
     GET_PRODUCER_STATES = 7101
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -178,6 +180,7 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.GET_NAMED_FILTERS,
         RequestCode.TEST_FILTER,
         RequestCode.GET_POP_STATE,
+        RequestCode.GET_DAMAGE,
         RequestCode.GET_PRODUCER_STATES,
         RequestCode.GET_KV_CONFIG,
         RequestCode.GET_KVLIST_BY_NAMESPACE,

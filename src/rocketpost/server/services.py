@@ -37,6 +37,7 @@ from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.client import ClientHandlers
+from rocketpost.server.handlers.damage import DamageHandlers
 from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.pull import PullHandler, PullRules
@@ -103,6 +104,7 @@ class Services:
         turns: Turns,
     ) -> None:
         self.store = store
+        self._damage = DamageHandlers(store)
         self._clock = clock
         self._live = live
         self._clean = clean
@@ -400,6 +402,7 @@ class Services:
             server_side=lambda: self._broker.server_side_reset,
             on_reset=self._offset_reset,
         ).register(dispatcher)
+        self._damage.register(dispatcher)
         QueryHandlers(
             store=self.store,
             topics=self.topics,
@@ -546,6 +549,7 @@ class Services:
             "segmentsKeptReason": self.store.cleaning.why_kept or "",
         }
         values |= self._registration_values()
+        values |= self._damage.values()
         for part in self.parts:
             values |= part.states()
         return values

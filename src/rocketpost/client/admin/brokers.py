@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rocketpost.client.session import Session
+from rocketpost.codec.bodies.damage import DamageList
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.bodies.offset import BrokerConsumeState, decode_broker_consume_state
 from rocketpost.codec.bodies.producers import ProducerStates, decode_producer_states
@@ -15,7 +16,7 @@ from rocketpost.codec.bodies.stats import (
     decode_key_values,
 )
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.headers.admin import QueryQueue, StatsRequest
+from rocketpost.codec.headers.admin import GetDamage, QueryQueue, StatsRequest
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.codec.headers.offset import BrokerConsumeStats
 from rocketpost.settings import format_properties, parse_properties
@@ -72,6 +73,16 @@ class BrokerAdmin:
         header = GetProducerStates(producer_id=producer_id, count_max=count_max)
         response = await self._session.call(address, RequestCode.GET_PRODUCER_STATES, header)
         return decode_producer_states(response.body)
+
+    async def damage(self, address: str, topic: str | None = None) -> DamageList:
+        """Return what a broker lost to damage on its disk, of one topic or of all.
+
+        Raises:
+            RequestCodeNotSupported: It is a broker of Apache, which keeps no such list.
+        """
+        header = GetDamage(topic=topic)
+        response = await self._session.call(address, RequestCode.GET_DAMAGE, header)
+        return decode_body(response.body, DamageList)
 
     async def queue_entries(
         self, address: str, topic: str, queue_id: int, *, index: int, count: int, group: str = ""

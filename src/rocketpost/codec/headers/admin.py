@@ -7,6 +7,12 @@ import msgspec
 from rocketpost.codec.numbers import Int32, Int64
 
 
+class GetDamage(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_DAMAGE (29012): what was lost to damage, of one topic if it is given."""
+
+    topic: str | None = None
+
+
 class StatsRequest(msgspec.Struct, rename="camel", kw_only=True):
     """VIEW_BROKER_STATS_DATA (315)."""
 

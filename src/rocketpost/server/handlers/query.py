@@ -26,6 +26,7 @@ from rocketpost.model.group import Subscription
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import BODY_BYTES_MAX, json_reply
+from rocketpost.store.damage import DamageRegister
 from rocketpost.transport.connection import Buffer, Connection
 
 ENTRY_COUNT_MAX: Final = 10_000
@@ -56,6 +57,11 @@ class Store(Protocol):
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue, if it was ever written."""
+        ...  # pragma: no cover
+
+    @property
+    def damage(self) -> DamageRegister:
+        """What is known to be damaged."""
         ...  # pragma: no cover
 
     def record_at(self, position: int) -> Record | None:
@@ -116,6 +122,9 @@ class QueryHandlers:
         position = command.read(ViewMessage).offset
         body = self._record(position)[1] if position >= 0 else None
         if body is None:
+            damage = self._store.damage.covering(position)
+            if damage is not None:
+                raise ServerError(f"the message at {position} is damaged: {damage.reason}")
             raise ServerError(f"there is no message at {position} in the commit log")
         return Reply(body=[body])
 

@@ -14,6 +14,8 @@ from rocketpost.codec.record import Record, decode_record, encode_record, pack_h
 from rocketpost.errors import ConnectionLost, RequestTimeout
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.dispatch import Dispatcher
+from rocketpost.store.damage import DamageRegister
+from rocketpost.store.files import RealFiles
 
 
 class FakeConnection:
@@ -162,6 +164,10 @@ class FakeStore:
         )  # fmt: skip
         self.records[position] = b"".join(encode_record(record))
         return self.records[position]
+
+    @property
+    def damage(self) -> DamageRegister:
+        return DamageRegister(RealFiles(), "nowhere/damage.json")
 
     def record_at(self, position: int) -> Record | None:
         data = self.records.get(position)

@@ -1,0 +1,28 @@
+"""What a broker lost to damage on its disk: the answer to GET_DAMAGE, a request of ours."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DamagedRange(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+    """A damaged range of the commit log and the message that it held, if that is known."""
+
+    begin: int
+    end: int
+    reason: str
+    topic: str | None = None
+    queue_id: int = -1
+    queue_offset: int = -1
+    found_timestamp: int = 0
+    found_by: str = ""
+
+
+class DamageList(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+    """Damaged ranges, those found last first, and how many more there are."""
+
+    ranges: list[DamagedRange] = []
+    total: int = 0
+    """How many ranges were asked for; not all of them may be in the answer."""
+    unlisted: int = 0
+    """How many further ranges were found when the broker's list was full."""
