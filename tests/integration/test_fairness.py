@@ -379,3 +379,34 @@ def test_many_deletions_let_others_through(broker: Broker) -> None:
     broker.served_while(is_under_way)
     assert {answer.code for answer in attacker.answers} == {0}
     assert broker.longest_seconds < (time.monotonic() - began) / 10
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.long)])
+def test_peers_that_do_not_read_take_no_more_than_the_bound(
+    tmp_path_factory: pytest.TempPathFactory, count: int
+) -> None:
+    settings = {"unwrittenBytesMax": str(32 * MIB)}
+    with Cluster(tmp_path_factory.mktemp("unread"), settings=settings) as cluster:
+        broker = Broker(cluster)
+        topics = [{"topicName": f"Long-name-of-a-topic-{n:04d}", "perm": 6} for n in range(500)]
+        body = json.dumps({"topicConfigList": topics}).encode()
+        assert broker.bystander.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, None, body).code == 0
+        answer = broker.bystander.ask(CODE.GET_ALL_TOPIC_CONFIG)
+        before = broker.process.memory_bytes()
+        # The system takes some, and less than 4 MiB stay: from there on a connection has to wait.
+        request = frame(CODE.GET_ALL_TOPIC_CONFIG) * (6 * MIB // len(answer.body))
+        silent = [broker.peer(receive_bytes=4096) for _ in range(count)]
+        for peer in silent:
+            peer.send_what_fits(request)
+            assert broker.bystander.ask(CODE.GET_ALL_TOPIC_CONFIG).body == answer.body
+        log = broker.process.output
+        wait_until(lambda: any("bytes wait for all" in line for line in list(log)), "none dropped")
+        # The bound, once more for what it takes to make and free it, and what stays below it.
+        assert broker.process.memory_bytes() < before + 3 * 32 * MIB
+        for peer in silent:
+            peer.close()
+        assert broker.bystander.ask(CODE.GET_MAX_OFFSET, SMALL).code == 0
+        broker.close()

@@ -83,7 +83,7 @@ class BrokerServer:
         self._broker, self._store_config = broker_settings(self._values)
         self._clock = clock or BrokerClock()
         self._dispatcher = Dispatcher()
-        room = room_of_process()
+        room = room_of_process(unwritten_bytes_max=self._broker.unwritten_bytes_max)
         self._turns = room.turns
         self._listener, self._vip = (
             Listener(

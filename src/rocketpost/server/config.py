@@ -38,6 +38,7 @@ from rocketpost.settings import (
 from rocketpost.store.config import StoreConfig
 
 _INT_MAX: Final = 2**31 - 1
+_UNWRITTEN_BYTES_MIN: Final = FRAME_BYTES_MAX
 _ANSWER_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
 _COUNT_MAX: Final = 65_536
 _HELD_MAX: Final = 1_000_000
@@ -145,6 +146,7 @@ class BrokerConfig:
     recall_enabled: bool = option("recallMessageEnable", False, mutable=True)
     recall_when_not_writable: bool = option("allowRecallWhenBrokerNotWriteable", True, mutable=True)
     held_pulls_max: int = option("pullThreadPoolQueueCapacity", 100_000, mutable=True)
+    unwritten_bytes_max: int = option("unwrittenBytesMax", 0)
     held_of_one_max: int = option("connectionHeldMax", 16_384, mutable=True)
     held_pops_max: int = option("maxPopPollingSize", 100_000, mutable=True)
     held_pops_in_place_max: int = option("popPollingSize", 1024, mutable=True)
@@ -188,6 +190,11 @@ class BrokerConfig:
         ):
             if not 0 <= value <= _COUNT_MAX:
                 raise ConfigError(f"{key}={value} must be between 0 and {_COUNT_MAX}")
+        if self.unwritten_bytes_max and not self.unwritten_bytes_max >= _UNWRITTEN_BYTES_MIN:
+            raise ConfigError(
+                f"unwrittenBytesMax={self.unwritten_bytes_max} must be 0 or at least "
+                f"{_UNWRITTEN_BYTES_MIN}, the size of one answer"
+            )
         for key, value, most in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
             ("fetchNamesrvAddrInterval", self.address_server_poll_ms, _INT_MAX),

@@ -1,12 +1,27 @@
-"""The address of this host."""
+"""What is to be known of this host: its address, its memory."""
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
 from typing import Final
 
 _UNROUTED_PROBE: Final = ("192.0.2.1", 9)
 """A documentation address; connecting a datagram sends nothing."""
+
+
+_CONTAINER_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+
+
+def memory_bytes() -> int:
+    """Return how much memory this process may use: the machine's, or its container's."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        text = _CONTAINER_LIMIT.read_text().strip()
+    except OSError:
+        return memory
+    return min(memory, int(text)) if text.isdecimal() else memory
 
 
 def local_ip() -> str:

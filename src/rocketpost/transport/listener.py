@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import resource
 import socket
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Final
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.host import memory_bytes
 from rocketpost.transport.room import Room
 
 logger = logging.getLogger(__name__)
@@ -157,19 +157,21 @@ class Listener:
         self._schedule_scan()
 
 
-def room_of_process() -> Room:
+def room_of_process(*, unwritten_bytes_max: int = 0) -> Room:
     """Return the room that the limits of this process and its machine leave for connections.
 
     More connections than seven eighths of the files that may be open are refused, or fewer under a
     low limit, so that files can always be opened.
+
+    Args:
+        unwritten_bytes_max: Bytes that may wait for peers in all, 0 for an eighth of the memory.
     """
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    bytes_max = max(memory // 8, BYTES_MIN)
+    bytes_max = max(memory_bytes() // 8, BYTES_MIN)
     return Room(
         connections_max=_connections_max(files_max) if files_max > 0 else 1_000_000,
         partial_bytes_max=bytes_max,
-        unwritten_bytes_max=bytes_max,
+        unwritten_bytes_max=unwritten_bytes_max or bytes_max,
     )
 
 
