@@ -7,6 +7,8 @@ from pathlib import Path
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
+from rocketpost.store.extent import Extent, ExtentFile
+from rocketpost.store.files import RealFiles
 from rocketpost.store.queue_files import ENTRY
 
 FORMATS = Path(__file__).parents[3] / "docs" / "formats"
@@ -34,3 +36,10 @@ def test_the_checkpoint() -> None:
         at, _, text = line.strip().partition("  ")
         part = bytes.fromhex(text)
         assert data[int(at) : int(at) + len(part)] == part
+
+
+def test_the_extent(tmp_path: Path) -> None:
+    text = (FORMATS / "extent.md").read_text()
+    path = tmp_path / "extent"
+    path.write_bytes(bytes.fromhex(text.split("```")[1]))
+    assert ExtentFile(RealFiles(), str(path)).load_blocking() == Extent(0, 123568, 0)
