@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol, TypeVar
 
+from rocketpost.client.checks import check_function
 from rocketpost.errors import ConfigError
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.shares import average_share, circle_share
@@ -39,6 +40,20 @@ class AllocationStrategy(Protocol):
     ) -> list[MessageQueue]:
         """Return the share of ``client_id``; both sequences are sorted and not empty."""
         ...  # pragma: no cover
+
+
+def checked_strategy(strategy: AllocationStrategy) -> AllocationStrategy:
+    """Return a strategy that can be asked.
+
+    Raises:
+        ConfigError: It has no name, or is no function of id, queues and members.
+    """
+    if isinstance(strategy, type):
+        raise ConfigError(f"strategy must be made first: {strategy.__name__}()")
+    check_function("strategy", strategy, arguments=3, may_be_async=False)
+    if not isinstance(getattr(strategy, "name", None), str):
+        raise ConfigError("strategy needs a name, which brokers are told")
+    return strategy
 
 
 class Average:

@@ -44,6 +44,7 @@ class BlockingClient(Generic[C]):
     """The process id, in a child whose parent ran this client."""
 
     def __init__(self, make: Callable[[], C], *, survives_fork: bool = True) -> None:
+        make()  # what is wrong with the arguments is told here, not at the start
         self._make = make
         self._survives_fork = survives_fork
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class BlockingClient(Generic[C]):
         if inner is None or thread is None:
             return
         try:
-            thread.call(inner.stop())
+            thread.call(self._finish(inner))
         finally:
             shared.leave()
 
@@ -105,6 +106,9 @@ class BlockingClient(Generic[C]):
 
     async def _begin(self, inner: C) -> None:
         await inner.start()
+
+    async def _finish(self, inner: C) -> None:
+        await inner.stop()
 
     def _running(self) -> tuple[C, LoopThread]:
         """Return the client and its thread, started anew in a child whose parent ran it."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rocketpost.client import producer as async_producer
 from rocketpost.client import transaction as async_transaction
 from rocketpost.client.blocking_base import BlockingClient
+from rocketpost.client.checks import check_function
 from rocketpost.client.choosing import QueueSelector
-from rocketpost.client.config import ProducerConfig, check_group
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.handover import Handover
+from rocketpost.client.loop_thread import CALLED_ON_LOOP, LoopThread
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.model.route import MessageQueue
+
+T = TypeVar("T")
 
 
 class Producer(BlockingClient[async_producer.Producer]):
@@ -38,7 +44,7 @@ class Producer(BlockingClient[async_producer.Producer]):
                 epoch=epoch,
             )
 
-        make()  # what is wrong with the arguments is said here, not when it starts
+        self._handovers: dict[async_producer.Producer, Handover] = {}
         super().__init__(make)
 
     def send(
@@ -67,12 +73,22 @@ class Producer(BlockingClient[async_producer.Producer]):
         sequence: int | None = None,
         message_id: str | None = None,
     ) -> concurrent.futures.Future[SendResult]:
-        """Start a send and return its result to be; waits only while too much is under way."""
+        """Hand a message over to be sent and return its result to be.
 
-        async def start(
-            inner: async_producer.Producer,
-        ) -> concurrent.futures.Future[SendResult]:
-            future = await inner.send_soon(
+        Waits only while too much is under way. A message or an argument that breaks a rule is
+        refused here; the future has everything else, also that the topic is unknown.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing is sent.
+            ConfigError: Another argument makes no sense.
+        """
+        inner, thread = self._running()
+        if thread.is_current:
+            raise RuntimeError(CALLED_ON_LOOP)
+        inner.check(message, queue, selector, timeout, sequence, message_id)
+
+        def start() -> Coroutine[Any, Any, asyncio.Future[SendResult]]:
+            return inner.send_soon(
                 message,
                 queue=queue,
                 selector=selector,
@@ -80,11 +96,8 @@ class Producer(BlockingClient[async_producer.Producer]):
                 sequence=sequence,
                 message_id=message_id,
             )
-            outer: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
-            future.add_done_callback(lambda done: _copy(done, outer))
-            return outer
 
-        return self._call(start)
+        return self._handover(inner, thread).put_from_thread(start, len(message.body))
 
     def send_oneway(
         self,
@@ -157,6 +170,39 @@ class Producer(BlockingClient[async_producer.Producer]):
         """Return once nothing is under way any more."""
         self._call(lambda inner: inner.flush())
 
+    def after_fork(self) -> None:
+        """Forget what is the parent's."""
+        super().after_fork()
+        self._handovers = {}
+
+    def _handover(self, inner: async_producer.Producer, thread: LoopThread) -> Handover:
+        found = self._handovers.get(inner)
+        if found is None:
+            config = inner.config
+            made = Handover(
+                thread.loop, count_max=config.in_flight_max, bytes_max=config.in_flight_bytes_max
+            )
+            found = self._handovers.setdefault(inner, made)  # another thread may have been faster
+        return found
+
+    def _call(self, work: Callable[[async_producer.Producer], Coroutine[Any, Any, T]]) -> T:
+        inner, _ = self._running()
+        handover = self._handovers.get(inner)
+        if handover is None or handover.is_idle:
+            return super()._call(work)
+
+        async def in_turn(inner: async_producer.Producer) -> T:
+            await handover.drained()  # what was handed over before goes first
+            return await work(inner)
+
+        return super()._call(in_turn)
+
+    async def _finish(self, inner: async_producer.Producer) -> None:
+        handover = self._handovers.pop(inner, None)
+        if handover is not None:
+            await handover.close()
+        await inner.stop()
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of ``topic`` that can be written to."""
         return self._call(lambda inner: inner.queues(topic))
@@ -177,7 +223,6 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         name_servers: str | None = None,
         config: ProducerConfig | None = None,
     ) -> None:
-        check_group(group)
         super().__init__(
             lambda: async_transaction.TransactionProducer(
                 group,
@@ -199,6 +244,7 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         immunity_seconds: int | None = None,
     ) -> async_transaction.TransactionResult:
         """Store a message as a half, run the local transaction, and end both alike."""
+        check_function("the local transaction", execute, arguments=2, may_be_async=False)
         transaction = self._call(
             lambda inner: inner.begin(
                 message,
@@ -215,16 +261,3 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
             except Exception as raised:
                 state, error = async_transaction.TransactionState.UNKNOWN, raised
         return self._call(lambda inner: inner.end_quietly(transaction, state, error))
-
-
-def _copy(done: asyncio.Future[SendResult], outer: concurrent.futures.Future[SendResult]) -> None:
-    if done.cancelled():
-        outer.cancel()
-        return
-    error = done.exception()
-    if not outer.set_running_or_notify_cancel():
-        return
-    if error is not None:
-        outer.set_exception(error)
-    else:
-        outer.set_result(done.result())

@@ -8,7 +8,7 @@ from rocketpost.client import lite_pull_consumer as async_lite
 from rocketpost.client import pull_consumer as async_pull
 from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
-from rocketpost.client.config import LitePullConsumerConfig, PullConsumerConfig, check_group
+from rocketpost.client.config import LitePullConsumerConfig, PullConsumerConfig
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary
@@ -26,7 +26,6 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
         name_servers: str | None = None,
         config: PullConsumerConfig | None = None,
     ) -> None:
-        check_group(group)
         super().__init__(
             lambda: async_pull.PullConsumer(
                 group, name_servers=name_servers, config=self._named(config)
@@ -100,7 +99,6 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
         config: LitePullConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
     ) -> None:
-        check_group(group)
         self._topics: dict[str, tuple[str, str | None]] = {}
 
         def make() -> async_lite.LitePullConsumer:
@@ -115,6 +113,7 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
 
     def subscribe(self, topic: str, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> None:
         """Take part in the sharing of the queues of ``topic``."""
+        self._make().subscribe(topic, tags=tags, sql=sql)  # raises here what it would at the start
         if self._inner is not None:
             self._now(lambda inner: inner.subscribe(topic, tags=tags, sql=sql))
         self._topics[topic] = tags, sql

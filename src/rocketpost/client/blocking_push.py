@@ -11,7 +11,7 @@ from typing import Final
 from rocketpost.client import push_consumer as async_push
 from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
-from rocketpost.client.config import PushConsumerConfig, check_group
+from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.handlers import BatchHandler, Handler
 from rocketpost.client.signals import watch_signals
 from rocketpost.client.subscriptions import Announcement
@@ -35,7 +35,6 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         config: PushConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
     ) -> None:
-        check_group(group)
         self._wishes: list[Callable[[async_push.PushConsumer], Announcement]] = []
         self._runners: list[queue.SimpleQueue[signal.Signals | None]] = []
 
@@ -140,6 +139,7 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         self._runners = []
 
     def _wish(self, wish: Callable[[async_push.PushConsumer], Announcement]) -> None:
+        wish(self._make())  # raises here what it would raise at the start
         if self._inner is not None:
 
             async def now(inner: async_push.PushConsumer) -> None:

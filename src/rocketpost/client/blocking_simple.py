@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketpost.client import simple_consumer as async_simple
 from rocketpost.client.blocking_base import BlockingClient
-from rocketpost.client.config import ClientConfig, StartFrom, check_group
+from rocketpost.client.config import ClientConfig, StartFrom
 from rocketpost.client.pop_calls import COUNT_MAX, PoppedMessage
 from rocketpost.model.group import SUBSCRIBE_ALL
 
@@ -21,7 +21,6 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         orderly: bool = False,
         config: ClientConfig | None = None,
     ) -> None:
-        check_group(group)
         self._topics: dict[str, tuple[str, str | None]] = {}
         super().__init__(
             lambda: async_simple.SimpleConsumer(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rocketpost.client.checks import check_function, check_message_queue, check_timeout
 from rocketpost.client.message import Message
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.sender import Sender
-from rocketpost.errors import MessageRefused
+from rocketpost.errors import ConfigError, MessageRefused
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.route import MessageQueue
 
@@ -45,19 +46,37 @@ def chosen_queue(
     if queue is not None:
         return queue
     if selector is not None:
-        return selector(route.queues, message)
+        chosen = selector(route.queues, message)
+        check_message_queue("what the selector returns", chosen)
+        return chosen
     if message.sharding_key:
         return select_by_hash(route.queues, message.sharding_key)
     return None
 
 
-def check_queue(message: Message, queue: MessageQueue | None) -> None:
-    """Check that a queue is one of the message's topic.
+def check_send(
+    message: Message,
+    queue: MessageQueue | None,
+    selector: QueueSelector | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Check the arguments of a send.
 
     Raises:
-        MessageRefused: It is another topic's.
+        MessageRefused: It is no message, or the queue is another topic's.
+        ConfigError: Another argument makes no sense.
     """
-    if queue is not None and queue.topic != message.topic:
-        raise MessageRefused(
-            f"the queue is one of {queue.topic}, the message is for {message.topic}"
-        )
+    if not isinstance(message, Message):
+        raise MessageRefused(f"a Message can be sent, not {message!r}")
+    if queue is not None:
+        check_message_queue("queue", queue)
+        if selector is not None:
+            raise ConfigError("give queue or selector, not both")
+        if queue.topic != message.topic:
+            raise MessageRefused(
+                f"the queue is one of {queue.topic}, the message is for {message.topic}"
+            )
+    if selector is not None:
+        check_function("selector", selector, arguments=2, may_be_async=False)
+    if timeout is not None:
+        check_timeout(timeout)

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
+from rocketpost.client.checks import check_field_types, check_text
 from rocketpost.client.credentials import Credentials
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConfigError
@@ -89,6 +90,9 @@ class ClientConfig:
     credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
+        check_field_types(self)
+        for address in parse_addresses(self.name_servers or ""):
+            check_address(address)
         for name in ("call_timeout", "route_seconds", "heartbeat_seconds"):
             check_positive(name, getattr(self, name))
 
@@ -361,6 +365,7 @@ def check_group(group: str) -> None:
     Raises:
         ConfigError: It is illegal or a reserved one.
     """
+    check_text("group", group)
     problem = group_problem(group)
     if problem is None and group in _RESERVED_GROUPS:
         problem = f"the group {group} is a reserved name; choose your own"
@@ -368,8 +373,31 @@ def check_group(group: str) -> None:
         raise ConfigError(problem)
 
 
-def with_name_servers(config: C, name_servers: str | None) -> C:
-    """Return settings in which name servers that are given apart win."""
+def parse_addresses(text: str) -> list[str]:
+    """Split ``host:port;host:port``; of an ``http://`` endpoint only the host and port count."""
+    parts = (part.strip().rstrip("/").rpartition("/")[2] for part in text.split(";"))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def check_address(address: str) -> None:
+    """Raise unless ``address`` is a host and a port.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"the name server {address!r} is not host:port")
+
+
+def with_name_servers(config: C, name_servers: str | None, kind: type[C] | None = None) -> C:
+    """Return settings in which name servers that are given apart win.
+
+    Raises:
+        ConfigError: The settings are another client's, or the name servers are no addresses.
+    """
+    if kind is not None and not isinstance(config, kind):
+        raise ConfigError(f"config must be a {kind.__name__}, not {config!r}")
     return config if name_servers is None else replace(config, name_servers=name_servers)
 
 

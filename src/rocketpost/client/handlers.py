@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from rocketpost.client.checks import check_function, is_coroutine_function
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.owned_queue import OwnedQueue
 from rocketpost.client.tally import Tally
@@ -52,13 +52,13 @@ def listener_for(
     """Find out what kind of handler this is.
 
     Raises:
-        ConfigError: It would commit by itself, and is not orderly.
+        ConfigError: It is no function of one argument, or it would commit by itself and is not
+            orderly.
     """
+    check_function("the handler", handler, arguments=1)
     if not (orderly or auto_commit):
         raise ConfigError("only orderly handlers can commit by themselves (auto_commit=False)")
-    call = getattr(handler, "__call__", None)  # noqa: B004 - an object may have an async __call__
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-    return Listener(handler, batches, is_async, orderly, auto_commit)
+    return Listener(handler, batches, is_coroutine_function(handler), orderly, auto_commit)
 
 
 class Consumption(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-from rocketpost.client.allocation import AllocationStrategy, Average
+from rocketpost.client.allocation import AllocationStrategy, Average, checked_strategy
 from rocketpost.client.broker_requests import BrokerRequests
+from rocketpost.client.checks import check_message_queue, check_number, check_queues, check_seconds
 from rocketpost.client.config import (
     LitePullConsumerConfig,
     MessageModel,
@@ -71,11 +72,13 @@ class LitePullConsumer(Lifecycle):
         strategy: AllocationStrategy | None = None,
     ) -> None:
         check_group(group)
-        config = with_name_servers(config or LitePullConsumerConfig(), name_servers)
+        config = with_name_servers(
+            config or LitePullConsumerConfig(), name_servers, LitePullConsumerConfig
+        )
         config = with_stable_name(config)
         self.group = group
         self.config = config
-        self._strategy = strategy or Average()
+        self._strategy = checked_strategy(strategy or Average())
         self._subscriptions: dict[str, Subscription] = {}
         self._assigned: dict[str, Subscription] = {}
         self._session: Session | None = None
@@ -116,6 +119,7 @@ class LitePullConsumer(Lifecycle):
             ClientError: A topic is subscribed to, or the consumer is not running.
         """
         self._running()
+        check_queues(queues)
         if self._subscriptions:
             raise ClientError("a topic is subscribed to; subscribe and assign exclude each other")
         if not queues:
@@ -152,8 +156,7 @@ class LitePullConsumer(Lifecycle):
             ConfigError: The time is negative.
         """
         self._running()
-        if timeout < 0:
-            raise ConfigError(f"timeout must not be negative, as {timeout} is")
+        check_seconds("timeout", timeout, zero=True)
         now = asyncio.get_running_loop().time()
         if self.config.auto_commit and now >= self._commit_due:
             self._commit_due = now + self.config.commit_seconds
@@ -169,6 +172,9 @@ class LitePullConsumer(Lifecycle):
         if offsets is None:
             await self._feeding.persist()
         else:
+            for queue, offset in offsets.items():
+                check_message_queue("each key of offsets", queue)
+                check_number("each of offsets", offset)
             await self._progress.store(offsets)
 
     def commit_soon(self) -> None:
@@ -190,6 +196,8 @@ class LitePullConsumer(Lifecycle):
             ConfigError: The offset lies outside the queue.
             ClientError: The queue is not ours.
         """
+        check_message_queue("queue", queue)
+        check_number("offset", offset)
         first, end = await asyncio.gather(self._min_offset(queue), self._max_offset(queue))
         if not first <= offset <= end:
             raise ConfigError(f"offset {offset} lies outside {first} to {end}")
@@ -219,11 +227,13 @@ class LitePullConsumer(Lifecycle):
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch nothing more, or nothing more of ``queues``."""
         self._running()
+        check_queues(queues)
         self._feeding.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch again, of ``queues`` or else of everything that was paused."""
         self._running()
+        check_queues(queues)
         self._feeding.resume(queues)
 
     # Coming and going.

@@ -11,9 +11,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+CALLED_ON_LOOP: Final = "a blocking client was called on its own loop; use the async one"
 
 
 class LoopThread:
@@ -26,11 +27,21 @@ class LoopThread:
         )
         self._thread.start()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop itself."""
+        return self._loop
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread, where waiting for it would never end."""
+        return threading.current_thread() is self._thread
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and return what it returns; an interrupt cancels it."""
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
-            raise RuntimeError("a blocking client was called on its own loop; use the async one")
+            raise RuntimeError(CALLED_ON_LOOP)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -158,6 +158,8 @@ def check_topic(topic: str) -> None:
     Raises:
         MessageRefused: The name is illegal, or the system keeps the topic for itself.
     """
+    if not isinstance(topic, str):
+        raise MessageRefused(f"the topic must be a text, not {topic!r}")
     if topic in _good_topics:
         return
     problem = topic_problem(topic)
@@ -171,6 +173,8 @@ def check_topic(topic: str) -> None:
 
 def _joined_keys(keys: Sequence[str]) -> str:
     for key in keys:
+        if not isinstance(key, str):
+            raise MessageRefused(f"the key {key!r} must be a text")
         if not key or any(char.isspace() for char in key):
             raise MessageRefused(f"the key {key!r} is empty or has spaces, which part keys")
     return names.KEY_SEPARATOR.join(keys)
@@ -178,6 +182,8 @@ def _joined_keys(keys: Sequence[str]) -> str:
 
 def _check_values(*values: str | None) -> None:
     for value in values:
+        if value is not None and not isinstance(value, str):
+            raise MessageRefused(f"tags, keys and sharding_key are texts, unlike {value!r}")
         if value and VALUE_END in value:
             raise MessageRefused(f"{value!r} has the character U+0002, which ends a property")
 

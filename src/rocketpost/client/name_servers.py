@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
-from rocketpost.client.config import ClientConfig
+from rocketpost.client.config import ClientConfig, parse_addresses
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost, NoNameServer, RequestTimeout
@@ -45,12 +45,6 @@ def not_a_name_server(address: str) -> str:
         f"the server at {address} is not a name server; is it a broker? Name servers listen on "
         "9876 unless told otherwise, brokers on 10911"
     )
-
-
-def parse_addresses(text: str) -> list[str]:
-    """Split ``host:port;host:port``; of an ``http://`` endpoint only the host and port count."""
-    parts = (part.strip().rstrip("/").rpartition("/")[2] for part in text.split(";"))
-    return list(dict.fromkeys(part for part in parts if part))
 
 
 def address_server_url(config: ClientConfig) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketpost.client.batching import Packed, check_batch, join_results, pack
+from rocketpost.client.checks import check_number, check_timeout
 from rocketpost.client.choosing import (
     QueueSelector,
     Target,
-    check_queue,
+    check_send,
     chosen_queue,
     target_queue,
 )
@@ -20,7 +21,7 @@ from rocketpost.client.flight import Outgoing
 from rocketpost.client.gathering import Gathering, gathering_for
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
-from rocketpost.client.message import Message, ReceivedMessage, SendResult
+from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
 from rocketpost.client.numbering import Numbering
 from rocketpost.client.recall import recall_message
 from rocketpost.client.requesting import (
@@ -82,7 +83,7 @@ class Producer(Lifecycle):
             raise ConfigError("producer_id and epoch mean something only with idempotent=True")
         if producer_id is None and epoch:
             raise ConfigError("an epoch means something only with a producer_id")
-        config = with_name_servers(config or ProducerConfig(), name_servers)
+        config = with_name_servers(config or ProducerConfig(), name_servers, ProducerConfig)
         self.group = group
         self.config = config
         self._envelopes = Envelopes(group, config)
@@ -202,18 +203,14 @@ class Producer(Lifecycle):
             NoNameServer: No name server answers.
         """
         session, sender = self._running()
-        check_queue(message, queue)
+        self._check_arguments(message, queue, selector, timeout, sequence, message_id)
         if (sends := self._idempotent) is not None:
-            if message_id is not None:
-                raise MessageRefused(_OWN_IDS)
             stamp, message_id = sends.stamp(message, sequence)
             out = self._envelopes.one(message, message_id=message_id)
             queues = await sends.prepare(message.topic, self._seconds(timeout))
             wished = chosen_queue(message, queues, queue, selector)
             target = sends.aim(out, stamp, queues, wished), wished is not None
             return await self._send([message], out, target, timeout, stamp)
-        if sequence is not None:
-            raise MessageRefused(_NO_SEQUENCE)
         gathering = self._gathering
         is_usual = selector is None and timeout is None and message_id is None
         if gathering and is_usual and gathering.takes(message):
@@ -240,7 +237,7 @@ class Producer(Lifecycle):
             ConnectionLost: The broker cannot be reached.
         """
         session, sender = self._running()
-        check_queue(message, queue)
+        check_send(message, queue, selector)
         if self._idempotent is not None:
             raise MessageRefused(
                 "an idempotent producer sends nothing one-way: without an answer nobody knows "
@@ -275,10 +272,12 @@ class Producer(Lifecycle):
             Fault: A broker refused them; the same note.
         """
         session, sender = self._running()
+        if isinstance(messages, Message):
+            raise MessageRefused("send_batch takes a list of messages; use send for one")
         if not messages:
             return []
         check_batch(messages, is_aimed=queue is not None)
-        check_queue(messages[0], queue)
+        check_send(messages[0], queue, timeout=timeout)
         if self._idempotent is not None:
             if message_ids is not None:
                 raise MessageRefused(_OWN_IDS)
@@ -325,7 +324,7 @@ class Producer(Lifecycle):
         session, sender = self._running()
         assert self._requests is not None
         requests = self._requests
-        check_queue(message, queue)
+        check_send(message, queue, selector, timeout)
         seconds = timeout or self.config.send_timeout
         deadline = asyncio.get_running_loop().time() + seconds
         correlation_id, reply = requests.open()
@@ -369,6 +368,7 @@ class Producer(Lifecycle):
             ClientError: As of :meth:`send`.
         """
         session, sender = self._running()
+        check_timeout(timeout)
         message = Message(topic_for_reply(request), body, tags=tags, properties=properties)
         out = self._envelopes.one(message, reply_properties(request))
         out.code = RequestCode.SEND_REPLY_MESSAGE_V2
@@ -397,6 +397,7 @@ class Producer(Lifecycle):
             Fault: The broker refused for another reason.
         """
         session, _ = self._running()
+        check_timeout(timeout)
         recall = recall_message(session, self.group, topic, handle, timeout)
         if self._tracer is None:
             return await recall
@@ -452,7 +453,43 @@ class Producer(Lifecycle):
         """
         return await self._numbered().asked_brokers(topic, self._seconds(None))
 
+    def check(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+        message_id: str | None = None,
+    ) -> None:
+        """Check what :meth:`send_soon` would refuse without asking anybody. Thread-safe.
+
+        Raises:
+            MessageRefused: The message breaks a rule.
+            ConfigError: Another argument makes no sense.
+        """
+        self._check_arguments(message, queue, selector, timeout, sequence, message_id)
+        check_message(message, body_bytes_max=self.config.message_bytes_max)
+
     # Inside.
+
+    def _check_arguments(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+        sequence: int | None,
+        message_id: str | None,
+    ) -> None:
+        check_send(message, queue, selector, timeout)
+        if self._numbers is None:
+            if sequence is not None:
+                raise MessageRefused(_NO_SEQUENCE)
+        elif message_id is not None:
+            raise MessageRefused(_OWN_IDS)
+        elif sequence is not None:
+            check_number("sequence", sequence)
 
     async def _send_batch_once(
         self,
@@ -524,7 +561,7 @@ class Producer(Lifecycle):
     ) -> SendResult:
         """Send a message with properties that users cannot set."""
         session, sender = self._running()
-        check_queue(message, queue)
+        check_send(message, queue, selector, timeout)
         out = self._envelopes.one(message, extra)
         route = await session.routes.publish(message.topic)
         target = target_queue(message, route, sender, queue, selector)

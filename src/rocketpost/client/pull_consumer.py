@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from rocketpost.client.checks import (
+    check_message_queue,
+    check_number,
+    check_seconds,
+    check_timeout,
+)
 from rocketpost.client.config import PullConsumerConfig, check_group, with_name_servers
 from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull, Replica
 from rocketpost.client.lifecycle import Lifecycle
@@ -47,7 +53,7 @@ class PullConsumer(Lifecycle):
         config: PullConsumerConfig | None = None,
     ) -> None:
         check_group(group)
-        config = with_name_servers(config or PullConsumerConfig(), name_servers)
+        config = with_name_servers(config or PullConsumerConfig(), name_servers, PullConsumerConfig)
         self.group = group
         self.config = config
         self._session: Session | None = None
@@ -121,8 +127,14 @@ class PullConsumer(Lifecycle):
             RouteNotFound: The broker is unknown.
         """
         self._running()
-        if offset < 0 or count_max < 1:
-            raise ConfigError(f"offset {offset} or count_max {count_max} is too small")
+        check_message_queue("queue", queue)
+        check_number("offset", offset)
+        check_number("count_max", count_max, least=1)
+        check_timeout(timeout)
+        if hold_seconds is not None:
+            if not hold:
+                raise ConfigError("hold_seconds means something only with hold=True")
+            check_seconds("hold_seconds", hold_seconds)
         config = self.config
         wait = (config.hold_seconds if hold_seconds is None else hold_seconds) if hold else 0.0
         bound = config.hold_timeout if hold else config.pull_timeout
@@ -192,6 +204,7 @@ class PullConsumer(Lifecycle):
 
     async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
         """Store ``offset`` as the next one that the group wants."""
+        check_number("offset", offset)
         await self._patiently(queue, lambda: self._offsets.commit_offset(self.group, queue, offset))
 
     async def _patiently(
@@ -202,6 +215,7 @@ class PullConsumer(Lifecycle):
         seconds: float | None = None,
     ) -> T:
         """Make a call that may be repeated, again while the broker cannot be reached."""
+        check_message_queue("queue", queue)
         return await self._running().patiently(queue.topic, call, seconds=seconds)
 
     def _running(self) -> Session:

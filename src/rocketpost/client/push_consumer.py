@@ -9,9 +9,10 @@ from collections.abc import Collection
 from typing import Final
 
 from rocketpost.client.accord import Accord
-from rocketpost.client.allocation import AllocationStrategy, Average
+from rocketpost.client.allocation import AllocationStrategy, Average, checked_strategy
 from rocketpost.client.assigning import Assigning
 from rocketpost.client.broker_requests import BrokerRequests
+from rocketpost.client.checks import check_queues
 from rocketpost.client.config import (
     MessageModel,
     ProducerConfig,
@@ -93,11 +94,11 @@ class PushConsumer(Lifecycle):
         strategy: AllocationStrategy | None = None,
     ) -> None:
         check_group(group)
-        config = with_name_servers(config or PushConsumerConfig(), name_servers)
+        config = with_name_servers(config or PushConsumerConfig(), name_servers, PushConsumerConfig)
         config = with_stable_name(config)
         self.group = group
         self.config = config
-        self._strategy = strategy or Average()
+        self._strategy = checked_strategy(strategy or Average())
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = Tasks()
@@ -268,11 +269,13 @@ class PushConsumer(Lifecycle):
         still change that; a queue that is paused and lost is still paused when it comes back.
         """
         self._running()
+        check_queues(queues)
         self._feeding.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch again, of ``queues`` or else of everything that was paused."""
         self._running()
+        check_queues(queues)
         self._feeding.resume(queues)
 
     # Inside.

@@ -12,12 +12,12 @@ import time
 from typing import Final
 
 from rocketpost.client.flight import Outgoing
-from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.message import DELAY_LEVEL_MAX, ReceivedMessage
 from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.properties import with_failure, without_failure
-from rocketpost.errors import ProtocolError, RocketpostError
+from rocketpost.errors import ConfigError, ProtocolError, RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.failure import ConsumeFailure, failure_of
 from rocketpost.model.names import AUTO_CREATE_TOPIC, retry_topic
@@ -43,6 +43,8 @@ class Retry(Exception):  # noqa: N818 - raised by handlers to ask for it
     """
 
     def __init__(self, delay_level: int = 0) -> None:
+        if not isinstance(delay_level, int) or not -1 <= delay_level <= DELAY_LEVEL_MAX:
+            raise ConfigError(f"delay_level must lie between -1 and {DELAY_LEVEL_MAX}")
         super().__init__(f"retry with delay level {delay_level}")
         self.delay_level = delay_level
 

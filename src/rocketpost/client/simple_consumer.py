@@ -13,6 +13,7 @@ import time
 import uuid
 from typing import Final
 
+from rocketpost.client.checks import check_number, check_seconds, check_text
 from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
@@ -72,7 +73,7 @@ class SimpleConsumer(Lifecycle):
         check_group(group)
         if start_from not in (StartFrom.FIRST, StartFrom.LAST):
             raise ConfigError("a simple consumer starts from the first or the last offset")
-        config = with_name_servers(config or ClientConfig(), name_servers)
+        config = with_name_servers(config or ClientConfig(), name_servers, ClientConfig)
         self.group = group
         self.config = config
         self._start_from = start_from
@@ -117,6 +118,7 @@ class SimpleConsumer(Lifecycle):
             RouteNotFound: The topic is unknown.
             NoNameServer: No name server answers.
         """
+        check_text("topic", topic)
         check_topic(topic)
         subscription = wanted(topic, tags, sql, version=0)
         await self._running().routes.route(topic)
@@ -148,9 +150,12 @@ class SimpleConsumer(Lifecycle):
             ClientError: No broker could be reached within ``await_seconds``.
         """
         self._running()
-        if not 1 <= count_max <= COUNT_MAX:
+        check_number("count_max", count_max, least=1)
+        check_seconds("invisible_seconds", invisible_seconds, zero=True)
+        check_seconds("await_seconds", await_seconds, zero=True)
+        if count_max > COUNT_MAX:
             raise ConfigError(f"count_max {count_max} must be between 1 and {COUNT_MAX}")
-        if not 0 <= invisible_seconds <= INVISIBLE_SECONDS_MAX:
+        if invisible_seconds > INVISIBLE_SECONDS_MAX:
             raise ConfigError(f"invisible_seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
         if not self._subscriptions:
             raise ConfigError("nothing is subscribed; call subscribe() first")
@@ -183,6 +188,7 @@ class SimpleConsumer(Lifecycle):
             ClientError: The broker does not answer; acknowledging again is harmless.
         """
         session = self._running()
+        check_popped(message)
         await session.patiently(message.queue.topic, lambda: self._calls.ack(message))
 
     async def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
@@ -196,7 +202,9 @@ class SimpleConsumer(Lifecycle):
             Fault: The broker refuses.
             ClientError: The broker does not answer.
         """
-        if not 0 <= seconds <= INVISIBLE_SECONDS_MAX:
+        check_popped(message)
+        check_seconds("seconds", seconds, zero=True)
+        if seconds > INVISIBLE_SECONDS_MAX:
             raise ConfigError(f"seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
         await self._running().patiently(
             message.queue.topic,
@@ -288,3 +296,13 @@ class SimpleConsumer(Lifecycle):
         if self._session is None:
             raise ClientError("the consumer is not running; use `async with` or call start()")
         return self._session
+
+
+def check_popped(message: PoppedMessage) -> None:
+    """Raise unless ``message`` is one that a simple consumer has received.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(message, PoppedMessage):
+        raise ConfigError(f"a message that was received is needed, not {message!r}")

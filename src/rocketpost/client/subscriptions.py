@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Generator
 
+from rocketpost.client.checks import check_text
 from rocketpost.client.config import MessageModel, PushConsumerConfig
 from rocketpost.client.handlers import Listener
 from rocketpost.codec.bodies.client import ConsumerData
@@ -35,9 +36,10 @@ def subscription_of(topic: str, tags: str, sql: str | None) -> Subscription:
     """Return what is meant by a topic with a filter.
 
     Raises:
-        ConfigError: The topic's name is illegal.
+        ConfigError: The topic's name is illegal, or both tags and a SQL filter are given.
         FilterError: The SQL filter is wrong; says where and why.
     """
+    check_text("topic", topic)
     problem = topic_problem(topic)
     if problem is not None:
         raise ConfigError(problem)
@@ -48,10 +50,17 @@ def wanted(topic: str, tags: str, sql: str | None, *, version: int) -> Subscript
     """Return a subscription by tags, or by a SQL filter if there is one.
 
     Raises:
+        ConfigError: Both tags and a SQL filter are given.
         FilterError: The SQL filter is wrong; says where and why.
     """
+    check_text("tags", tags)
     if sql is None:
         return parse_tags(topic, tags, version=version)
+    check_text("sql", sql)
+    if tags != SUBSCRIBE_ALL:
+        raise ConfigError(
+            "give tags or sql, not both; a SQL filter can ask for tags: TAGS IN ('a', 'b')"
+        )
     check_filter(sql)
     return Subscription(topic=topic, sub_string=sql, expression_type=SQL92, sub_version=version)
 

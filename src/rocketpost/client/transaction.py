@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from rocketpost.client.choosing import QueueSelector
+from rocketpost.client.checks import check_function, is_coroutine_function
+from rocketpost.client.choosing import QueueSelector, check_send
 from rocketpost.client.config import ProducerConfig
-from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
+from rocketpost.client.message import (
+    Message,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+    check_topic,
+)
 from rocketpost.client.producer import Producer
 from rocketpost.client.session import Answer
 from rocketpost.codec.codes import RequestCode
@@ -156,6 +162,11 @@ class TransactionProducer(Producer):
         super().__init__(group, name_servers=name_servers, config=config)
         if check_concurrency < 1:
             raise ConfigError(f"check_concurrency={check_concurrency} must be at least 1")
+        check_function("checker", checker, arguments=1)
+        if isinstance(topics, str):
+            raise ConfigError(f"topics must be a list of topics, not the text {topics!r}")
+        for topic in topics:
+            check_topic(topic)
         self._checker = checker
         self._topics = tuple(topics)
         self._check_slots = asyncio.Semaphore(check_concurrency)
@@ -203,6 +214,7 @@ class TransactionProducer(Producer):
             ClientError: As of :meth:`send`; if the half was stored, the broker will ask about it.
             Fault: A broker refused the message.
         """
+        check_send(message, queue, selector, timeout)
         if message.is_delayed:
             raise MessageRefused("a message of a transaction cannot be delayed")
         extra = (
@@ -248,6 +260,7 @@ class TransactionProducer(Producer):
             ClientError: As of :meth:`send`; nothing was run.
             Fault: A broker refused the message; nothing was run.
         """
+        check_function("the local transaction", execute, arguments=2)
         transaction = await self.begin(
             message,
             queue=queue,
@@ -378,9 +391,8 @@ async def _outcome(
     function: Callable[..., Outcome | Awaitable[Outcome]], *arguments: object
 ) -> tuple[TransactionState, BaseException | None]:
     """Call a user's function; return what it says, and what it raised instead."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
     try:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        if is_coroutine_function(function):
             state = await function(*arguments)  # type: ignore[misc]
         else:
             state = await asyncio.to_thread(function, *arguments)

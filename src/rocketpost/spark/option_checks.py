@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Final
 
-from rocketpost.client.name_servers import parse_addresses
+from rocketpost.client.config import parse_addresses
 from rocketpost.errors import ConfigError, ConnectionLost, FilterError
 from rocketpost.filter import check_filter
 from rocketpost.spark.plan import QueueKey, flat

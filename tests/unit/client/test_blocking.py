@@ -18,6 +18,7 @@ from rocketpost.client import (
     ProducerConfig,
     PullStatus,
     PushConsumerConfig,
+    RouteNotFound,
     SendStatus,
     StartFrom,
 )
@@ -300,3 +301,60 @@ def test_a_child_receives_what_its_parent_subscribed_to(use_network: Use) -> Non
             return str(consumer._now(lambda inner: list(inner._subscriptions)))
 
         assert in_child(child) == "['T']"
+
+
+def test_sends_of_a_thread_share_wake_ups_and_keep_their_order(
+    use_network: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = use_network(network_of(ROUTES, {A: broker()}))
+    queue = MessageQueue("a", 0, "T")
+    with Producer("G", name_servers=NAMESRV) as producer:
+        producer.send(Message("T", b"first"))
+        assert producer._thread is not None
+        loop, wakes = producer._thread.loop, []
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *a: (wakes.append(a), wake(*a))[1])
+        holding = threading.Event()
+        wake(holding.wait)  # the loop is busy: everything has to be handed over meanwhile
+        futures = [producer.send_soon(Message("T", b"%d" % n), queue=queue) for n in range(300)]
+        assert len(wakes) == 1
+        holding.set()
+        producer.send_oneway(Message("T", b"last"), queue=queue)
+        producer.flush()
+        assert {future.result(1).status for future in futures} == {SendStatus.SEND_OK}
+    bodies = [bytes(command.body) for command in network.sent(RequestCode.SEND_MESSAGE_V2)]
+    assert bodies == [b"first", *(b"%d" % n for n in range(300)), b"last"]
+
+
+def test_a_thread_waits_while_too_much_is_handed_over(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: broker()}))
+    config = ProducerConfig(name_servers=NAMESRV, in_flight_max=5)
+    with Producer("G", config=config) as producer:
+        producer.send(Message("T", b"x"))
+        assert producer._thread is not None
+        holding = threading.Event()
+        producer._thread.loop.call_soon_threadsafe(holding.wait)
+        futures = [producer.send_soon(Message("T", b"x")) for _ in range(5)]
+        sixth = threading.Thread(
+            target=lambda: futures.append(producer.send_soon(Message("T", b"x")))
+        )
+        sixth.start()
+        sixth.join(0.05)
+        assert sixth.is_alive()
+        holding.set()
+        sixth.join()
+        assert [future.result(1).status for future in futures] == [SendStatus.SEND_OK] * 6
+
+
+def test_stopping_sends_what_was_handed_over(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: broker()}))
+    producer = Producer("G", name_servers=NAMESRV)
+    producer.start()
+    futures = [producer.send_soon(Message("T", b"x")) for _ in range(200)]
+    unknown = producer.send_soon(Message("Unknown", b"x"))
+    producer.stop()
+    assert {future.result(0).status for future in futures} == {SendStatus.SEND_OK}
+    with pytest.raises(RouteNotFound):
+        unknown.result(0)
+    with pytest.raises(ClientError, match="not running"):
+        producer.send_soon(Message("T", b"x"))

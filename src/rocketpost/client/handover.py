@@ -1,0 +1,130 @@
+"""Sends that threads hand over to the event loop, many with one wake-up.
+
+A thread appends its message and goes on; only the first of a row wakes the loop, where one task
+starts the sends in the order in which they were handed over. A thread waits while too much is
+handed over and not started, which is the back-pressure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from itertools import islice
+from typing import Any, Final
+
+from rocketpost.client.message import SendResult
+from rocketpost.errors import ClientError
+
+SLICE: Final = 64
+"""Sends that are started before threads that wait for room are told."""
+
+Start = Callable[[], Coroutine[Any, Any, "asyncio.Future[SendResult]"]]
+_Item = tuple[Start, "concurrent.futures.Future[SendResult]", int]
+
+
+class Handover:
+    """The sends of one producer on their way to its loop.
+
+    Args:
+        loop: Where they are started.
+        count_max: Sends handed over and not started beyond which threads wait.
+        bytes_max: The same for the bytes of their bodies.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, count_max: int, bytes_max: int) -> None:
+        self._loop = loop
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._room = threading.Condition(threading.Lock())
+        self._items: deque[_Item] = deque()
+        self._bytes = 0
+        self._draining: asyncio.Task[None] | None = None
+        self._awake = False
+        self._closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was handed over has been started. Any thread may ask."""
+        return not self._awake
+
+    def put_from_thread(self, start: Start, size: int) -> concurrent.futures.Future[SendResult]:
+        """Hand a send over and return its result to be.
+
+        Raises:
+            ClientError: The producer has been stopped.
+        """
+        future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
+        with self._room:
+            while not self._closed and self._is_full(size):
+                self._room.wait()
+            if self._closed:
+                raise ClientError("the client is not running; use `with` or call start()")
+            self._items.append((start, future, size))
+            self._bytes += size
+            wakes, self._awake = not self._awake, True
+        if wakes:
+            self._loop.call_soon_threadsafe(self._wake)
+        return future
+
+    async def drained(self) -> None:
+        """Return once everything that was handed over until now has been started."""
+        while self._awake:
+            if self._draining is None:
+                await asyncio.sleep(0)  # the wake-up is on its way
+            else:
+                await asyncio.wait([self._draining])
+
+    async def close(self) -> None:
+        """Take nothing more, and return once all that was handed over has been started."""
+        with self._room:
+            self._closed = True
+            self._room.notify_all()
+        await self.drained()
+
+    def _is_full(self, size: int) -> bool:
+        if not self._items:
+            return False
+        return len(self._items) >= self._count_max or self._bytes + size > self._bytes_max
+
+    def _wake(self) -> None:
+        self._draining = self._loop.create_task(self._drain(), name="start sends of threads")
+
+    async def _drain(self) -> None:
+        while True:
+            with self._room:
+                part = list(islice(self._items, SLICE))
+                if not part:
+                    self._awake = False
+                    self._draining = None
+                    return
+            for start, outer, _ in part:
+                await _start(start, outer)
+            with self._room:
+                for _ in part:
+                    self._bytes -= self._items.popleft()[2]
+                self._room.notify_all()
+
+
+async def _start(start: Start, outer: concurrent.futures.Future[SendResult]) -> None:
+    if not outer.set_running_or_notify_cancel():
+        return
+    try:
+        future = await start()
+    except BaseException as error:
+        outer.set_exception(error)
+        if not isinstance(error, Exception):
+            raise
+        return
+
+    def done(inner: asyncio.Future[SendResult]) -> None:
+        if inner.cancelled():
+            outer.set_exception(concurrent.futures.CancelledError())
+        elif (error := inner.exception()) is not None:
+            outer.set_exception(error)
+        else:
+            outer.set_result(inner.result())
+
+    future.add_done_callback(done)
