@@ -36,10 +36,11 @@ class QueueCheck:
         self._directory = directory
         self._starts = starts
         self._limit = limit
+        self._page: bytes | None = None
 
     def entry(self, offset: int) -> Entry:
         """Return one entry."""
-        found: Entry = ENTRY.unpack(self._files.read(self._directory, offset, 1))
+        found: Entry = ENTRY.unpack(self._read(offset, 1))
         return found
 
     def last_real(self, end: int) -> Entry | None:
@@ -47,7 +48,7 @@ class QueueCheck:
         while end > self._starts[0]:
             # All of one file: reads do not go on in the next.
             begin = max(end - 1 - (end - 1) % self._files.entries_per_file, end - _ENTRIES_AT_ONCE)
-            data = self._files.read(self._directory, begin, end - begin)
+            data = self._read(begin, end - begin)
             for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):
                 entry: Entry = ENTRY.unpack_from(data, at)
                 if entry[1] != FILLER_SIZE:
@@ -140,10 +141,24 @@ class QueueCheck:
                 return low + at
         return high
 
+    def _read(self, offset: int, count: int) -> bytes:
+        """Return entries; those at the front of the last file are read once, all together.
+
+        Most queues are short and lie there whole, and each is looked at several times.
+        """
+        at = offset - self._starts[-1]
+        if at < 0 or at + count > _ENTRIES_AT_A_LOOK:
+            return self._files.read(self._directory, offset, count)
+        if self._page is None:
+            self._page = self._files.read(self._directory, self._starts[-1], _ENTRIES_AT_A_LOOK)
+        return self._page[at * ENTRY_BYTES : (at + count) * ENTRY_BYTES]
+
     def _entries(self, offset: int, count: int) -> Iterator[Entry]:
         at_once = _ENTRIES_AT_A_LOOK
         while count > 0:
-            data = self._files.read(self._directory, offset, min(count, at_once))
+            left = self._starts[-1] + _ENTRIES_AT_A_LOOK - offset
+            is_in_page = 0 < left <= _ENTRIES_AT_A_LOOK
+            data = self._read(offset, min(count, left if is_in_page else at_once))
             if not data:
                 return
             yield from ENTRY.iter_unpack(data)
