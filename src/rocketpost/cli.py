@@ -62,6 +62,12 @@ def rocketpost() -> None:
     help="Size of the files of a new log, such as 1G; two are taken ahead of need. "
     "[default: 64M, or as in --data]",
 )
+@click.option(
+    "--accept-missing-log",
+    "accept_missing",
+    is_flag=True,
+    help="Start although files of the log are missing; their messages are lost.",
+)
 def up(
     data: Path,
     host: str,
@@ -70,6 +76,7 @@ def up(
     sync_flush: bool | None,
     config: Path | None,
     segment_size: str | None,
+    accept_missing: bool,
 ) -> None:
     """Run a name server and a broker in this process until Ctrl-C."""
     from rocketpost.server.up import run_up
@@ -83,6 +90,7 @@ def up(
             sync_flush=sync_flush,
             config=config,
             segment_size=segment_size,
+            accept_missing=accept_missing,
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,14 @@ async def test_a_store_with_other_sizes_opens(tmp_path: Path) -> None:
     assert {path.stat().st_size for path in segments} == {8 * MB}
     with pytest.raises(StoreError, match="--segment-size says 16777216"):
         await use(tmp_path, mappedFileSizeCommitLog="16777216")
+
+
+async def test_a_lost_log_is_told_and_can_be_accepted(tmp_path: Path) -> None:
+    await use(tmp_path)
+    shutil.rmtree(tmp_path / "store/commitlog")
+    with pytest.raises(StoreError, match="--accept-missing-log"):
+        await use(tmp_path)
+    node = SingleNode(tmp_path, accept_missing=True)
+    await node.start()
+    await node.stop()
+    await use(tmp_path)

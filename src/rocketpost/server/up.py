@@ -40,6 +40,7 @@ class SingleNode:
         sync_flush: Acknowledge only what is on disk; None leaves it to ``settings``.
         settings: Properties of the broker by RocketMQ's keys; sizes of files that they do not say
             are those of the store that is there, else small ones.
+        accept_missing: Whether to start although files of the commit log are missing.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class SingleNode:
         broker_port: int = 0,
         sync_flush: bool | None = None,
         settings: Mapping[str, str] | None = None,
+        accept_missing: bool = False,
     ) -> None:
+        self._accept_missing = accept_missing
         self._settings = with_new_spellings(settings or {})
         self._data = data.absolute()
         self._host = host
@@ -79,7 +82,8 @@ class SingleNode:
         except ConfigError as error:
             raise _with_option(error, "--namesrv-port") from error
         try:
-            self.broker = BrokerServer(await asyncio.to_thread(self._values_blocking))
+            values = await asyncio.to_thread(self._values_blocking)
+            self.broker = BrokerServer(values, accept_missing=self._accept_missing)
             await self.broker.start()
         except ConfigError as error:
             await self.name_server.stop()
@@ -131,6 +135,7 @@ def run_up(
     sync_flush: bool | None,
     config: Path | None = None,
     segment_size: str | None = None,
+    accept_missing: bool = False,
 ) -> int:
     """Run until Ctrl-C; return the exit code."""
     try:
@@ -147,6 +152,7 @@ def run_up(
             broker_port=broker_port,
             sync_flush=sync_flush,
             settings=settings,
+            accept_missing=accept_missing,
         )
 
     return run(make, ready=_ready)

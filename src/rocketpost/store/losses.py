@@ -78,7 +78,8 @@ class Losses:
     def report(self, segments: SegmentedLog, end: int) -> None:
         """Bring the register up to date with a recovered log that ends at ``end``."""
         first = segments.first
-        self._register.forget_before(first.start if first is not None else end)
+        if first is not None:
+            self._register.forget_before(first.start)
         self._register.forget_from(end)
         for damage in self._register.all():
             if damage.reason in _BYTES and _is_healed(segments, damage):

@@ -16,7 +16,7 @@ from rocketpost.store.losses import MISSING
 from rocketpost.store.segmented_log import SegmentedLog
 
 ACCEPT_OPTION: Final = "--accept-missing-log"
-"""The option of ``mqbroker`` that goes on without the files."""
+"""The option of ``mqbroker`` and ``rocketpost up`` that goes on without the files."""
 _NAMED_MAX: Final = 3
 
 
@@ -97,6 +97,6 @@ class MissingLog:
             listed += f" and {count - _NAMED_MAX} more"
         return (
             f"the commit log in {self._segments.directory} lacks {listed}, which held messages."
-            f" Put the files back; or start once with mqbroker {ACCEPT_OPTION}, which goes on"
+            f" Put the files back; or start once with the option {ACCEPT_OPTION}, which goes on"
             " without their messages and names them as lost"
         )

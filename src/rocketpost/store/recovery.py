@@ -170,7 +170,8 @@ class Recovery:
                 before=None, clean=False, log_first=log_first, limit=limit + _FAR
             )
             newest = max((queue.last_position for queue in self._queues), default=-1)
-            self._check_missing(first=None, end=newest + 1)
+            first_known = self._extent.first if self._extent is not None else None
+            self._check_missing(first=first_known, end=newest + 1)
             return
         self._queues.load_blocking(
             before=progress.position, clean=self._clean, log_first=log_first, limit=limit

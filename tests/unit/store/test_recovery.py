@@ -467,7 +467,8 @@ def test_a_log_that_is_gone_leaves_empty_queues_that_go_on_counting(opener: Open
     shutil.rmtree(opener.root / "commitlog")
     with pytest.raises(StoreError, match=r"lacks 0{20}, "):
         opener()
-    again = opener(accept_missing=True)
+    opener(accept_missing=True).close_blocking()
+    again = opener()
     queue = again.queue("TopicA", 0)
     assert queue is not None
     assert queue.first == queue.end == queue.next_offset == 1
