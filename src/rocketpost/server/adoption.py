@@ -22,7 +22,7 @@ _QUEUE_DIGITS_MAX: Final = 6
 
 
 def adopt_topics(
-    store: MessageStore, topics: TopicTable, *, queue_nums: int, saved_ms: int
+    store: MessageStore, topics: TopicTable, *, queue_nums: int, saved_ms: int, is_old: bool = False
 ) -> None:
     """Take back the topics of messages that are stored.
 
@@ -31,7 +31,8 @@ def adopt_topics(
         topics: The table as it was saved.
         queue_nums: How many queues a topic has at least: clients may know of more queues than those
             that got a message.
-        saved_ms: When the table was changed last before it was saved.
+        saved_ms: When the table was changed last before it was saved; 0 if it is new or lost.
+        is_old: Whether changes that were saved may be missing in it, or it is lost.
     """
     counts: dict[str, int] = {}
     for queue in store.queues:
@@ -40,7 +41,7 @@ def adopt_topics(
         if is_more and queue.store_time(int(queue.end) - 1) < saved_ms:
             continue  # the topic was made smaller since
         counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
-    since_ms = max(saved_ms, store.store_ms - UNSAVED_MS_MAX)
+    since_ms = saved_ms if is_old else max(saved_ms, store.store_ms - UNSAVED_MS_MAX)
     for waiting in (HALF_TOPIC, SCHEDULE_TOPIC):
         for queue in store.queues_of(waiting):
             for topic, queue_id in _destinations(store, queue, since_ms):

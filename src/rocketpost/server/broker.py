@@ -207,6 +207,7 @@ class BrokerServer:
             files=RealFiles(),
             decode=decode_overrides,
             empty=dict,
+            is_guarded=True,
         )
         overrides = await asyncio.to_thread(file.load_blocking)
         values, kept = apply_overrides(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.broker.delay_progress import DelayProgress
@@ -20,6 +20,16 @@ from rocketpost.server.limits import topic_rules
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.tables import TableFile
+
+_WITHOUT: Final = {
+    "topics.json": "topics are known by their queues and waiting messages; their permissions, "
+    "order and attributes are lost",
+    "delayOffset.json": "what was delivered is looked up in the log",
+    "consumerFilter.json": "groups bring their filters with their next heartbeats",
+    "autoCreatedTopics.json": "topics that sends created so far stay, used or not",
+    "autoCreatedGroups.json": "groups that consumers created so far stay, used or not",
+}
+"""What happens if a table is lost that a broker can start without."""
 
 
 class Identity(NamedTuple):
@@ -57,6 +67,8 @@ class Tables(NamedTuple):
     named_file: TableFile[NamedFilters]
     auto_topics_file: TableFile[AutoCreated]
     auto_groups_file: TableFile[AutoCreated]
+    is_bare: bool
+    """Whether there was no trace of tables: at the first start, or if all of them are lost."""
 
 
 def load_tables_blocking(
@@ -67,7 +79,7 @@ def load_tables_blocking(
     ``timed`` is whether the broker has timed messages.
 
     Raises:
-        StoreError: A table and its backup are damaged.
+        StoreError: A table and its backup are lost, and the broker must not start without it.
     """
     topics_file = _table_file(
         layout,
@@ -96,6 +108,7 @@ def load_tables_blocking(
     auto_groups_file = _table_file(
         layout, "autoCreatedGroups.json", lambda: AutoCreated("group", clock=clock)
     )
+    is_bare = not topics_file.was_saved and not groups_file.was_saved
     topics, groups = topics_file.load_blocking(), groups_file.load_blocking()
     topics.auto = auto_topics_file.load_blocking()
     groups.auto = auto_groups_file.load_blocking()
@@ -118,7 +131,13 @@ def load_tables_blocking(
         named_file,
         auto_topics_file,
         auto_groups_file,
+        is_bare,
     )
+
+
+def table_repairs(tables: Tables) -> list[str]:
+    """Return what was wrong with the tables at the start, and what was done about it."""
+    return [file.repair for file in tables if isinstance(file, TableFile) and file.repair]
 
 
 class _Loadable(Protocol):
@@ -136,4 +155,11 @@ def _table_file(layout: Layout, name: str, make: Callable[[], L]) -> TableFile[L
         table.load(data)
         return table
 
-    return TableFile(f"{layout.config}/{name}", files=RealFiles(), decode=decode, empty=make)
+    return TableFile(
+        f"{layout.config}/{name}",
+        files=RealFiles(),
+        decode=decode,
+        empty=make,
+        is_guarded=True,
+        without=_WITHOUT.get(name),
+    )

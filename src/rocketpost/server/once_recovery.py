@@ -107,6 +107,7 @@ def snapshot_file(
         files=files,
         decode=decode,
         empty=lambda: ProducerTable(limits),
+        is_guarded=True,
     )
 
 
@@ -118,7 +119,9 @@ def _load_blocking(
     try:
         table = file.load_blocking()
     except StoreError as error:
-        return _rebuild_blocking(store, file, limits, end=end, because=str(error))
+        logger.warning("producerState.json cannot be used: reason=%s", error)
+        because = "producerState.json is missing or damaged"
+        return _rebuild_blocking(store, file, limits, end=end, because=because, was_saved=True)
     if table.position < 0:
         because = "producerState.json is missing"
         return _rebuild_blocking(store, file, limits, end=end, because=because)
@@ -140,6 +143,7 @@ def _rebuild_blocking(
     end: int,
     because: str,
     older: ProducerTable | None = None,
+    was_saved: bool = False,
 ) -> tuple[ProducerTable, str]:
     """Read what producers stored from the whole log, and save it.
 
@@ -147,8 +151,8 @@ def _rebuild_blocking(
     are refused from now on: whether they were stored is not known.
     """
     table = ProducerTable(limits)
-    is_used = _replay(store, table, 0, end) > 0 or bool(older)
     is_whole = store.first_position == 0
+    is_used = _replay(store, table, 0, end) > 0 or bool(older) or (was_saved and not is_whole)
     if not is_whole:
         table.forget_before_log()
     if older is not None:

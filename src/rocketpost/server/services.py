@@ -31,7 +31,7 @@ from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.announcing import Announcing
-from rocketpost.server.broker_tables import Identity, Tables
+from rocketpost.server.broker_tables import Identity, Tables, table_repairs
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
@@ -71,6 +71,10 @@ from rocketpost.transport.turns import Turns
 from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
+
+_NO_TABLES = (
+    "config/ has no tables, though the log has messages: groups, offsets and settings begin anew"
+)
 
 
 class Services:
@@ -135,6 +139,10 @@ class Services:
         )
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self.persistence.changed
+        self._repairs = table_repairs(tables)
+        if tables.is_bare and store.end_position > 0:
+            self._repairs.append(_NO_TABLES)
+            logger.error("tables lost: %s", _NO_TABLES)
         saved_ms = self.topics.version.timestamp
         self.topics.add_builtin()
         adopt_topics(
@@ -142,7 +150,12 @@ class Services:
             self.topics,
             queue_nums=self._broker.default_topic_queue_nums,
             saved_ms=saved_ms,
+            is_old=bool(self._repairs),
         )
+        if self._repairs and timers is not None:
+            for topic in +timers.waiting:
+                if self.topics.find(topic) is None:
+                    self.topics.adopt(topic, queue_nums=self._broker.default_topic_queue_nums)
         self.groups.add_builtin()
 
         self.stats = BrokerStats(clock=clock, day_of=_local_day)
@@ -548,6 +561,7 @@ class Services:
             "diskUsedRatio": f"{self.store.cleaning.disk_ratio:.4f}",
             "segmentsKeptReason": self.store.cleaning.why_kept or "",
         }
+        values["tableRepairs"] = "; ".join(self._repairs)
         values |= self._registration_values()
         values |= self._damage.values()
         for part in self.parts:

@@ -1,8 +1,12 @@
 """Small tables under ``config/``: whole files, replaced at once, with the one before as ``.bak``.
 
-What the bytes mean is not known here; a decoding function that the owner gives tells good from bad.
-Saving goes through ``{file}.tmp``, which is on disk before it gets its name, so at every moment the
-file or its ``.bak`` is one that was saved whole. RocketMQ reads and leaves the same two names.
+What the bytes mean is not known here; a decoding function that the owner gives tells good from bad,
+and so does a checksum (``store.table_check``). Saving goes through ``{file}.tmp``, which is on disk
+before it gets its name, so at every moment the file or its ``.bak`` is one that was saved whole.
+RocketMQ reads and leaves the same two names.
+
+A table that is damaged, and one that was saved before and is gone, is never taken for an empty one:
+its ``.bak`` steps in, or what it held is found elsewhere, or the start is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Generic, TypeVar
 
 from rocketpost.errors import RocketpostError, StoreError
 from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.table_check import Marker, with_check, without_check
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +34,10 @@ class TableFile(Generic[T]):
         decode: Turns the bytes into the table; raises ``ValueError`` or a ``RocketpostError``
             if they are none.
         empty: Makes the table of a store that has no such file.
+        is_guarded: Whether the file has a checksum, and it is remembered that it was saved once, so
+            that a table which is missing later is known to be lost.
+        without: What happens if the table is lost and a broker starts without it, in words; None
+            if it must not.
     """
 
     def __init__(
@@ -38,37 +47,65 @@ class TableFile(Generic[T]):
         files: FileSystem,
         decode: Callable[[bytes], T],
         empty: Callable[[], T],
+        is_guarded: bool = False,
+        without: str | None = None,
     ) -> None:
         self._path = path
         self._files = files
         self._decode = decode
         self._empty = empty
+        self._marker = Marker(files, path) if is_guarded else None
+        self._without = without
+        self.repair = ""
+        """What was wrong when the table was loaded, and what was done about it."""
+
+    @property
+    def was_saved(self) -> bool:
+        """Whether there is a trace of the table on disk."""
+        paths = (self._path, self._path + ".bak")
+        is_there = any(self._files.stat(path) is not None for path in paths)
+        return is_there or (self._marker is not None and self._marker.is_set_blocking())
 
     def load_blocking(self) -> T:
         """Return the table of the file, else of its ``.bak``, else an empty one.
 
         Raises:
-            StoreError: There is a file, but neither it nor its ``.bak`` can be read.
+            StoreError: There was a file, neither it nor its ``.bak`` can be read, and there must be
+                one.
         """
-        main = self._read(self._path)
+        main, backup = self._read(self._path), self._read(self._path + ".bak")
+        problem = "is missing" if main is None else "is empty"
         if main:
             try:
-                return self._decode(main)
+                return self._decode(without_check(main))
             except (ValueError, RocketpostError) as error:
-                problem = error
-                logger.warning("table damaged, trying its .bak path=%s error=%s", self._path, error)
-        backup = self._read(self._path + ".bak")
-        if not backup:
-            if main:
-                raise StoreError(f"{self._path} is damaged and has no .bak: {problem}") from problem
+                problem = f"is damaged: {error}"
+        elif not backup and (self._marker is None or not self._marker.is_set_blocking()):
             return self._empty()
+        if not backup:
+            return self._lost(f"{self._path} {problem}, and there is no .bak")
         try:
-            table = self._decode(backup)
+            table = self._decode(without_check(backup))
         except (ValueError, RocketpostError) as error:
-            raise StoreError(f"{self._path}.bak is damaged: {error}") from error
+            return self._lost(f"{self._path} {problem}, and {self._path}.bak is damaged: {error}")
         if main is not None:  # else the next save would put it in the place of the good .bak
             self._files.rename(self._path, self._path + ".damaged")
+        self.repair = f"{posixpath.basename(self._path)} {problem}; the one saved before it is used"
+        logger.warning("table %s; the one saved before it is used path=%s", problem, self._path)
         return table
+
+    def _lost(self, problem: str) -> T:
+        if self._without is None:
+            raise StoreError(
+                f"{problem}. Put a copy of it back; or, to go on without all that it held, replace "
+                "it by a file with {} in it and delete its .bak"
+            )
+        for path in (self._path, self._path + ".bak"):
+            if self._files.stat(path) is not None:
+                self._files.rename(path, path + ".damaged")
+        self.repair = f"{problem}; {self._without}"
+        logger.error("table lost: %s; %s", problem, self._without)
+        return self._empty()
 
     def save_blocking(self, data: bytes) -> None:
         """Return once ``data`` is the file on disk; after an ``OSError`` the one before still is.
@@ -84,11 +121,14 @@ class TableFile(Generic[T]):
         if self._files.stat(directory) is None:
             self._files.mkdir(directory)
             self._files.fsync_dir(posixpath.dirname(directory))
-        self._write(self._path + ".tmp", data)
+        text = data if self._marker is None else with_check(data)
+        self._write(self._path + ".tmp", text)
         if self._files.stat(self._path) is not None:
             self._files.rename(self._path, self._path + ".bak")
         self._files.rename(self._path + ".tmp", self._path)
         self._files.fsync_dir(directory)
+        if self._marker is not None:
+            self._marker.set_blocking()
 
     def _write(self, path: str, data: bytes) -> None:
         fd = self._files.open(path, create=True)

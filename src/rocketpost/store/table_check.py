@@ -1,0 +1,66 @@
+"""How a table under ``config/`` shows that it is whole, and that it was there.
+
+The last member of the JSON object is ``"rocketpostCheck":"CRC"``: the CRC-32, in hexadecimal, of
+the text without that member. RocketMQ ignores it when it reads, and drops it when it writes; a text
+without it is taken as it is.
+
+An empty file ``config/known/NAME`` says that the table was saved once. If neither the table nor its
+backup is there any more, it was not the first start: somebody lost it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from zlib import crc32
+
+from rocketpost.errors import StoreError
+from rocketpost.store.files import FileSystem
+
+_find_check = re.compile(rb',?\s*"rocketpostCheck":"([0-9a-f]{8})"\s*\}\s*\Z').search
+
+
+def with_check(data: bytes) -> bytes:
+    """Return the text of a JSON object with its checksum as the last member."""
+    text = data.rstrip()
+    if not text.endswith(b"}"):
+        return data
+    inside = text[:-1].rstrip()
+    comma = b"" if inside.endswith(b"{") else b","
+    return b'%b%b\n"rocketpostCheck":"%08x"}' % (inside, comma, crc32(inside + b"}"))
+
+
+def without_check(data: bytes) -> bytes:
+    """Return the text without its checksum.
+
+    Raises:
+        StoreError: The text is not the one that the checksum was made of.
+    """
+    found = _find_check(data)
+    if found is None:
+        return data
+    text = data[: found.start()] + b"}"
+    if crc32(text) != int(found[1], 16):
+        raise StoreError("its checksum is wrong")
+    return text
+
+
+class Marker:
+    """The empty file that says that a table was saved once. Any one thread at a time."""
+
+    def __init__(self, files: FileSystem, table_path: str) -> None:
+        self._files = files
+        self._directory = posixpath.join(posixpath.dirname(table_path), "known")
+        self._path = posixpath.join(self._directory, posixpath.basename(table_path))
+        self._is_set = False
+
+    def is_set_blocking(self) -> bool:
+        """Whether the table was saved once."""
+        return self._files.stat(self._path) is not None
+
+    def set_blocking(self) -> None:
+        """Note that the table is saved. A power cut may take the note, which harms nobody."""
+        if not self._is_set:
+            self._files.mkdir(self._directory)
+            self._files.close(self._files.open(self._path, create=True))
+            self._is_set = True
