@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.client import Message, Producer
+from rocketpost.client import Message, Producer, ProducerConfig, RouteNotFound
 from rocketpost.client.admin import AdminClient
-from rocketpost.model.topic import TopicConfig
+from rocketpost.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from rocketpost.testing import Cluster
 
 
@@ -31,3 +31,21 @@ async def test_routes_are_there_at_once(tmp_path: Path) -> None:
         cluster.name_servers[0].kill()
         async with Producer("makers", name_servers=cluster.addresses) as producer:
             await producer.send(Message("OneNameServerIsGone", b"x"), timeout=10)
+
+
+@pytest.mark.slow
+async def test_new_topics_are_made_after_a_topic_of_ones_own(tmp_path: Path) -> None:
+    with Cluster(tmp_path, settings={"autoCreateTopicEnable": "false"}) as cluster:
+        async with AdminClient(name_servers=cluster.addresses) as admin:
+            perm = PERM_READ | PERM_WRITE | PERM_INHERIT
+            config = TopicConfig(
+                topic_name="Model", read_queue_nums=3, write_queue_nums=3, perm=perm
+            )
+            await admin.topics.create(cluster.broker_addresses[0], config)
+            settings = ProducerConfig(name_servers=cluster.addresses, auto_create_topic="Model")
+            async with Producer("makers", config=settings) as producer:
+                await producer.send(Message("Made", b"x"))
+            assert (await admin.cluster.route("Made")).queue_datas[0].write_queue_nums == 3
+        async with Producer("makers", name_servers=cluster.addresses) as producer:
+            with pytest.raises(RouteNotFound, match="makes topics after TBW102"):
+                await producer.send(Message("Other", b"x"))

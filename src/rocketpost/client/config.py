@@ -113,7 +113,8 @@ class ProducerConfig(ClientConfig):
         batch_count_max: Most messages of one batch request; larger batches become several requests,
             since brokers take long over very many messages and answer with an id for each.
         compress_bytes_min: Bodies of at least this size are compressed; 0 means never.
-        auto_create_topic: The template of topics made by the first send (``createTopicKey``).
+        auto_create_topic: The topic that new ones are made after by their first send
+            (``createTopicKey``); they are sent to the brokers that have it.
         auto_create_queues: How many queues such a topic is to have (``defaultTopicQueueNums``).
         in_flight_max: Messages sent and not yet answered; a sender waits when there are more.
         in_flight_bytes_max: The same for the bytes of their bodies. Java has 100 MiB, beyond what
@@ -157,6 +158,8 @@ class ProducerConfig(ClientConfig):
             check_positive(name, getattr(self, name))
         check_range("retries", self.retries, 0, 100)
         check_trace_topic(self.trace_topic)
+        if problem := topic_problem(self.auto_create_topic):
+            raise ConfigError(f"auto_create_topic: {problem}")
         check_range("auto_batch_bytes", self.auto_batch_bytes, 1, 2 * 1024 * 1024)
         if not 0.001 <= self.auto_batch_seconds <= 30.0:
             raise ConfigError("auto_batch_seconds must lie between 0.001 and 30")

@@ -115,7 +115,11 @@ class Producer(Lifecycle):
         """
         if self._session is not None:
             raise ClientError("the producer is running already")
-        session = Session(self.config, auto_create_queues=self.config.auto_create_queues)
+        session = Session(
+            self.config,
+            auto_create_queues=self.config.auto_create_queues,
+            auto_create_topic=self.config.auto_create_topic,
+        )
         session.add_producer(self.group)
         self._requests = Requests(session)
         await session.start()

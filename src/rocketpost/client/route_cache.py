@@ -106,10 +106,18 @@ class RouteCache:
     Args:
         ask: Sends a request to a name server.
         auto_create_queues: Queues per broker of a topic that the first send will make.
+        auto_create_topic: The topic that such a topic is made after; its brokers are sent to.
     """
 
-    def __init__(self, ask: Ask, *, auto_create_queues: int = 4) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        auto_create_queues: int = 4,
+        auto_create_topic: str = AUTO_CREATE_TOPIC,
+    ) -> None:
         self._ask = ask
+        self._auto_create_topic = auto_create_topic
         self._auto_create_queues = auto_create_queues
         self._routes: dict[str, TopicRoute] = {}
         self._publish: dict[str, PublishRoute] = {}
@@ -277,10 +285,13 @@ class RouteCache:
         return self._store(topic, decode_route(response.body))
 
     async def _fetch_template(self, topic: str) -> TopicRoute:
-        fields = {"topic": AUTO_CREATE_TOPIC}
+        fields = {"topic": self._auto_create_topic}
         response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         if response.code != ResponseCode.SUCCESS:
-            raise RouteNotFound(f"the topic {topic} does not exist and no broker creates topics")
+            raise RouteNotFound(
+                f"the topic {topic} does not exist, and no broker makes topics after "
+                f"{self._auto_create_topic}: create it, or set autoCreateTopicEnable"
+            )
         template = decode_route(response.body)
         queues = [self._as_template(data) for data in template.queue_datas]
         route = TopicRoute(broker_datas=template.broker_datas, queue_datas=queues)

@@ -35,6 +35,7 @@ from rocketpost.codec.command import Command, encode_response, to_fields
 from rocketpost.codec.faults import fault_for
 from rocketpost.codec.headers.client import Unregister
 from rocketpost.errors import ClientError, ConnectionLost, Fault, RequestTimeout, RocketpostError
+from rocketpost.model.names import AUTO_CREATE_TOPIC
 from rocketpost.transport.connection import Buffer, Connection
 from rocketpost.transport.connector import Connector
 from rocketpost.transport.host import local_ip
@@ -76,7 +77,13 @@ def make_client_id(config: ClientConfig) -> str:
 class Session:
     """The shared machinery of one client. Belongs to the event loop that started it."""
 
-    def __init__(self, config: ClientConfig, *, auto_create_queues: int = 4) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        auto_create_queues: int = 4,
+        auto_create_topic: str = AUTO_CREATE_TOPIC,
+    ) -> None:
         self.config = config
         self.client_id = make_client_id(config)
         self.connector = Connector(
@@ -86,7 +93,9 @@ class Session:
             sign=config.credentials.sign if config.credentials else None,
         )
         self.name_servers = NameServers(config, self.connector)
-        self.routes = RouteCache(self._ask, auto_create_queues=auto_create_queues)
+        self.routes = RouteCache(
+            self._ask, auto_create_queues=auto_create_queues, auto_create_topic=auto_create_topic
+        )
         self.tasks = Tasks()
         self.broker_versions: dict[str, int] = {}
         self._handlers: dict[int, RequestHandler] = {}
