@@ -10,27 +10,29 @@ import click
 from rocketpost import VERSION
 
 
-class _Commands(click.Group):
-    """The commands; those of Spark are imported only when they are asked for."""
+class _Pipelines(click.Group):
+    """The commands of Spark, which is imported only when one of them is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted([*super().list_commands(ctx), "pipeline"])
+        """Return the names of all pipelines."""
+        return _load_pipelines().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command."""
-        if cmd_name != "pipeline":
-            return super().get_command(ctx, cmd_name)
-        try:
-            from rocketpost.spark.pipelines.commands import pipeline
-        except ImportError as error:
-            raise click.ClickException(
-                f"pipelines need Spark ({error}): pip install 'rocketpost[spark]'"
-            ) from None
-        return pipeline
+        """Return a pipeline."""
+        return _load_pipelines().get_command(ctx, cmd_name)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _load_pipelines() -> click.Group:
+    try:
+        from rocketpost.spark.pipelines.commands import pipeline
+    except ImportError as error:
+        raise click.ClickException(
+            f"pipelines need Spark ({error}): pip install 'rocketpost[spark]'"
+        ) from None
+    return pipeline
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, "-V", "--version")
 def rocketpost() -> None:
     """RocketMQ in Python: name server, durable broker, client and tools."""
@@ -111,3 +113,8 @@ def tour(messages: int, data: Path | None, seed: int | None, with_spark: bool) -
     from rocketpost.tour import run_tour
 
     sys.exit(run_tour(messages=messages, data=data, seed=seed, with_spark=with_spark))
+
+
+@rocketpost.group(cls=_Pipelines)
+def pipeline() -> None:
+    """Work over many messages, on Spark."""

@@ -823,3 +823,65 @@ def test_a_broker_that_hangs_is_named_and_given_up(admin: Admin, sent: SendResul
     finally:
         server.resume()
     assert admin.ok("brokerStatus", "-b", admin.brokers[1])
+
+
+# JSON.
+
+
+def test_messages_are_an_object_a_line_in_json(admin: Admin, sent: SendResult) -> None:
+    queue = ("-i", str(sent.queue.queue_id))
+    for words in (
+        ("printMsg", "-t", TOPIC),
+        ("printMsgByQueue", "-t", TOPIC, "-a", sent.queue.broker_name, *queue, "-p", "true"),
+        ("consumeMessage", "-t", TOPIC, "-b", sent.queue.broker_name, *queue),
+    ):
+        lines = [json.loads(line) for line in admin.ok(*words, "--json").splitlines()]
+        [found] = [line for line in lines if line["msgId"] == sent.message_id]
+        assert found["queueOffset"] == sent.queue_offset
+        assert ("body" in found) == (words[0] != "printMsgByQueue")
+    words = ("printMsgByQueue", "-t", TOPIC, "-a", sent.queue.broker_name, *queue, "-f", "true")
+    assert all(
+        set(json.loads(line)) == {"tag", "count"}
+        for line in admin.ok(*words, "--json").splitlines()
+    )
+
+
+def test_what_was_done_is_listed_in_json(admin: Admin) -> None:
+    address = admin.brokers[0]
+    for words, expected in (
+        (("cleanExpiredCQ", "-b", address), {"broker": address, "action": "cleaned"}),
+        (
+            ("updateKvConfig", "-s", "N", "-k", "k", "-v", "v"),
+            {"namespace": "N", "key": "k", "value": "v"},
+        ),
+        (("deleteKvConfig", "-s", "N", "-k", "k"), {"namespace": "N", "key": "k"}),
+        (
+            ("updateBrokerConfig", "-b", address, "-k", "traceOn", "-v", "true"),
+            {"broker": address, "key": "traceOn", "value": "true"},
+        ),
+    ):
+        assert admin.json(*words) == [expected]
+    sends = admin.json("sendMsgStatus", "-b", "broker-0", "-c", "2")
+    assert [each["status"] for each in sends] == ["SEND_OK", "SEND_OK"]
+    assert admin.json("wipeWritePerm", "-b", "broker-1")[0]["brokerName"] == "broker-1"
+    assert admin.json("addWritePerm", "-b", "broker-1")[0]["topics"] > 0
+
+
+def test_values_of_brokers_are_numbers_in_json(admin: Admin) -> None:
+    for row in admin.json("clusterList"):
+        assert isinstance(row["in"]["tps"], float)
+        assert isinstance(row["diskRatio"], float)
+        assert isinstance(row["out"]["pull"]["queueSize"], int)
+        assert row["active"] is True
+    values = admin.json("brokerStatus", "-b", admin.brokers[0])[admin.brokers[0]]
+    assert isinstance(values["bootTimestamp"], int)
+
+
+def test_the_state_of_consumers_in_json(admin: Admin, sent: SendResult) -> None:
+    found = admin.json("consumerStatus", "-g", GROUP)
+    [consumer] = found["consumers"]
+    assert consumer["state"]["properties"]
+    assert found["sameSubscriptions"] is True
+    assert found["rebalanceProblems"] == []
+    one = admin.json("consumerStatus", "-g", GROUP, "-i", consumer["clientId"])
+    assert {each["queue"]["topic"] for each in one["queues"]} >= {TOPIC}

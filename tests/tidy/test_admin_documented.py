@@ -52,6 +52,11 @@ def test_the_guide_has_the_command_and_its_options(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_prints_json_if_asked(name: str) -> None:
+    assert "--json" in short_options(mqadmin.commands[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_required_options_are_marked(name: str) -> None:
     required = {
         min(each.opts, key=len)

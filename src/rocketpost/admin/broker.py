@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 import click
+import msgspec
 
 from rocketpost.admin.command import (
     Failure,
@@ -22,7 +23,15 @@ from rocketpost.admin.command import (
     say_json,
     show_rows,
 )
-from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, settings_text
+from rocketpost.admin.render import (
+    NOT_AVAILABLE,
+    Column,
+    Table,
+    flag_text,
+    plain_value,
+    settings_text,
+)
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.stats import ReplicationState
 from rocketpost.errors import ClientError, Fault
@@ -68,14 +77,14 @@ _CLUSTERS: Final = Table(
         Column("#Broker Name", "brokerName"),
         Column("#BID", "brokerId"),
         Column("#Addr", "address"),
-        Column("#Version", "version"),
-        Column("#InTPS(LOAD)", "in"),
-        Column("#OutTPS(LOAD)", "out"),
-        Column("#Timer(Progress)", "timer"),
-        Column("#PCWait(ms)", "pageCacheWaitMs"),
-        Column("#Hour", "hours"),
-        Column("#SPACE", "diskRatio"),
-        Column("#ACTIVATED", "active"),
+        Column("#Version", "version", lambda value: _text(value)),
+        Column("#InTPS(LOAD)", "in", lambda value: _in_text(value)),
+        Column("#OutTPS(LOAD)", "out", lambda value: _out_text(value)),
+        Column("#Timer(Progress)", "timer", lambda value: _timer_text(value)),
+        Column("#PCWait(ms)", "pageCacheWaitMs", lambda value: _text(value)),
+        Column("#Hour", "hours", lambda value: _text(value, ".2f")),
+        Column("#SPACE", "diskRatio", lambda value: _text(value, ".4f")),
+        Column("#ACTIVATED", "active", lambda value: _text(value)),
     ],
 )
 _TOTALS: Final = Table(
@@ -83,10 +92,10 @@ _TOTALS: Final = Table(
     [
         Column("#Cluster Name", "cluster"),
         Column("#Broker Name", "brokerName"),
-        Column("#InTotalYest", "inYesterday"),
-        Column("#OutTotalYest", "outYesterday"),
-        Column("#InTotalToday", "inToday"),
-        Column("#OutTotalToday", "outToday"),
+        Column("#InTotalYest", "inYesterday", lambda value: _text(value)),
+        Column("#OutTotalYest", "outYesterday", lambda value: _text(value)),
+        Column("#InTotalToday", "inToday", lambda value: _text(value)),
+        Column("#OutTotalToday", "outToday", lambda value: _text(value)),
     ],
 )
 
@@ -120,63 +129,135 @@ async def cluster_list(
     await _repeat(every, show)
 
 
+class Load(msgspec.Struct, rename="camel"):
+    """How many requests of a kind wait in a broker, and for how long the first one has."""
+
+    queue_size: int | None
+    wait_ms: int | None
+
+
+class InRate(msgspec.Struct, rename="camel"):
+    """Messages that come in a second, and the sends that wait."""
+
+    tps: float | None
+    send: Load
+
+
+class OutRate(msgspec.Struct, rename="camel"):
+    """Messages that go out a second, and the pulls and acknowledgements that wait."""
+
+    tps: float | None
+    pull: Load
+    ack: Load
+
+
+class TimerState(msgspec.Struct, rename="camel"):
+    """How far timed messages are behind."""
+
+    read_behind: int | None
+    offset_behind: int | None
+    congest_num: float | None
+    enqueue_tps: float | None
+    dequeue_tps: float | None
+
+
 def cluster_row(place: Place, values: Mapping[str, str], *, now_ms: int) -> tuple[object, ...]:
-    """Return the row of one broker from its runtime values; what it does not tell is N/A."""
+    """Return the row of one broker from its runtime values; what it does not tell is None."""
     if not values:
-        return (place.cluster, place.name, place.broker_id, place.address, *[NOT_AVAILABLE] * 8)
+        return (place.cluster, place.name, place.broker_id, place.address, *[None] * 8)
 
-    def value(key: str) -> str:
-        return values.get(key, NOT_AVAILABLE)
+    def load(pool: str) -> Load:
+        return Load(_whole(values, f"{pool}Size"), _whole(values, f"{pool}HeadWaitTimeMills"))
 
-    def load(pool: str) -> str:
-        return f"{value(pool + 'Size')},{value(pool + 'HeadWaitTimeMills')}ms"
-
-    pull, ack = load("pullThreadPoolQueue"), load("ackThreadPoolQueue")
-    timer = (
-        f"{value('timerReadBehind')}-{value('timerOffsetBehind')}"
-        f"({_number(values, 'timerCongestNum', '.1f', scale=1e-4)}w, "
-        f"{_number(values, 'timerEnqueueTps', '.1f')}, {_number(values, 'timerDequeueTps', '.1f')})"
-    )
+    active = values.get("brokerActive")
     return (
         place.cluster,
         place.name,
         place.broker_id,
         place.address,
-        value("brokerVersionDesc"),
-        f"{_number(values, 'putTps', '.2f')}({load('sendThreadPoolQueue')})",
-        f"{_number(values, 'getTransferredTps', '.2f')}({pull}|{ack})",
-        timer,
-        value("pageCacheLockTimeMills"),
+        values.get("brokerVersionDesc"),
+        InRate(_number(values, "putTps"), load("sendThreadPoolQueue")),
+        OutRate(
+            _number(values, "getTransferredTps"),
+            load("pullThreadPoolQueue"),
+            load("ackThreadPoolQueue"),
+        ),
+        TimerState(
+            _whole(values, "timerReadBehind"),
+            _whole(values, "timerOffsetBehind"),
+            _number(values, "timerCongestNum"),
+            _number(values, "timerEnqueueTps"),
+            _number(values, "timerDequeueTps"),
+        ),
+        _whole(values, "pageCacheLockTimeMills"),
         _hours(values, now_ms),
-        _number(values, "commitLogDiskRatio", ".4f"),
-        value("brokerActive"),
+        _number(values, "commitLogDiskRatio"),
+        None if active is None else active == "true",
     )
 
 
-def _number(values: Mapping[str, str], key: str, form: str, *, scale: float = 1.0) -> str:
+def _number(values: Mapping[str, str], key: str) -> float | None:
     words = values.get(key, "").split()
     try:
-        return format(float(words[0]) * scale, form)  # of several rates the first is the newest
+        return float(words[0])  # of several rates the first is the newest
     except (IndexError, ValueError):
+        return None
+
+
+def _whole(values: Mapping[str, str], key: str) -> int | None:
+    try:
+        return int(values.get(key, ""))
+    except ValueError:
+        return None
+
+
+def _hours(values: Mapping[str, str], now_ms: int) -> float | None:
+    earliest = _whole(values, "earliestMessageTimeStamp")
+    if earliest is None or earliest <= 0:
+        return None  # there is no message
+    return round(max(0, now_ms - earliest) / _HOUR_MS, 2)
+
+
+def _text(value: object, form: str = "") -> str:
+    if value is None:
         return NOT_AVAILABLE
+    return flag_text(value) if isinstance(value, bool) else format(value, form)
 
 
-def _hours(values: Mapping[str, str], now_ms: int) -> str:
-    earliest = values.get("earliestMessageTimeStamp", "")
-    if not earliest.isdigit() or int(earliest) == 0:
-        return NOT_AVAILABLE  # there is no message
-    return f"{max(0, now_ms - int(earliest)) / _HOUR_MS:.2f}"
+def _load_text(load: Load) -> str:
+    return f"{_text(load.queue_size)},{_text(load.wait_ms)}ms"
+
+
+def _in_text(rate: InRate | None) -> str:
+    if rate is None:
+        return NOT_AVAILABLE
+    return f"{_text(rate.tps, '.2f')}({_load_text(rate.send)})"
+
+
+def _out_text(rate: OutRate | None) -> str:
+    if rate is None:
+        return NOT_AVAILABLE
+    return f"{_text(rate.tps, '.2f')}({_load_text(rate.pull)}|{_load_text(rate.ack)})"
+
+
+def _timer_text(state: TimerState | None) -> str:
+    if state is None:
+        return NOT_AVAILABLE
+    congested = None if state.congest_num is None else state.congest_num / 10_000
+    return (
+        f"{_text(state.read_behind)}-{_text(state.offset_behind)}({_text(congested, '.1f')}w, "
+        f"{_text(state.enqueue_tps, '.1f')}, {_text(state.dequeue_tps, '.1f')})"
+    )
 
 
 def total_row(place: Place, values: Mapping[str, str], *, now_ms: int) -> tuple[object, ...]:
     """Return how many messages came and went, yesterday and today."""
     del now_ms
 
-    def between(name: str, first: str, last: str) -> int | str:
-        try:
-            return int(values[f"msg{name}Total{last}"]) - int(values[f"msg{name}Total{first}"])
-        except (KeyError, ValueError):
-            return NOT_AVAILABLE
+    def between(name: str, first: str, last: str) -> int | None:
+        until = _whole(values, f"msg{name}Total{last}")
+        since = _whole(values, f"msg{name}Total{first}")
+        return None if until is None or since is None else until - since
 
     return (
         place.cluster,
@@ -205,7 +286,12 @@ async def broker_status(
         with asking(address):
             shown[address] = await admin.brokers.runtime(address)
     if as_json:
-        say_json(shown)
+        say_json(
+            {
+                address: {key: plain_value(value) for key, value in values.items()}
+                for address, values in shown.items()
+            }
+        )
         return
     for address, values in shown.items():
         start = "" if broker else f"{address:<24} "
@@ -322,6 +408,7 @@ async def _titles(admin: AdminClient, cluster: str | None) -> dict[str, str]:
 @click.option("-k", "--key", required=True, help="The setting.")
 @click.option("-v", "--value", required=True, help="Its new value.")
 @click.option("-a", "--updateAllBroker", "slaves", type=bool, default=False, help="Slaves too.")
+@json_option
 async def update_broker_config(
     admin: AdminClient,
     *,
@@ -330,15 +417,18 @@ async def update_broker_config(
     key: str,
     value: str,
     slaves: bool,
+    as_json: bool,
 ) -> None:
     """Change a setting of brokers while they run."""
     addresses = await masters_of(admin, broker, cluster)
     if slaves and cluster is not None:
         addresses = [place.address for place in await _places(admin, cluster)]
-    for address in addresses:
-        with asking(address):
-            await admin.brokers.update_config(address, {key: value})
-        say(f"update broker config success, {address}")
+    with Report(as_json=as_json) as report:
+        for address in addresses:
+            with asking(address):
+                await admin.brokers.update_config(address, {key: value})
+            text = f"update broker config success, {address}"
+            report.step(text, broker=address, key=key, value=value)
 
 
 # Cleaning.
@@ -349,6 +439,8 @@ async def _clean(
     broker: str | None,
     cluster: str | None,
     clean: Callable[[str], Awaitable[None]],
+    *,
+    as_json: bool,
 ) -> None:
     if broker is None and cluster is None:
         addresses = [
@@ -356,38 +448,45 @@ async def _clean(
         ]
     else:
         addresses = await masters_of(admin, broker, cluster)
-    for address in addresses:
-        with asking(address):
-            await clean(address)
-        click.echo(f"cleaned {address}", err=True)
     if not addresses:
         raise Failure("there is no master to clean; `mqadmin clusterList` shows the brokers")
-    say("success")
+    with Report(as_json=as_json) as report:
+        for address in addresses:
+            with asking(address):
+                await clean(address)
+            click.echo(f"cleaned {address}", err=True)
+            report.add(broker=address, action="cleaned")
+        report.line("success")
 
 
 @admin_command("cleanExpiredCQ")
 @broker_or_cluster
-async def clean_expired_cq(admin: AdminClient, *, broker: str | None, cluster: str | None) -> None:
+@json_option
+async def clean_expired_cq(
+    admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
+) -> None:
     """Delete consume-queue files whose messages are gone; everywhere without -b and -c."""
-    await _clean(admin, broker, cluster, admin.brokers.clean_expired_queues)
+    await _clean(admin, broker, cluster, admin.brokers.clean_expired_queues, as_json=as_json)
 
 
 @admin_command("cleanUnusedTopic")
 @broker_or_cluster
+@json_option
 async def clean_unused_topic(
-    admin: AdminClient, *, broker: str | None, cluster: str | None
+    admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
 ) -> None:
     """Delete queues of topics that exist no more; everywhere without -b and -c."""
-    await _clean(admin, broker, cluster, admin.brokers.clean_unused_topics)
+    await _clean(admin, broker, cluster, admin.brokers.clean_unused_topics, as_json=as_json)
 
 
 @admin_command("deleteExpiredCommitLog")
 @broker_or_cluster
+@json_option
 async def delete_expired_commit_log(
-    admin: AdminClient, *, broker: str | None, cluster: str | None
+    admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
 ) -> None:
     """Delete expired commit-log files now; everywhere without -b and -c."""
-    await _clean(admin, broker, cluster, admin.brokers.delete_expired_log)
+    await _clean(admin, broker, cluster, admin.brokers.delete_expired_log, as_json=as_json)
 
 
 COMMANDS: Final = [

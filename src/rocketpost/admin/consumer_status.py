@@ -1,4 +1,4 @@
-"""What consumers tell of themselves, and why their queues stand still."""
+"""States that consumers report, and why their queues stand still."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final
 
 import click
 
-from rocketpost.admin.command import Failure, admin_command, say
+from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, version_text
+from rocketpost.admin.report import Report
 from rocketpost.admin.running_info import (
     RunningInfo,
     decode_running_info,
@@ -51,61 +52,125 @@ _STATUS: Final = Table(
 @click.option("-i", "--clientId", "client", help="Print what this consumer tells.")
 @_broker
 @click.option("-s", "--jstack", "stacks", is_flag=True, help="With its threads' stacks.")
+@json_option
 async def consumer_status(
-    admin: AdminClient, *, group: str, client: str | None, broker: str | None, stacks: bool
+    admin: AdminClient,
+    *,
+    group: str,
+    client: str | None,
+    broker: str | None,
+    stacks: bool,
+    as_json: bool,
 ) -> None:
     """Ask the consumers of a group how they are; files of it go to the working directory."""
     if client is not None:
         body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
-        say(running_info_text(decode_running_info(body)), nl=False)
+        info = decode_running_info(body)
+        if as_json:
+            say_json(info_members(info))
+        else:
+            say(running_info_text(info), nl=False)
         return
+    found: dict[str, object] = {}
+    try:
+        await _examine(admin, group, found, broker=broker, stacks=stacks, as_json=as_json)
+    finally:
+        if as_json and found:
+            say_json(found)
+
+
+async def _examine(
+    admin: AdminClient,
+    group: str,
+    found: dict[str, object],
+    *,
+    broker: str | None,
+    stacks: bool,
+    as_json: bool,
+) -> None:
+    """Compare the consumers of a group: print what there is, and note it in ``found``."""
     try:
         connections = await connections_of(admin, group, broker)
     except ConsumerNotOnline:
-        await _show_standing(admin, group, {})
+        await _show_standing(admin, group, {}, found, as_json=as_json)
         raise
     clients = client_ids(connections)
     infos = await running_infos(admin, group, clients, broker=broker, stacks=stacks)
     folder = Path(str(time.time_ns() // 1_000_000))
-    files = await asyncio.to_thread(_save_blocking, infos, folder)
+    files = {} if as_json else await asyncio.to_thread(_save_blocking, infos, folder)
     versions = {each.client_id: each.version for each in connections.connection_set}
     rows = [
         (index, name, version_text(versions[name]), files.get(name))
         for index, name in enumerate(clients, 1)
     ]
-    say(_STATUS.text(rows))
-    await _show_standing(admin, group, infos)
+    found["consumers"] = [
+        {
+            "clientId": name,
+            "version": version_text(versions[name]),
+            "state": info_members(infos[name]) if name in infos else None,
+        }
+        for name in clients
+    ]
+    if not as_json:
+        say(_STATUS.text(rows))
+    await _show_standing(admin, group, infos, found, as_json=as_json)
     if len(infos) < len(clients):
         raise Failure(
             f"{len(clients) - len(infos)} of {len(clients)} consumers did not tell their state, "
             "so that subscriptions and the sharing of queues cannot be compared"
         )
-    await _judge(admin, infos)
+    await _judge(admin, infos, found, Report(as_json=as_json))
 
 
-async def _show_standing(admin: AdminClient, group: str, infos: dict[str, RunningInfo]) -> None:
+async def _show_standing(
+    admin: AdminClient,
+    group: str,
+    infos: dict[str, RunningInfo],
+    found: dict[str, object],
+    *,
+    as_json: bool,
+) -> None:
     state = await admin.groups.progress(group)
     waiting = standing_rows(state, infos, now_ms=time.time_ns() // 1_000_000)
-    if waiting:
+    found["waiting"] = STANDING.objects(waiting)
+    if waiting and not as_json:
         say()
         say(STANDING.text(waiting))
 
 
-async def _judge(admin: AdminClient, infos: dict[str, RunningInfo]) -> None:
+async def _judge(
+    admin: AdminClient,
+    infos: dict[str, RunningInfo],
+    found: dict[str, object],
+    report: Report,
+) -> None:
     told = list(infos.values())
-    say()
-    if same_subscriptions(told):
-        say("\nSame subscription in the same group of consumer")
+    report.line("")
+    found["sameSubscriptions"] = same_subscriptions(told)
+    if found["sameSubscriptions"]:
+        report.line("\nSame subscription in the same group of consumer")
     else:
-        say("\nWARN: Different subscription in the same group of consumer!!!")
+        report.line("\nWARN: Different subscription in the same group of consumer!!!")
     queues = {
         topic: subscribe_queues(topic, await admin.cluster.route(topic))
         for topic in topics_read(told)
     }
     problems = rebalance_problems(infos, queues)
-    say("\nRebalance Failed" if problems else "\nRebalance OK")
+    found["rebalanceProblems"] = problems
+    report.line("\nRebalance Failed" if problems else "\nRebalance OK")
     for problem in problems:
-        say(problem)
+        report.line(problem)
+
+
+def info_members(info: RunningInfo) -> dict[str, object]:
+    """Return what a consumer tells of itself as plain values."""
+    return {
+        "properties": info.properties,
+        "subscriptions": info.subscriptions,
+        "queues": [{"queue": queue, **state} for queue, state in info.queues.items()],
+        "rates": info.rates,
+        "stacks": info.stacks,
+    }
 
 
 def _save_blocking(infos: dict[str, RunningInfo], folder: Path) -> dict[str, str]:

@@ -27,6 +27,7 @@ from rocketpost.admin.command import (
 )
 from rocketpost.admin.message import host_text
 from rocketpost.admin.render import Column, Table, map_text, time_text_ms
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Resent, Selection
 from rocketpost.client.admin.dead_letter import UNKNOWN_CAUSE
 from rocketpost.codec.faults import NoMessage
@@ -222,8 +223,9 @@ def letter_members(letter: DeadLetter) -> dict[str, object]:
 @admin_command("dlqExport")
 @_selecting
 @click.option("-o", "--output", "path", metavar="FILE", help="Where to; stdout if not given.")
+@json_option
 async def dlq_export(
-    admin: AdminClient, *, group: str, path: str | None, **conditions: Any
+    admin: AdminClient, *, group: str, path: str | None, as_json: bool, **conditions: Any
 ) -> None:
     """Write dead letters as lines of JSON, bodies in base64."""
     count = 0
@@ -232,7 +234,9 @@ async def dlq_export(
             write(json.dumps(letter_members(letter), ensure_ascii=False) + "\n")
             count += 1
     if path is not None:
-        say(f"{count} dead letters of {group} are in {path}")
+        with Report(as_json=as_json) as report:
+            text = f"{count} dead letters of {group} are in {path}"
+            report.step(text, group=group, count=count, path=path)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from rocketpost.admin.command import (
     show_rows,
 )
 from rocketpost.admin.render import Column, Table, time_text_ms
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.errors import FilterError
 from rocketpost.filter import compile_filter
@@ -42,31 +43,44 @@ _expression = click.option(
 @broker_or_cluster
 @_name
 @_expression
+@json_option
 async def update_filter(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, name: str, expression: str
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    name: str,
+    expression: str,
+    as_json: bool,
 ) -> None:
     """Keep a filter that consumers name by MATCHES('name')."""
     try:
         compile_filter(expression, paths=True)
     except FilterError as error:
         raise Failure(f"the filter is wrong {error}") from None
-    for address in await masters_of(admin, broker, cluster):
-        with asking(address):
-            await admin.filters.put(address, name, expression)
-        say(f"keep the filter {name} at {address} success.")
+    with Report(as_json=as_json) as report:
+        for address in await masters_of(admin, broker, cluster):
+            with asking(address):
+                await admin.filters.put(address, name, expression)
+            text = f"keep the filter {name} at {address} success."
+            report.step(text, broker=address, filter=name, expression=expression)
 
 
 @admin_command("deleteFilter")
 @broker_or_cluster
 @_name
+@json_option
 async def delete_filter(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, name: str
+    admin: AdminClient, *, broker: str | None, cluster: str | None, name: str, as_json: bool
 ) -> None:
     """Give up a filter that is kept; refused while a group names it."""
-    for address in await masters_of(admin, broker, cluster):
-        with asking(address):
-            await admin.filters.delete(address, name)
-        say(f"delete the filter {name} at {address} success.")
+    with Report(as_json=as_json) as report:
+        for address in await masters_of(admin, broker, cluster):
+            with asking(address):
+                await admin.filters.delete(address, name)
+            report.step(
+                f"delete the filter {name} at {address} success.", broker=address, filter=name
+            )
 
 
 @admin_command("filterList")

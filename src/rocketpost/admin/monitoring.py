@@ -18,9 +18,6 @@ from typing import Final
 
 import click
 import msgspec
-from rich.live import Live
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from rocketpost.admin.command import admin_command, few_at_once, say
 from rocketpost.admin.lag_watch import (
@@ -189,6 +186,8 @@ class _Screen:
     """One table on a terminal, renewed with each round."""
 
     def __init__(self) -> None:
+        from rich.live import Live  # takes long to import, and few commands need it
+
         self._live = Live(auto_refresh=False)
 
     def __enter__(self) -> None:
@@ -198,6 +197,9 @@ class _Screen:
         self._live.stop()
 
     def show(self, verdicts: Sequence[Verdict]) -> None:
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
         table = RichTable(title=time_text(time.time_ns() // 1_000_000))
         for name in ("group", "members", "behind", "change", "delay", "state", "why"):
             table.add_column(name, justify="right" if name in ("behind", "change") else "left")

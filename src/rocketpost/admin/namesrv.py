@@ -8,6 +8,7 @@ import click
 
 from rocketpost.admin.command import admin_command, json_option, say, say_json
 from rocketpost.admin.render import settings_text
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 
 _broker_name = click.option("-b", "--brokerName", "broker", required=True, help="Broker name.")
@@ -18,39 +19,52 @@ _value = click.option("-v", "--value", required=True, help="The value.")
 
 @admin_command("wipeWritePerm")
 @_broker_name
-async def wipe_write_perm(admin: AdminClient, *, broker: str) -> None:
+@json_option
+async def wipe_write_perm(admin: AdminClient, *, broker: str, as_json: bool) -> None:
     """Keep producers off a broker, in the routes of every name server."""
     await admin.cluster.broker_addresses(broker)
-    for where, count in (await admin.cluster.wipe_write_perm(broker)).items():
-        say(f"wipe write perm of broker[{broker}] in name server[{where}] OK, {count}")
+    with Report(as_json=as_json) as report:
+        for where, count in (await admin.cluster.wipe_write_perm(broker)).items():
+            text = f"wipe write perm of broker[{broker}] in name server[{where}] OK, {count}"
+            report.step(text, brokerName=broker, nameServer=where, topics=count)
 
 
 @admin_command("addWritePerm")
 @_broker_name
-async def add_write_perm(admin: AdminClient, *, broker: str) -> None:
+@json_option
+async def add_write_perm(admin: AdminClient, *, broker: str, as_json: bool) -> None:
     """Let producers use a broker again, in the routes of every name server."""
     await admin.cluster.broker_addresses(broker)
-    for where, count in (await admin.cluster.add_write_perm(broker)).items():
-        say(f"add write perm of broker[{broker}] in name server[{where}] OK, {count}")
+    with Report(as_json=as_json) as report:
+        for where, count in (await admin.cluster.add_write_perm(broker)).items():
+            text = f"add write perm of broker[{broker}] in name server[{where}] OK, {count}"
+            report.step(text, brokerName=broker, nameServer=where, topics=count)
 
 
 @admin_command("updateKvConfig")
 @_namespace
 @_key
 @_value
-async def update_kv_config(admin: AdminClient, *, namespace: str, key: str, value: str) -> None:
+@json_option
+async def update_kv_config(
+    admin: AdminClient, *, namespace: str, key: str, value: str, as_json: bool
+) -> None:
     """Set a key-value setting with every name server."""
-    await admin.cluster.put_kv(namespace, key, value)
-    say("create or update kv config to namespace success.")
+    with Report(as_json=as_json) as report:
+        await admin.cluster.put_kv(namespace, key, value)
+        text = "create or update kv config to namespace success."
+        report.step(text, namespace=namespace, key=key, value=value)
 
 
 @admin_command("deleteKvConfig")
 @_namespace
 @_key
-async def delete_kv_config(admin: AdminClient, *, namespace: str, key: str) -> None:
+@json_option
+async def delete_kv_config(admin: AdminClient, *, namespace: str, key: str, as_json: bool) -> None:
     """Delete a key-value setting with every name server."""
-    await admin.cluster.delete_kv(namespace, key)
-    say("delete kv config from namespace success.")
+    with Report(as_json=as_json) as report:
+        await admin.cluster.delete_kv(namespace, key)
+        report.step("delete kv config from namespace success.", namespace=namespace, key=key)
 
 
 @admin_command("getNamesrvConfig")
@@ -68,11 +82,13 @@ async def get_namesrv_config(admin: AdminClient, *, as_json: bool) -> None:
 @admin_command("updateNamesrvConfig")
 @_key
 @_value
-async def update_namesrv_config(admin: AdminClient, *, key: str, value: str) -> None:
+@json_option
+async def update_namesrv_config(admin: AdminClient, *, key: str, value: str, as_json: bool) -> None:
     """Change a setting of every name server while it runs."""
-    await admin.cluster.update_config({key: value})
-    say("update name server config success!")
-    say(f"{key} : {value}")
+    with Report(as_json=as_json) as report:
+        await admin.cluster.update_config({key: value})
+        report.step("update name server config success!", key=key, value=value)
+        report.line(f"{key} : {value}")
 
 
 COMMANDS: Final = [

@@ -19,6 +19,7 @@ from rocketpost.admin.command import (
     topic_option,
 )
 from rocketpost.admin.render import Column, Table, parse_time
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.model.route import MessageQueue, TopicRoute
@@ -122,20 +123,29 @@ async def skip_accumulated_message(
 @click.option(
     "-o", "--offline", type=bool, default=False, help="Copy even if source has left the topic."
 )
+@json_option
 async def clone_group_offset(
-    admin: AdminClient, *, source: str, target: str, topic: str, offline: bool
+    admin: AdminClient, *, source: str, target: str, topic: str, offline: bool, as_json: bool
 ) -> None:
     """Let a group stand where another one stands in a topic."""
     route = await admin.cluster.route(topic)
-    copied = False
+    copied = []
     for address in [each.master for each in route.broker_datas if each.master]:
         with asking(address):
             if topic in await admin.groups.topics_of(address, source):
                 await admin.groups.clone_offset(address, source, target, topic, offline=offline)
-                copied = True
+                copied.append(address)
     if not copied:
         raise Failure(f"the group {source} has no offset in the topic {topic}; nothing is copied")
-    say(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
+    with Report(as_json=as_json) as report:
+        text = f"srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
+        report.step(
+            f"clone group offset success. {text}",
+            srcGroup=source,
+            destGroup=target,
+            topic=topic,
+            brokers=copied,
+        )
 
 
 async def _queue_at(admin: AdminClient, address: str, topic: str, queue_id: int) -> MessageQueue:

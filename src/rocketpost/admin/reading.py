@@ -21,8 +21,9 @@ from rocketpost.admin.command import (
     time_value,
     topic_option,
 )
-from rocketpost.admin.message import host_text
-from rocketpost.admin.render import fastjson_text, flag_text, map_text, queue_text
+from rocketpost.admin.message import host_text, message_members
+from rocketpost.admin.render import fastjson_text, flag_text, json_line, map_text, queue_text
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.admin.messages import TOOLS_GROUP
 from rocketpost.client.fetch import Fetcher, PullResult, PullStatus, PullWish
@@ -92,6 +93,17 @@ def message_line(message: ReceivedMessage, *, charset: str, with_body: bool) -> 
     return f"MSGID: {message.message_id} {stored_text(message)} BODY: {body}"
 
 
+def say_message(message: ReceivedMessage, *, charset: str, with_body: bool, as_json: bool) -> None:
+    """Print a message in one line, for people or for programs."""
+    if as_json:
+        members = message_members(message)
+        if not with_body:
+            del members["body"]
+        say(json_line(members))
+    else:
+        say(message_line(message, charset=charset, with_body=with_body))
+
+
 def stored_text(message: ReceivedMessage) -> str:
     """Return everything that is stored of a message as Java prints it."""
     record = message.record
@@ -116,6 +128,7 @@ def stored_text(message: ReceivedMessage) -> str:
 @_begin
 @_end
 @click.option("-d", "--printBody", "with_body", type=bool, default=True, show_default=True)
+@json_option
 async def print_msg(
     admin: AdminClient,
     *,
@@ -125,17 +138,19 @@ async def print_msg(
     begin_ms: int | None,
     end_ms: int | None,
     with_body: bool,
+    as_json: bool,
 ) -> None:
     """Print all messages of a topic, queue by queue."""
+    report = Report(as_json=as_json)
     for queue in subscribe_queues(topic, await admin.cluster.route(topic)):
         span = await _span(admin, queue, tags, begin_ms, end_ms)
-        say(f"minOffset={span.begin}, maxOffset={span.end}, {queue_text(queue)}")
+        report.line(f"minOffset={span.begin}, maxOffset={span.end}, {queue_text(queue)}")
         async for result in _read(admin, TOOLS_GROUP, queue, span):
             for message in result.messages:
-                say(message_line(message, charset=charset, with_body=with_body))
+                say_message(message, charset=charset, with_body=with_body, as_json=as_json)
             if result.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG):
-                say(_finished(queue, result))
-        say(_LINE)
+                report.line(_finished(queue, result))
+        report.line(_LINE)
 
 
 def _finished(queue: MessageQueue, result: PullResult) -> str:
@@ -156,6 +171,7 @@ def _finished(queue: MessageQueue, result: PullResult) -> str:
 @click.option("-p", "--printMsg", "show", type=bool, default=False, help="Print the messages.")
 @click.option("-d", "--printBody", "with_body", type=bool, default=False, help="With bodies.")
 @click.option("-f", "--calculate", "count", type=bool, default=False, help="Count by tag.")
+@json_option
 async def print_msg_by_queue(
     admin: AdminClient,
     *,
@@ -169,6 +185,7 @@ async def print_msg_by_queue(
     show: bool,
     with_body: bool,
     count: bool,
+    as_json: bool,
 ) -> None:
     """Print the messages of a queue, or count them by tag."""
     if not show and not count:
@@ -180,10 +197,11 @@ async def print_msg_by_queue(
         for message in result.messages:
             counts[message.tags or "null"] += 1
             if show:
-                say(message_line(message, charset=charset, with_body=with_body))
+                say_message(message, charset=charset, with_body=with_body, as_json=as_json)
     if count:
         for tag, number in counts.most_common():
-            say(f"Tag: {tag:<30} Count: {number}")
+            text = f"Tag: {tag:<30} Count: {number}"
+            say(json_line({"tag": tag, "count": number}) if as_json else text)
 
 
 async def _readable(admin: AdminClient, topic: str, broker: str, queue_id: int) -> MessageQueue:
@@ -206,6 +224,7 @@ async def _readable(admin: AdminClient, topic: str, broker: str, queue_id: int) 
 @click.option(
     "-c", "--MessageNumber", "count", type=click.IntRange(1), default=128, show_default=True
 )
+@json_option
 async def consume_message(
     admin: AdminClient,
     *,
@@ -217,6 +236,7 @@ async def consume_message(
     begin_ms: int | None,
     end_ms: int | None,
     count: int,
+    as_json: bool,
 ) -> None:
     """Pull messages and print them; the group's offsets stay as they are."""
     if (broker is None) != (queue_id is None) or (offset is not None and broker is None):
@@ -230,23 +250,26 @@ async def consume_message(
         span = await _span(admin, queue, "*", begin_ms, end_ms)
         begin = span.begin if offset is None else max(offset, span.begin)
         span = span._replace(begin=begin, end=min(span.end, begin + left))
-        left -= await _consume(admin, group, queue, span)
+        left -= await _consume(admin, group, queue, span, as_json=as_json)
         if not left:
             break
 
 
-async def _consume(admin: AdminClient, group: str, queue: MessageQueue, span: Span) -> int:
+async def _consume(
+    admin: AdminClient, group: str, queue: MessageQueue, span: Span, *, as_json: bool
+) -> int:
+    report = Report(as_json=as_json)
     printed, status, at = 0, PullStatus.NO_NEW_MSG, span.begin
     async for result in _read(admin, group, queue, span):
         if result.messages:
-            say("Consume ok")
+            report.line("Consume ok")
         for message in result.messages:
-            say(message_line(message, charset="utf-8", with_body=True))
+            say_message(message, charset="utf-8", with_body=True, as_json=as_json)
         printed += len(result.messages)
         at = result.next_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             status = result.status
-    say(f"{queue_text(queue)} print msg finished. status={status.name}, offset={at}")
+    report.line(f"{queue_text(queue)} print msg finished. status={status.name}, offset={at}")
     return printed
 
 

@@ -207,6 +207,22 @@ def json_text(value: object) -> str:
     return json.dumps(plain, indent=2, ensure_ascii=False)
 
 
+def json_line(value: object) -> str:
+    """Return standard JSON in one line, for results that come one by one."""
+    return json.dumps(msgspec.to_builtins(value, str_keys=True), ensure_ascii=False)
+
+
+def plain_value(text: str) -> object:
+    """Return the number or truth value that a text spells, else the text."""
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
+        return int(text)
+    if re.fullmatch(r"-?[0-9]+\.[0-9]+([eE]-?[0-9]+)?", text):
+        return float(text)
+    return text
+
+
 def fastjson_text(value: object, *, depth: int = 0) -> str:
     """Return JSON laid out as RocketMQ's ``topicRoute`` does: tabs, integer keys without quotes."""
     inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth

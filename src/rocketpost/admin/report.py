@@ -33,8 +33,12 @@ class Report:
 
     def step(self, text: str, **members: object) -> None:
         """Tell one step: a line for people, members for programs."""
-        self._steps.append(members)
+        self.add(**members)
         self.line(text)
+
+    def add(self, **members: object) -> None:
+        """Note a step that only programs need."""
+        self._steps.append(members)
 
     def line(self, text: str) -> None:
         """Print a line that only people need."""

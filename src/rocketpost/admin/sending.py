@@ -19,6 +19,7 @@ from rocketpost.admin.command import (
     topic_option,
 )
 from rocketpost.admin.render import Column, Table, queue_text
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, SendResult
@@ -106,18 +107,30 @@ def choose_queue(queues: Sequence[MessageQueue], broker: str, queue_id: int | No
 @click.option("-b", "--brokerName", "broker", required=True, help="Name of the broker.")
 @click.option("-s", "--messageSize", "size", type=_size, default=128, show_default=True)
 @click.option("-c", "--count", type=_count, default=50, show_default=True)
-async def send_msg_status(admin: AdminClient, *, broker: str, size: int, count: int) -> None:
+@json_option
+async def send_msg_status(
+    admin: AdminClient, *, broker: str, size: int, count: int, as_json: bool
+) -> None:
     """Send messages to a broker's own topic and show how long each takes."""
     await admin.cluster.broker_addresses(broker)
     await admin.cluster.route(broker)
     async with make_producer(admin) as producer:
+        report = Report(as_json=as_json)
         queue = choose_queue(await producer.queues(broker), broker, None)
         await producer.send(Message(broker, b"x" * 16), queue=queue)  # connects
-        for _ in range(count):
-            started = time.perf_counter()
-            result = await producer.send(Message(broker, b"x" * size), queue=queue)
-            elapsed_ms = round((time.perf_counter() - started) * 1000)
-            say(f"rt={elapsed_ms}ms, SendResult={send_result_text(result)}")
+        with report:
+            for _ in range(count):
+                started = time.perf_counter()
+                result = await producer.send(Message(broker, b"x" * size), queue=queue)
+                elapsed_ms = round((time.perf_counter() - started) * 1000)
+                report.step(
+                    f"rt={elapsed_ms}ms, SendResult={send_result_text(result)}",
+                    ms=elapsed_ms,
+                    status=result.status.name,
+                    msgId=result.message_id,
+                    queue=result.queue,
+                    queueOffset=result.queue_offset,
+                )
 
 
 def send_result_text(result: SendResult) -> str:

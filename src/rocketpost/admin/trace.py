@@ -8,8 +8,6 @@ from typing import Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from rocketpost.admin.command import admin_command, json_option, say, say_json
 from rocketpost.admin.render import time_text_ms
@@ -103,6 +101,9 @@ def timeline(messages: Iterable[ReceivedMessage], message_id: str) -> list[Step]
 
 def text(steps: list[Step]) -> str:
     """Return the steps as a table."""
+    from rich.console import Console  # takes long to import, and few commands need it
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("#Time", "#What", "#Group", "#ClientHost", "#CostTimes", "#Status", "#Detail"):
         table.add_column(title, no_wrap=True, justify="right" if "Cost" in title else "left")

@@ -7,8 +7,9 @@ from typing import Final
 
 import click
 
-from rocketpost.admin.command import admin_command, json_option, say, show_rows
+from rocketpost.admin.command import admin_command, json_option, show_rows
 from rocketpost.admin.render import Column, Table
+from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 
 _TABLE: Final = Table(
@@ -58,10 +59,12 @@ async def transactions(
 
 @admin_command("resumeCheckHalfMessage")
 @click.option("-i", "--msgId", "message_id", required=True, help="Message or transaction id.")
-async def resume_check(admin: AdminClient, *, message_id: str) -> None:
+@json_option
+async def resume_check(admin: AdminClient, *, message_id: str, as_json: bool) -> None:
     """Have a transaction that was given up asked about again."""
-    await admin.transactions.resume(message_id)
-    say(f"the producers will be asked about {message_id} again")
+    with Report(as_json=as_json) as report:
+        await admin.transactions.resume(message_id)
+        report.step(f"the producers will be asked about {message_id} again", msgId=message_id)
 
 
 COMMANDS: Final = (transactions, resume_check)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rocketpost.admin.broker import (
@@ -11,6 +13,7 @@ from rocketpost.admin.broker import (
     replication_text,
     total_row,
 )
+from rocketpost.admin.render import json_text
 from rocketpost.codec.bodies.stats import ReplicaInfo, ReplicationState
 
 PLACE = Place("DefaultCluster", "broker-a", 0, "127.0.0.1:34141")
@@ -53,16 +56,28 @@ def test_a_broker_is_listed_as_by_the_original() -> None:
 
 def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
     row = cluster_row(PLACE, {"brokerActive": "true", "putTps": "many"}, now_ms=NOW_MS)
-    assert row[5] == "N/A(N/A,N/Ams)"
-    assert row[9] == "N/A"
-    assert row[11] == "true"
-    assert cluster_row(PLACE, {}, now_ms=NOW_MS)[4:] == ("N/A",) * 8
+    cells = _CLUSTERS.cells(row)
+    assert cells[5] == "N/A(N/A,N/Ams)"
+    assert cells[9] == "N/A"
+    assert cells[11] == "true"
+    assert _CLUSTERS.cells(cluster_row(PLACE, {}, now_ms=NOW_MS))[4:] == ["N/A"] * 8
+
+
+def test_programs_get_numbers_as_numbers() -> None:
+    [shown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PLACE, VALUES, now_ms=NOW_MS)])))
+    assert shown["in"] == {"tps": 0.0, "send": {"queueSize": 0, "waitMs": 0}}
+    assert shown["out"]["ack"] == {"queueSize": 0, "waitMs": 0}
+    assert shown["timer"]["enqueueTps"] == 0.0
+    assert (shown["pageCacheWaitMs"], shown["hours"], shown["diskRatio"]) == (0, 0.02, 0.15)
+    assert shown["active"] is True
+    [unknown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PLACE, {}, now_ms=NOW_MS)])))
+    assert unknown["in"] is unknown["hours"] is unknown["active"] is unknown["version"] is None
 
 
 def test_a_broker_without_messages_has_no_age() -> None:
     for earliest in ("-1", "0", ""):
         values = {**VALUES, "earliestMessageTimeStamp": earliest}
-        assert cluster_row(PLACE, values, now_ms=NOW_MS)[9] == "N/A"
+        assert cluster_row(PLACE, values, now_ms=NOW_MS)[9] is None
 
 
 def test_totals_are_differences() -> None:
@@ -73,7 +88,8 @@ def test_totals_are_differences() -> None:
         "DefaultCluster    broker-a                                      9              0  "
         "            3              3",
     ]
-    assert total_row(PLACE, {}, now_ms=NOW_MS)[2:] == ("N/A",) * 4
+    assert total_row(PLACE, {}, now_ms=NOW_MS)[2:] == (None,) * 4
+    assert _TOTALS.cells(total_row(PLACE, {}, now_ms=NOW_MS))[2:] == ["N/A"] * 4
 
 
 def test_a_master_and_its_slaves() -> None:

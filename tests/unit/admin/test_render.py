@@ -14,6 +14,7 @@ from rocketpost.admin.render import (
     json_text,
     map_text,
     parse_time,
+    plain_value,
     queue_text,
     settings_text,
     time_or,
@@ -161,3 +162,11 @@ def test_json_for_programs_is_standard_and_reads_back() -> None:
     assert json.loads(text) == [
         {"brokerAddrs": {"0": "h:1"}, "brokerName": "ä", "cluster": "", "enableActingMaster": False}
     ]
+
+
+def test_texts_that_spell_numbers_become_numbers() -> None:
+    for text, value in (("7", 7), ("-1", -1), ("0.15", 0.15), ("true", True), ("false", False)):
+        assert plain_value(text) == value
+        assert type(plain_value(text)) is type(value)
+    for text in ("", "007", "1 2", "broker-a", "1.2.3", "nan", "127.0.0.1:10911"):
+        assert plain_value(text) == text
