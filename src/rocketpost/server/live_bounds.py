@@ -36,6 +36,10 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "flushConsumeQueueThoroughInterval": Bound(
         1, 600_000, "a start after a crash would take longer"
     ),
+    "scrubCommitLogIntervalHours": Bound(1, 24 * 30, "damage could stay unnoticed for long"),
+    "scrubCommitLogBytesPerSecond": Bound(
+        64 * 1024, 256 * 1024**2, "a round of the scrub would never end, or take the whole disk"
+    ),
     "checkCRCOnReadInterval": Bound(0, 60_000, "damaged messages could be served unnoticed"),
     "timerFlushIntervalMs": Bound(1, 60_000, "a start after a crash would take longer"),
     "transactionTimeOut": Bound(1000, _INT_MAX, "transactions would be asked about too soon"),

@@ -46,6 +46,9 @@ class StoreConfig:
     long_topics: bool = option("autoMessageVersionOnTopicLen", True)
     verify_crc: bool = option("checkCRCOnRecover", True)
 
+    scrub_enabled: bool = option("scrubCommitLogEnable", True)
+    scrub_interval_hours: int = option("scrubCommitLogIntervalHours", 168, mutable=True)
+    scrub_bytes_per_second: int = option("scrubCommitLogBytesPerSecond", 4 * 1024**2, mutable=True)
     read_check_interval_ms: int = option("checkCRCOnReadInterval", 1000, mutable=True)
 
     flush_mode: FlushMode = option("flushDiskType", FlushMode.ASYNC_FLUSH, important=True)
@@ -114,6 +117,8 @@ class StoreConfig:
             ("flushIntervalConsumeQueue", self.queue_flush_interval_ms),
             ("flushConsumeQueueThoroughInterval", self.queue_flush_thorough_ms),
             ("maxHashSlotNum", self.index_slot_count),
+            ("scrubCommitLogIntervalHours", self.scrub_interval_hours),
+            ("scrubCommitLogBytesPerSecond", self.scrub_bytes_per_second),
             ("maxIndexNum", self.index_entry_count),
             ("fileReservedTime", self.reserved_hours),
             ("cleanResourceInterval", self.clean_interval_ms),

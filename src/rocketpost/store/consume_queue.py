@@ -276,6 +276,11 @@ class ConsumeQueue:
         tail.saved_bytes = len(data)
         return written
 
+    def read_from_thread(self, offset: int, count_max: int) -> bytes:
+        """Return entries of 20 bytes from ``offset`` on, as far as files have them."""
+        count = min(count_max, self._tail.start - offset)
+        return self._files.read_blocking(self._directory, offset, count) if count > 0 else b""
+
     def mend_from_thread(self, offset: int, position: int, size: int, tags_code: int) -> bool:
         """Write an entry anew that was damaged in its file; False if that is not possible."""
         if offset >= self._tail.start:

@@ -25,6 +25,7 @@ from rocketpost.store.descriptors import SPARES, is_shortage, with_spares
 Buffer = bytes | bytearray | memoryview
 """What may be written."""
 
+_CAN_READ_ASIDE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "posix_fadvise")
 IOV_MAX: Final = 1024
 """How many buffers one ``pwritev`` takes."""
 
@@ -64,6 +65,10 @@ class FileSystem(Protocol):
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """Read up to ``size`` bytes; fewer only at the end of the file."""
+        ...  # pragma: no cover
+
+    def read_aside(self, fd: int, size: int, offset: int) -> bytes:
+        """Read as ``pread`` does, and leave in the page cache only what was there before."""
         ...  # pragma: no cover
 
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
@@ -162,6 +167,19 @@ class RealFiles:
     rmdir = staticmethod(os.rmdir)
     unlink = staticmethod(os.unlink)
     rename = staticmethod(os.replace)
+
+    def read_aside(self, fd: int, size: int, offset: int) -> bytes:
+        """See :class:`FileSystem`; where the system cannot tell, the cache is as after a read."""
+        if not _CAN_READ_ASIDE:  # pragma: no cover - not Linux
+            return os.pread(fd, size, offset)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # else it reads ahead
+        buffer = bytearray(size)
+        with contextlib.suppress(OSError):  # not cached, or the file system cannot tell
+            if os.preadv(fd, [buffer], offset, os.RWF_NOWAIT) == size:
+                return bytes(buffer)
+        data = os.pread(fd, size, offset)
+        os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+        return data
 
     def fallocate(self, fd: int, size: int) -> None:
         """See :class:`FileSystem`; where the call is missing, room is not reserved."""

@@ -12,10 +12,11 @@
     config/timercheck                     how far the timer has come
     checkpoint  abort  lock
     damage.json                           damaged ranges of the commit log
+    scrub.json                            how far the scrub has read the commit log
     extent                                what log and queues must hold at least
 
 ``allocating``, ``dropped``, ``config/droppedTopics.json``, ``config/producerState.json``,
-``damage.json``, ``extent`` and the journals are ours; the rest is RocketMQ's.
+``damage.json``, ``scrub.json``, ``extent`` and the journals are ours; the rest is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Layout:
         self.abort = posixpath.join(root, "abort")
         self.lock = posixpath.join(root, "lock")
         self.damage = posixpath.join(root, "damage.json")
+        self.scrub = posixpath.join(root, "scrub.json")
         self.extent = posixpath.join(root, "extent")
         self.timer_wheel = posixpath.join(root, "timerwheel")
         self.timer_log = posixpath.join(root, "timerlog")

@@ -37,13 +37,13 @@ from rocketpost.store.extent import ExtentFile, ExtentKeeper
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.flusher import Flusher
 from rocketpost.store.guard import Guard
+from rocketpost.store.integrity import Integrity
 from rocketpost.store.key_index import KeyIndex
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue_files import QueueFiles
 from rocketpost.store.queue_table import QueueTable
-from rocketpost.store.read_check import ReadCheck, Unit
+from rocketpost.store.read_check import Unit
 from rocketpost.store.readiness import Readiness
-from rocketpost.store.record_reader import RecordReader
 from rocketpost.store.recovery import Found, Recovery
 from rocketpost.store.segmented_log import SegmentedLog
 from rocketpost.store.upkeep import Upkeep
@@ -104,19 +104,21 @@ class MessageStore:
         self._extent_file = ExtentFile(files, self.layout.extent)
         self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues)
         self._on_durable = on_durable
-        self.read_check = ReadCheck(
+        self.integrity = Integrity(
+            config,
+            files,
+            self.layout,
             commit_log=self._log,
             segments=self.segments,
             queues=self.queues,
+            drops=self._drops,
             damage=self.damage,
-            delays_ms=self._delays_ms,
+            dispatcher=self._dispatcher,
             clock=clock,
-            interval_ms=config.read_check_interval_ms,
         )
-        self.sound = self.read_check.sound
-        reader = RecordReader(self.view, self._dispatcher, self.read_check)
-        self.record_at = reader.record_at
-        self.record_of = reader.record_of
+        self.sound = self.integrity.check.sound
+        self.record_at = self.integrity.reader.record_at
+        self.record_of = self.integrity.reader.record_of
         self._flusher = Flusher(
             self._log,
             self.segments,
@@ -433,7 +435,7 @@ class MessageStore:
         self.cleaning.config = config
         self._upkeep.config = config
         self._flusher.interval_ms = config.flush_interval_ms
-        self.read_check.interval_ms = config.read_check_interval_ms
+        self.integrity.configure(config)
 
     def flush_blocking(self) -> None:
         """Return once everything that is written now is on disk. Any thread.
@@ -552,7 +554,7 @@ class MessageStore:
         self._store_ms = recovered.store_ms
         self._allocator.start()
         self._log.start_at(recovered.end)
-        self.read_check.start_at(recovered.end)
+        self.integrity.check.start_at(recovered.end)
         self._dispatcher.start_at(
             recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
         )
@@ -560,6 +562,7 @@ class MessageStore:
         self._flusher.start(recovered.end)
         self._save_recovered()
         self._upkeep.start()
+        self.integrity.scrub.start()
 
     def _save_recovered(self) -> None:
         self._files.mkdir(self.layout.consume_queues)
@@ -570,6 +573,7 @@ class MessageStore:
 
     def _release(self, *, clean: bool = False) -> None:
         """Close every file; with ``clean``, say that there is nothing to recover."""
+        self.integrity.scrub.close_blocking()
         self._allocator.close_blocking()
         self._queue_files.close()
         if self.index is not None:

@@ -90,6 +90,19 @@ class QueueFiles:
         count = min(count, self.entries_per_file - at)
         return self.files.pread(fd, count * ENTRY_BYTES, at * ENTRY_BYTES)
 
+    def read_blocking(self, directory: str, offset: int, count: int) -> bytes:
+        """Return up to ``count`` entries of one file, none if it is gone. Any thread."""
+        try:
+            fd = self.files.open(self.path(directory, offset))
+        except FileNotFoundError:
+            return b""
+        try:
+            at = offset % self.entries_per_file
+            count = min(count, self.entries_per_file - at)
+            return self.files.pread(fd, count * ENTRY_BYTES, at * ENTRY_BYTES)
+        finally:
+            self.files.close(fd)
+
     def write(self, directory: str, offset: int, data: bytes | bytearray) -> None:
         """Write whole entries from ``offset`` on; the loop thread's way."""
         with self.writing.first():

@@ -190,6 +190,10 @@ class SimulatedDisk:
         self._call("pread", path)
         return bytes(inode.buffer[offset : min(offset + size, inode.size)])
 
+    def read_aside(self, fd: int, size: int, offset: int) -> bytes:
+        """See the protocol; there is no cache."""
+        return self.pread(fd, size, offset)
+
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
         """See the protocol; a write that fails may have written a part."""
         path, inode = self._open[fd]

@@ -114,7 +114,7 @@ def test_a_damaged_entry_is_mended_from_its_record(opener: Opener, at: int, bit:
     found = store.sound("TopicA", 0, 0, units(store, 0, COUNT))
     assert [unit[0] for unit in found] == list(range(COUNT))
     assert found == units(store, 0, COUNT)
-    assert store.read_check.mended_count == 1
+    assert store.integrity.check.mended_count == 1
     assert store.damage.count == 0
 
 
@@ -136,7 +136,7 @@ def test_an_entry_whose_record_is_damaged_too_is_named(
         flip_entry(store, 7, at)
     for _ in range(2):
         assert served(store) == [n for n in range(COUNT) if n != 7]
-    assert store.read_check.lost_count == 1
+    assert store.integrity.check.lost_count == 1
     assert caplog.text.count("topic=TopicA queue=0 offset=7") == 1
 
 

@@ -47,13 +47,15 @@ class DamageHandlers:
 
     def values(self) -> dict[str, str]:
         """Return what the runtime information says of damage."""
-        damage, check = self._store.damage, self._store.read_check
+        damage, integrity = self._store.damage, self._store.integrity
         newest = max(damage.all(), key=lambda each: each.found_ms, default=None)
         return {
             "damagedRanges": str(damage.count + damage.unlisted_count),
             "damagedRangeNewest": "" if newest is None else _text(newest),
-            "queueEntriesMended": str(check.mended_count),
-            "queueEntriesLost": str(check.lost_count),
+            "queueEntriesMended": str(integrity.mended_count),
+            "queueEntriesLost": str(integrity.check.lost_count),
+            "scrubProgress": integrity.scrub.describe_from_thread(),
+            "scrubDamagedRanges": str(integrity.scrub.found_count),
         }
 
 
