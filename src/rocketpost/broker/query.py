@@ -11,6 +11,7 @@ from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.standstill import Cause
 from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress, TimeSpan
 from rocketpost.codec.bodies.topic import TopicQueueState, TopicState
@@ -76,11 +77,13 @@ class ProgressQueries:
         self._stats = stats
         self._cause = cause
 
-    def topic_state(self, config: TopicConfig) -> TopicState:
+    def topic_state(self, config: TopicConfig) -> Steps[TopicState]:
         """Return where every queue of a topic begins and ends."""
         count = max(config.read_queue_nums, config.write_queue_nums)
         states = {}
         for queue_id in range(count):
+            if queue_id and queue_id % QUEUES_AT_A_STEP == 0:
+                yield
             queue = self._queues.queue(config.topic_name, queue_id)
             states[self._name(config, queue_id)] = (
                 TopicQueueState()
@@ -93,7 +96,7 @@ class ProgressQueries:
             )
         return TopicState(queues=states, put_tps=self._stats.topic_put_tps(config.topic_name))
 
-    def consume_state(self, group: str, topics: Sequence[str] = ()) -> ConsumeState:
+    def consume_state(self, group: str, topics: Sequence[str] = ()) -> Steps[ConsumeState]:
         """Return how far a group has come in ``topics``, in all of its own if none are given.
 
         While members are online, topics that they do not subscribe are left out.
@@ -109,6 +112,8 @@ class ProgressQueries:
                 continue
             for queue_id in range(config.read_queue_nums):
                 queues[self._name(config, queue_id)] = self._progress(topic, group, queue_id)
+                if len(queues) % QUEUES_AT_A_STEP == 0:
+                    yield
             tps += self._stats.group_get_tps(topic, group)
         return ConsumeState(queues=queues, consume_tps=round(tps, 4))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -11,6 +13,8 @@ from rocketpost.codec.lenient_json import decode_any, encode, members, standardi
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.topic import DataVersion, TopicChange, TopicConfig
+
+_QUEUES_AT_A_STEP: Final = 256
 
 
 class TopicTableBody(msgspec.Struct, rename="camel", kw_only=True):
@@ -121,8 +125,23 @@ def by_queue(table: object) -> Mapping[MessageQueue, object]:
 
 def encode_topic_state(state: TopicState) -> bytes:
     """Return the body of GET_TOPIC_STATS_INFO, its keys object literals."""
-    table = members((queue_key(queue), encode(value)) for queue, value in state.queues.items())
-    return b'{"offsetTable":%b,"topicPutTps":%b}' % (bytes(table), encode(state.put_tps))
+    steps = encode_topic_state_steps(state)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bytes(end.value)
+
+
+def encode_topic_state_steps(state: TopicState) -> Generator[None, None, bytes]:
+    """Return the same, and yield now and then: a topic may have thousands of queues."""
+    parts = []
+    left = iter(state.queues.items())
+    while some := list(islice(left, _QUEUES_AT_A_STEP)):
+        parts.append(bytes(members((queue_key(queue), encode(each)) for queue, each in some))[1:-1])
+        if len(some) == _QUEUES_AT_A_STEP:
+            yield
+    return b'{"offsetTable":{%b},"topicPutTps":%b}' % (b",".join(parts), encode(state.put_tps))
 
 
 def decode_topic_state(data: bytes | memoryview) -> TopicState:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol, cast
 
 from rocketpost.broker.filters import Filters
 from rocketpost.broker.group import GroupTable, group_not_exist
 from rocketpost.broker.membership import Client, Joined, Membership
 from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.client import (
     ConnectionData,
@@ -64,7 +66,10 @@ from rocketpost.transport.connection import Buffer, Connection
 logger = logging.getLogger(__name__)
 
 CLIENT_ID_LENGTH_MAX: Final = 1024
-HEARTBEAT_BYTES_MAX: Final = 4 * 1024 * 1024
+HEARTBEAT_BYTES_MAX: Final = 1024 * 1024
+"""Room for some 7,000 subscriptions; reading them takes a tenth of a second."""
+_AT_A_STEP: Final = 128
+_LOCKS_AT_A_STEP: Final = 512
 _RELAY_SECONDS: Final = 10.0
 RELAYS_MAX: Final = 64
 """Requests that a client may have unanswered before it is passed no more on."""
@@ -111,15 +116,15 @@ class ClientHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
-        dispatcher.on(RequestCode.HEART_BEAT, self.heartbeat)
+        dispatcher.on_sliced(RequestCode.HEART_BEAT, self.heartbeat)
         dispatcher.on(RequestCode.UNREGISTER_CLIENT, self.unregister)
         dispatcher.on(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
         dispatcher.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_ids)
         dispatcher.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.consumers)
         dispatcher.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.producers)
-        dispatcher.on(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
-        dispatcher.on(RequestCode.LOCK_BATCH_MQ, self.lock)
-        dispatcher.on(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
+        dispatcher.on_sliced(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
+        dispatcher.on_sliced(RequestCode.LOCK_BATCH_MQ, self.lock)
+        dispatcher.on_sliced(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
         dispatcher.on_async(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info, Kind.CLIENTS)
         dispatcher.on_async(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly, Kind.CLIENTS
@@ -127,7 +132,7 @@ class ClientHandlers:
 
     # Coming and going.
 
-    def heartbeat(self, connection: Connection, command: Command) -> Reply:
+    def heartbeat(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Note which groups a client belongs to."""
         if len(command.body) > HEARTBEAT_BYTES_MAX:
             raise InvalidParameter(f"a heartbeat takes at most {HEARTBEAT_BYTES_MAX} bytes")
@@ -141,14 +146,18 @@ class ClientHandlers:
             command.language,
             command.version,
         )
-        for producer in heartbeat.producer_data_set:
+        for number, producer in enumerate(heartbeat.producer_data_set, 1):
+            if number % _AT_A_STEP == 0:
+                yield
             if problem := group_problem(producer.group_name):
                 logger.warning("producer skipped: peer=%s reason=%s", client.address, problem)
                 continue
             self._membership.join_producer(producer.group_name, client)
         stale = False
         refused: list[str] = []
-        for consumer in heartbeat.consumer_data_set:
+        for number, consumer in enumerate(heartbeat.consumer_data_set):
+            if number:
+                yield
             by = f"{client.address} cause=heartbeat client={client.client_id}"
             try:
                 group = self._groups.require(consumer.group_name, by=by)
@@ -247,10 +256,11 @@ class ClientHandlers:
             ProducerConnections([_connection(each.client) for each in members.values()])
         )
 
-    def all_producers(self, connection: Connection, command: Command) -> Reply:
+    def all_producers(self, connection: Connection, command: Command) -> Steps[Reply]:
         """List every connected producer by group."""
-        data = {
-            group: [
+        data: dict[str, list[ProducerInfo]] = {}
+        for group, members in list(self._membership.producers.items()):
+            data[group] = [
                 ProducerInfo(
                     client_id=each.client.client_id,
                     language=each.client.language,
@@ -260,27 +270,34 @@ class ClientHandlers:
                 )
                 for each in members.values()
             ]
-            for group, members in self._membership.producers.items()
-        }
+            if len(data) % _AT_A_STEP == 0:
+                yield
         return json_reply(ProducerTable(data))
 
     # Locks of orderly groups.
 
-    def lock(self, connection: Connection, command: Command) -> Reply:
+    def lock(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Lock queues for one client of a group; the answer lists those that it holds now."""
         request = read_body(command, decode_lock_request)
         if problem := group_problem(request.consumer_group):
             raise InvalidParameter(problem)
         if len(request.client_id) > CLIENT_ID_LENGTH_MAX:
             raise InvalidParameter(f"clientId has more than {CLIENT_ID_LENGTH_MAX} characters")
-        known = [queue for queue in request.mq_set if self._is_known(queue)]
-        held = self._locks.lock(request.consumer_group, request.client_id, known)
+        held: list[MessageQueue] = []
+        for some in _batched(request.mq_set):
+            known = [queue for queue in some if self._is_known(queue)]
+            held += self._locks.lock(request.consumer_group, request.client_id, known)
+            if len(some) == _LOCKS_AT_A_STEP:
+                yield
         return json_reply(LockResponse(held))
 
-    def unlock(self, connection: Connection, command: Command) -> Reply:
+    def unlock(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Free queues that the client holds."""
         request = read_body(command, decode_lock_request)
-        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
+        for some in _batched(request.mq_set):
+            self._locks.unlock(request.consumer_group, request.client_id, some)
+            if len(some) == _LOCKS_AT_A_STEP:
+                yield
         return Reply()
 
     # Passed on to a client.
@@ -398,6 +415,12 @@ async def _relay(client: Client, code: int, fields: dict[str, str], body: Buffer
     except ConnectionLost as error:
         raise ServerError(f"the consumer {client.client_id} went away: {error}") from None
     return Reply(response.code, fields=response.fields, body=response.body, remark=response.remark)
+
+
+def _batched(queues: Iterable[MessageQueue]) -> Iterator[list[MessageQueue]]:
+    left = iter(queues)
+    while some := list(islice(left, _LOCKS_AT_A_STEP)):
+        yield some
 
 
 def _connection(client: Client) -> ConnectionData:

@@ -11,6 +11,7 @@ from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.query import ProgressQueries
+from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import (
     BrokerConsumeState,
@@ -134,8 +135,8 @@ class OffsetHandlers:
         dispatcher.on(RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest)
         dispatcher.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search)
         dispatcher.on(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
-        dispatcher.on(RequestCode.GET_CONSUME_STATS, self.progress)
-        dispatcher.on(RequestCode.GET_BROKER_CONSUME_STATS, self.broker_progress)
+        dispatcher.on_sliced(RequestCode.GET_CONSUME_STATS, self.progress)
+        dispatcher.on_sliced(RequestCode.GET_BROKER_CONSUME_STATS, self.broker_progress)
         dispatcher.on(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_spans)
         dispatcher.on_async(RequestCode.CLONE_GROUP_OFFSET, self.clone)
         dispatcher.on(RequestCode.QUERY_CORRECTION_OFFSET, self.correction)
@@ -264,24 +265,25 @@ class OffsetHandlers:
 
     # How far apart they are.
 
-    def progress(self, connection: Connection, command: Command) -> Reply:
+    def progress(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Return how far a group has come."""
         header = command.read(ConsumeStats)
-        state = self._queries.consume_state(header.consumer_group, header.topics)
+        state = yield from self._queries.consume_state(header.consumer_group, header.topics)
         return json_reply(encode_consume_state(state))
 
-    def broker_progress(self, connection: Connection, command: Command) -> Reply:
+    def broker_progress(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Return how far every group has come, in all topics or only in ordered ones."""
         only_ordered = command.read(BrokerConsumeStats).is_order
         groups = []
         diff = in_flight = 0
-        for group in self._offsets.groups:
+        for group in list(self._offsets.groups):
             states = []
+            yield
             for topic in self._offsets.topics_of(group):
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                state = self._queries.consume_state(group, [topic])
+                state = yield from self._queries.consume_state(group, [topic])
                 if state.queues:
                     states.append(state)
                 for queue in state.queues.values():

@@ -15,6 +15,7 @@ from typing import Final, cast
 from rocketpost.broker.membership import Client, Membership
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.reset import ResetService
+from rocketpost.broker.steps import QUEUES_AT_A_STEP
 from rocketpost.codec.bodies.offset import (
     decode_client_offsets,
     encode_member_offsets,
@@ -34,6 +35,9 @@ from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+_LOGGED_MAX: Final = 64
+"""Queues of a reset that the log lists; of more it tells the number."""
 
 _ASK_SECONDS: Final = 5.0
 _VERSION_RESET: Final = 28  # 3.0.7: older clients know neither request.
@@ -78,13 +82,16 @@ class ResetHandlers:
     async def reset(self, connection: Connection, command: Command) -> Reply:
         """Set where a group goes on, by time or by offset; answered when that is on disk."""
         wish = command.read(ResetOffset)
-        offsets = self._reset_here(wish) if self._server_side() else self._tell_members(wish)
+        if self._server_side():
+            offsets = await self._reset_here(wish)
+        else:
+            offsets = self._tell_members(wish)
         logger.info(
             "offsets reset: topic=%s group=%s peer=%s to=%s",
             wish.topic,
             wish.group,
             connection.peer_text,
-            offsets,
+            offsets if len(offsets) <= _LOGGED_MAX else f"{len(offsets)} queues",
         )
         await self._saved()
         return json_reply(encode_queue_offsets(self._named(wish.topic, offsets)))
@@ -109,9 +116,11 @@ class ResetHandlers:
         }
         return json_reply(encode_member_offsets(told))
 
-    def _reset_here(self, wish: ResetOffset) -> dict[int, int]:
+    async def _reset_here(self, wish: ResetOffset) -> dict[int, int]:
         plan = self._service.plan(wish, by_members=False)
-        for queue_id, offset in plan.moved.items():
+        for number, (queue_id, offset) in enumerate(plan.moved.items(), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                await asyncio.sleep(0)  # others are served in between
             self._offsets.reset(wish.topic, wish.group, queue_id, offset)
             self._on_reset(wish.topic, queue_id)
         return plan.stand

@@ -11,12 +11,13 @@ from rocketpost.broker.attributes import parse_changes
 from rocketpost.broker.offset import OffsetTable
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable, Updated
 from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.topic import (
     TopicList,
     decode_topic_changes,
-    encode_topic_state,
+    encode_topic_state_steps,
     encode_topic_table,
 )
 from rocketpost.codec.codes import RequestCode
@@ -83,7 +84,7 @@ class TopicHandlers:
         dispatcher.on(RequestCode.GET_ALL_TOPIC_CONFIG, self.all_configs)
         dispatcher.on(RequestCode.GET_TOPIC_CONFIG, self.config)
         dispatcher.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
-        dispatcher.on(RequestCode.GET_TOPIC_STATS_INFO, self.state)
+        dispatcher.on_sliced(RequestCode.GET_TOPIC_STATS_INFO, self.state)
         dispatcher.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.readers)
 
     async def update(self, connection: Connection, command: Command) -> Reply:
@@ -167,10 +168,11 @@ class TopicHandlers:
         """List the topics that the system keeps for itself."""
         return json_reply(TopicList(topic_list=sorted(self._topics.system_topics)))
 
-    def state(self, connection: Connection, command: Command) -> Reply:
+    def state(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Return where the queues of a topic begin and end."""
         config = self._topics.require(command.read(TopicRequest).topic)
-        return json_reply(encode_topic_state(self._queries.topic_state(config)))
+        state = yield from self._queries.topic_state(config)
+        return json_reply((yield from encode_topic_state_steps(state)))
 
     def readers(self, connection: Connection, command: Command) -> Reply:
         """List the groups that read a topic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
 import msgspec
 
@@ -30,6 +30,10 @@ class FakeConnection:
         self.oneway_bodies: list[bytes] = []
         self.requests: list[tuple[int, dict[str, str], bytes]] = []
         self.client_answer: Command | Exception = Command(0, body=b'{"from":"client"}')
+
+    def work(self, steps: Generator[None, None, None]) -> None:
+        for _ in steps:
+            pass
 
     def end_turn(self) -> None:
         """Serve whatever comes next."""
