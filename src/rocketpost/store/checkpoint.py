@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rocketpost.store.annex import FILE_BYTES, Annex
+from rocketpost.store.annex import FILE_BYTES, FOREIGN_BYTES, Annex
 from rocketpost.store.files import FileSystem, read_whole_blocking, write_whole_blocking
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
 SAFETY_MS: Final = 3000
 """How much earlier than the checkpoint says RocketMQ starts reading again."""
 _ANNEX: Final = Annex(b"RPCHKPT1", theirs=5, ours=5)
+_ALL_BITS: Final = 2**64 - 1
 
 
 class Times(NamedTuple):
@@ -76,9 +77,24 @@ def encode_checkpoint(times: Times, progress: Progress) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Read the file's contents; a short file counts as zeros."""
+    """Read the file's contents; a short file counts as zeros.
+
+    RocketMQ's fields have no checksum. Where our part is damaged they are not believed either, and
+    one bit in them that differs from our copy was flipped: a Java broker changes more.
+    """
+    data = data.ljust(FILE_BYTES, b"\0")
     times, progress = _ANNEX.decode(data)
+    own = _ANNEX.decode_own(data)
+    if own is None:
+        return Checkpoint(Times() if any(data[FOREIGN_BYTES:]) else Times(*times), None)
+    if _bits_between(times, own[0]) == 1:
+        times, progress = own
     return Checkpoint(Times(*times), None if progress is None else Progress(*progress))
+
+
+def _bits_between(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    pairs = zip(one, other, strict=True)
+    return sum(((a ^ b) & _ALL_BITS).bit_count() for a, b in pairs)
 
 
 def load_checkpoint_blocking(files: FileSystem, path: str) -> Checkpoint:

@@ -152,6 +152,18 @@ class Recovery:
             if not self._clean:  # else the files of queues are complete
                 self._losses.add_missing(begin, stop)
 
+    def _check_entries_beyond(self, log_end: int) -> None:
+        """Refuse a log that ends before the records that queues lead to.
+
+        One such entry may be damaged itself. It is cut off with what else the log does not have.
+        """
+        beyond = [queue for queue in self._queues if queue.last_position >= log_end]
+        if sum(queue.end - queue.first_at(log_end) for queue in beyond) > 1:
+            newest = max(queue.last_position for queue in beyond)
+            first = self._extent.first if self._extent is not None else None
+            self._check_missing(first=first, end=newest + 1)
+            self._claimed_end = max(self._claimed_end, newest + 1)
+
     def _fits_log(self, position: int) -> bool:
         first, last = self._segments.first, self._segments.last
         if first is None or last is None:
@@ -169,9 +181,7 @@ class Recovery:
             self._queues.load_blocking(
                 before=None, clean=False, log_first=log_first, limit=limit + _FAR
             )
-            newest = max((queue.last_position for queue in self._queues), default=-1)
-            first_known = self._extent.first if self._extent is not None else None
-            self._check_missing(first=first_known, end=newest + 1)
+            self._check_entries_beyond(last.end if last is not None else 0)
             return
         self._queues.load_blocking(
             before=progress.position, clean=self._clean, log_first=log_first, limit=limit
@@ -209,7 +219,9 @@ class Recovery:
         first = self._segments.first
         if first is None:
             return floor
-        if self._progress is None:
+        if self._queues.is_incomplete:
+            start = first.start
+        elif self._progress is None:
             start = self._java_start()
         else:
             start = self._progress.position if self._queue_from else first.start
@@ -416,6 +428,11 @@ class Recovery:
             for queue in self._queues:
                 known_end = queue.end
                 queue.cut_at(end)
+                if queue.end < known_end:
+                    log.error(
+                        "queue leads behind the end of the log topic=%s queue=%s offset=%s"
+                        " count=%s", queue.topic, queue.queue_id, queue.end, known_end - queue.end,
+                    )  # fmt: skip
                 queue.fill_to(known_end)
         self._queues.fill_to_known_ends()
         for queue in self._queues:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def test_java_finds_its_five_fields() -> None:
 
 def test_our_part_is_believed_only_with_the_fields_it_was_written_with() -> None:
     data = bytearray(encode_checkpoint(TIMES, PROGRESS))
-    struct.pack_into(">q", data, 0, 1700000000001)
+    struct.pack_into(">qq", data, 0, 1700000000001, 1700000000001)
     found = decode_checkpoint(bytes(data))
     assert found.times.log_ms == 1700000000001
     assert found.progress is None
@@ -46,7 +47,7 @@ def test_our_part_is_believed_only_with_the_fields_it_was_written_with() -> None
 def test_damage_is_noticed(at: int, change: int) -> None:
     data = bytearray(encode_checkpoint(TIMES, PROGRESS))
     data[at] ^= change
-    assert decode_checkpoint(bytes(data)) == (TIMES, None)
+    assert decode_checkpoint(bytes(data)) == (Times(), None)
 
 
 def test_a_file_of_java_or_none_has_no_progress(tmp_path: Path) -> None:
@@ -61,3 +62,20 @@ def test_a_file_of_java_or_none_has_no_progress(tmp_path: Path) -> None:
 def test_javas_margin() -> None:
     assert Times(10_000, 9_000).safe_ms == 6_000
     assert Times(10_000, 1_000).safe_ms == 0
+
+
+@pytest.mark.parametrize("bit", [0, 7, 63, 100, 319])
+def test_a_flipped_bit_in_rocketmqs_fields_is_mended(bit: int) -> None:
+    times, progress = Times(1700000000001, 1700000000001, 3, 0, 0), Progress(1, 2, 3, 4, 5)
+    data = bytearray(encode_checkpoint(times, progress))
+    data[bit // 8] ^= 1 << bit % 8
+    assert decode_checkpoint(bytes(data)) == (times, progress)
+    data[(bit // 8 + 1) % 40] ^= 1
+    assert decode_checkpoint(bytes(data)).progress is None  # a Java broker changes more
+
+
+@pytest.mark.parametrize("at", [64, 70, 100, 120, 150, 155])
+def test_times_beside_a_damaged_part_of_ours_are_not_believed(at: int) -> None:
+    data = bytearray(encode_checkpoint(Times(9, 9, 9, 0, 0), Progress(1, 2, 3, 4, 5)))
+    data[at] ^= 4
+    assert decode_checkpoint(bytes(data)) == (Times(), None)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rocketpost.codec.record import decode_record
+from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue_files import ENTRY
@@ -108,11 +109,30 @@ def test_it_goes_on_where_java_stopped(opener: Opener, manifest: dict[str, Any])
     assert {queue.queue_id: queue.end - 1 for queue in again.queues_of("Orders")} == ends
 
 
+def test_a_missing_last_segment_is_noticed(opener: Opener, manifest: dict[str, Any]) -> None:
+    """The queues lead behind the end of the log."""
+    (opener.root / "checkpoint").write_bytes(bytes(4096))
+    newest = max(message["commitLogOffset"] for message in manifest["messages"])
+    for path in (opener.root / "commitlog").iterdir():
+        if path.is_file() and int(path.name) > newest - 2 * SIZES["segment_bytes"]:
+            path.unlink()
+    with pytest.raises(StoreError, match=r"lacks 0000.*--accept-missing-log"):
+        opener(**SIZES)
+    store = opener(accept_missing=True, **SIZES)
+    for queue in store.queues_of("Orders"):
+        offsets = [m["queueOffset"] for m in manifest["messages"] if m["queueId"] == queue.queue_id]
+        assert queue.next_offset > max(offsets)
+    assert store.end_position > newest
+    opener.crash(store)
+    opener(**SIZES)
+
+
 def test_a_later_visit_of_java_is_noticed(opener: Opener, manifest: dict[str, Any]) -> None:
     store = opener(**SIZES)
     store.close_blocking()
     path = opener.root / "checkpoint"
     data = bytearray(path.read_bytes())
     data[7] ^= 1  # Java has flushed a message since
+    data[15] ^= 1
     path.write_bytes(data)
     check(opener(**SIZES), manifest)
