@@ -39,26 +39,32 @@ class BrokerClock:
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
         self._now_ns = wall_ns()
-        self._read_ns = monotonic_ns()
-        self._is_ahead = False
+        self._read_ns: int | None = None  # of the monotonic clock, while this one is ahead
+        self._is_told = False
 
     def now_ms(self) -> int:
         """Return the time now in milliseconds since the epoch."""
         wall_ns = self._wall_ns()
-        read_ns = self._monotonic_ns()
-        passed_ns = read_ns - self._read_ns
-        self._read_ns = read_ns
-        if wall_ns >= self._now_ns + passed_ns:
-            self._now_ns = wall_ns
-            self._is_ahead = False
+        if self._read_ns is None and wall_ns >= self._now_ns:
+            self._now_ns = wall_ns  # nearly always, so nothing else is read
         else:
-            self._now_ns += passed_ns * _SLOWED_PARTS // _ALL_PARTS
-            if wall_ns < self._now_ns - _STEP_NS and not self._is_ahead:
-                self._is_ahead = True
-                behind_ms = (self._now_ns - wall_ns) // 1_000_000
-                logger.warning("the clock of the machine was set back: by_ms=%s", behind_ms)
-            self._now_ns = max(self._now_ns, wall_ns)
+            self._go_on(wall_ns)
         return self._now_ns // 1_000_000
+
+    def _go_on(self, wall_ns: int) -> None:
+        """Let time pass while the wall clock is behind."""
+        read_ns = self._monotonic_ns()
+        if self._read_ns is None:
+            self._is_told = False
+            self._read_ns = read_ns
+        self._now_ns += (read_ns - self._read_ns) * _SLOWED_PARTS // _ALL_PARTS
+        self._read_ns = read_ns
+        if wall_ns >= self._now_ns:
+            self._now_ns, self._read_ns = wall_ns, None
+        elif not self._is_told and self._now_ns - wall_ns > _STEP_NS:
+            self._is_told = True
+            behind_ms = (self._now_ns - wall_ns) // 1_000_000
+            logger.warning("the clock of the machine was set back: by_ms=%s", behind_ms)
 
     def wall_ms(self) -> int:
         """Return the time of the day, as far as this machine knows it."""

@@ -50,13 +50,20 @@ def test_it_goes_on_when_the_wall_clock_is_set_back(caplog: pytest.LogCaptureFix
 def test_the_wall_clock_catches_up() -> None:
     machine = Machine()
     machine.wall_ms -= HOUR_MS
-    machine.wait(11 * HOUR_MS)
+    assert machine.passed_ms() == 0
+    for hours in range(1, 10):
+        machine.wait(HOUR_MS)
+        assert machine.passed_ms() == hours * HOUR_MS * 9 // 10
+    machine.wait(2 * HOUR_MS)
     assert machine.clock.now_ms() == machine.wall_ms == START_MS + 10 * HOUR_MS
 
 
 def test_small_corrections_are_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
-    machine.wall_ms -= 10
-    machine.wait(5)
-    assert machine.passed_ms() == 4
+    machine.wall_ms -= 20
+    assert machine.passed_ms() == 0
+    machine.wait(10)
+    assert machine.passed_ms() == 9
+    machine.wait(200)
+    assert machine.passed_ms() == 190  # the wall clock has caught up
     assert not caplog.records
