@@ -36,8 +36,10 @@ from rocketpost.client.offset_calls import Boundary
 from rocketpost.client.ordering import Rollback, Suspend
 from rocketpost.client.pop_calls import PoppedMessage
 from rocketpost.client.producer import Producer
+from rocketpost.client.progress import OffsetStore
 from rocketpost.client.pull_consumer import PullConsumer
 from rocketpost.client.push_consumer import PushConsumer
+from rocketpost.client.rebalance import QueueListener
 from rocketpost.client.retry import Retry
 from rocketpost.client.simple_consumer import SimpleConsumer
 from rocketpost.client.transaction import (
@@ -91,6 +93,7 @@ __all__ = [
     "NoNameServer",
     "NoReply",
     "NotConnected",
+    "OffsetStore",
     "PoppedMessage",
     "Producer",
     "ProducerConfig",
@@ -100,6 +103,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "PushConsumerConfig",
+    "QueueListener",
     "QueueSelector",
     "ReceivedMessage",
     "RequestTimeout",

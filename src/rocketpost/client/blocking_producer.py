@@ -222,6 +222,8 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         topics: Sequence[str] = (),
         name_servers: str | None = None,
         config: ProducerConfig | None = None,
+        check_concurrency: int = 4,
+        checks_held_max: int = async_transaction.CHECKS_HELD_MAX,
     ) -> None:
         super().__init__(
             lambda: async_transaction.TransactionProducer(
@@ -230,6 +232,8 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
                 topics=topics,
                 name_servers=name_servers,
                 config=self._named(config),
+                check_concurrency=check_concurrency,
+                checks_held_max=checks_held_max,
             )
         )
 

@@ -12,6 +12,8 @@ from rocketpost.client.config import LitePullConsumerConfig, PullConsumerConfig
 from rocketpost.client.fetch import PullResult
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary
+from rocketpost.client.progress import OffsetStore
+from rocketpost.client.rebalance import QueueListener
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue
 
@@ -98,12 +100,19 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
         name_servers: str | None = None,
         config: LitePullConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
+        queue_listener: QueueListener | None = None,
+        offset_store: OffsetStore | None = None,
     ) -> None:
         self._topics: dict[str, tuple[str, str | None]] = {}
 
         def make() -> async_lite.LitePullConsumer:
             inner = async_lite.LitePullConsumer(
-                group, name_servers=name_servers, config=self._named(config), strategy=strategy
+                group,
+                name_servers=name_servers,
+                config=self._named(config),
+                strategy=strategy,
+                queue_listener=queue_listener,
+                offset_store=offset_store,
             )
             for topic, (tags, sql) in self._topics.items():
                 inner.subscribe(topic, tags=tags, sql=sql)

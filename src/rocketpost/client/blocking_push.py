@@ -13,6 +13,8 @@ from rocketpost.client.allocation import AllocationStrategy
 from rocketpost.client.blocking_base import BlockingClient
 from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.handlers import BatchHandler, Handler
+from rocketpost.client.progress import OffsetStore
+from rocketpost.client.rebalance import QueueListener
 from rocketpost.client.signals import watch_signals
 from rocketpost.client.subscriptions import Announcement
 from rocketpost.model.group import SUBSCRIBE_ALL
@@ -34,13 +36,20 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         name_servers: str | None = None,
         config: PushConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
+        queue_listener: QueueListener | None = None,
+        offset_store: OffsetStore | None = None,
     ) -> None:
         self._wishes: list[Callable[[async_push.PushConsumer], Announcement]] = []
         self._runners: list[queue.SimpleQueue[signal.Signals | None]] = []
 
         def make() -> async_push.PushConsumer:
             inner = async_push.PushConsumer(
-                group, name_servers=name_servers, config=self._named(config), strategy=strategy
+                group,
+                name_servers=name_servers,
+                config=self._named(config),
+                strategy=strategy,
+                queue_listener=queue_listener,
+                offset_store=offset_store,
             )
             for wish in self._wishes:
                 wish(inner)

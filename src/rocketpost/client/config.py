@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
-from rocketpost.client.checks import check_field_types, check_text
+from rocketpost.client.checks import check_field_types, check_seconds, check_text
 from rocketpost.client.credentials import Credentials
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConfigError
@@ -176,8 +176,13 @@ class PullConsumerConfig(ClientConfig):
         pull_timeout: For a pull that does not wait (``consumerPullTimeoutMillis``).
         hold_seconds: How long the broker holds a waiting pull (``brokerSuspendMaxTimeMillis``).
         hold_timeout: For a pull that waits (``consumerTimeoutMillisWhenSuspend``).
+        model: Where the group's offsets are kept (``messageModel``): with the brokers, or, of a
+            broadcasting member, in a file of its own, as a push consumer keeps them.
+        offset_directory: Where that file lies; ``~/.rocketmq_offsets`` if None.
     """
 
+    model: MessageModel = MessageModel.CLUSTERING
+    offset_directory: str | None = None
     pull_timeout: float = 10.0
     hold_seconds: float = 20.0
     hold_timeout: float = 30.0
@@ -206,6 +211,8 @@ class PushConsumerConfig(ClientConfig):
         batch_max: Messages handed to one call of a batch handler (``consumeMessageBatchMaxSize``).
         pull_count_max: Messages asked for with one pull (``pullBatchSize``).
         pull_bytes_max: Bytes asked for with one pull (``pullBatchSizeInBytes``).
+        pull_interval: Rest after a pull that found messages, before the next one of its queue; 0
+            for none (``pullInterval``).
         cached_count_max: Fetched, unfinished messages of a queue beyond which fetching rests.
         cached_bytes_max: The same in bytes of their bodies.
         cached_span_max: The same as distance between the first and the last of them.
@@ -253,6 +260,7 @@ class PushConsumerConfig(ClientConfig):
     batch_max: int = 1
     pull_count_max: int = 32
     pull_bytes_max: int = 256 * 1024
+    pull_interval: float = 0.0
     cached_count_max: int = 1000
     cached_bytes_max: int = 100 * 1024 * 1024
     cached_span_max: int = 2000
@@ -290,6 +298,7 @@ class PushConsumerConfig(ClientConfig):
         check_range("retry_max", self.retry_max, -1, 2**31 - 1)
         check_range("pop_count_max", self.pop_count_max, 1, 32)
         check_range("pop_threshold", self.pop_threshold, 1, 65535)
+        check_seconds("pull_interval", self.pull_interval, zero=True)
         if not 5 <= self.pop_invisible_seconds <= 300:
             raise ConfigError("pop_invisible_seconds must lie between 5 and 300")
         for name in ("pull_bytes_max", "cached_bytes_max", "hold_seconds", "pull_timeout",
@@ -359,7 +368,7 @@ class LitePullConsumerConfig(ClientConfig):
 
 _RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 C = TypeVar("C", bound=ClientConfig)
-M = TypeVar("M", PushConsumerConfig, LitePullConsumerConfig)
+M = TypeVar("M", PushConsumerConfig, LitePullConsumerConfig, PullConsumerConfig)
 
 
 def check_group(group: str) -> None:

@@ -17,7 +17,7 @@ from rocketpost.client.fetch import Fetcher, PullResult, PullStatus, PullWish
 from rocketpost.client.handlers import Consumption
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.owned_queue import Bounds, OwnedQueue, QueueLock
-from rocketpost.client.progress import Progress
+from rocketpost.client.progress import OffsetStore
 from rocketpost.client.queue_locks import QueueLocks
 from rocketpost.client.session import Session
 from rocketpost.client.tally import Tally
@@ -65,7 +65,7 @@ class Feeding:
         config: PushConsumerConfig,
         subscription: Callable[[str], Subscription | None],
         consumption: Consumption,
-        progress: Progress,
+        progress: OffsetStore,
         orderly: bool = False,
         manual: bool = False,
         sharing: Callable[[], bool] = lambda: True,
@@ -380,6 +380,8 @@ class Feeding:
             offset = result.next_offset
             owned.take(result.messages, offset)
             self._consumption.submit(owned, result.messages)
+            if self._config.pull_interval and result.messages:
+                await owned.wait_until_gone(self._config.pull_interval)
 
     async def _begin(self, owned: OwnedQueue, *, settle: float, start: int | None) -> int:
         if settle:

@@ -193,9 +193,9 @@ def _found(wish: PullWish, head: PullResponse, response: Command) -> PullResult:
                 f"the message at offset {wish.offset} of {wish.queue} cannot be read"
             )
         next_offset = unwrapped(records[-1], first=0)[-1].queue_offset + 1
-    queue, end = wish.queue, head.max_offset
+    queue, begin, end = wish.queue, head.min_offset, head.max_offset
     messages = [
-        ReceivedMessage(record, queue, end)
+        ReceivedMessage(record, queue, end, begin)
         for stored in records
         for record in unwrapped(stored, first=wish.offset)
     ]

@@ -7,7 +7,13 @@ from collections.abc import Collection, Mapping
 
 from rocketpost.client.allocation import AllocationStrategy, Average, checked_strategy
 from rocketpost.client.broker_requests import BrokerRequests
-from rocketpost.client.checks import check_message_queue, check_number, check_queues, check_seconds
+from rocketpost.client.checks import (
+    check_function,
+    check_message_queue,
+    check_number,
+    check_queues,
+    check_seconds,
+)
 from rocketpost.client.config import (
     LitePullConsumerConfig,
     MessageModel,
@@ -22,8 +28,8 @@ from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.polling import Polling
-from rocketpost.client.progress import BrokerProgress, Progress
-from rocketpost.client.rebalance import Rebalancer
+from rocketpost.client.progress import BrokerProgress, OffsetStore, checked_store
+from rocketpost.client.rebalance import QueueListener, Rebalancer
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import subscription_of
 from rocketpost.client.tasks import Tasks
@@ -58,9 +64,12 @@ class LitePullConsumer(Lifecycle):
         name_servers: ``host:port;host:port``; wins over the one in ``config``.
         config: Everything else.
         strategy: How the members share the queues; all must use the same.
+        queue_listener: A plain function that is told a topic, its queues, and those that are ours
+            now, each time they change. Called on the loop, so it must be quick.
+        offset_store: Keeps the offsets in place of brokers and files.
 
     Raises:
-        ConfigError: The group's name is illegal.
+        ConfigError: The group's name is illegal, or an argument makes no sense.
     """
 
     def __init__(
@@ -70,6 +79,8 @@ class LitePullConsumer(Lifecycle):
         name_servers: str | None = None,
         config: LitePullConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
+        queue_listener: QueueListener | None = None,
+        offset_store: OffsetStore | None = None,
     ) -> None:
         check_group(group)
         config = with_name_servers(
@@ -79,6 +90,10 @@ class LitePullConsumer(Lifecycle):
         self.group = group
         self.config = config
         self._strategy = checked_strategy(strategy or Average())
+        if queue_listener is not None:
+            check_function("queue_listener", queue_listener, arguments=3, may_be_async=False)
+        self._queue_listener = queue_listener
+        self._offset_store = checked_store(offset_store)
         self._subscriptions: dict[str, Subscription] = {}
         self._assigned: dict[str, Subscription] = {}
         self._session: Session | None = None
@@ -283,7 +298,7 @@ class LitePullConsumer(Lifecycle):
     async def _assemble(self, session: Session) -> None:
         broadcasting = self.config.model is MessageModel.BROADCASTING
         self._local: LocalOffsets | None = None
-        if broadcasting:
+        if broadcasting and self._offset_store is None:
             directory = self.config.offset_directory
             self._local = LocalOffsets(directory, session.client_id, self.group)
             await self._local.open()
@@ -291,7 +306,9 @@ class LitePullConsumer(Lifecycle):
         self._announced = False
         self._polling = Polling()
         self._offsets = OffsetCalls(session)
-        self._progress: Progress = self._local or BrokerProgress(self._offsets, self.group)
+        self._progress: OffsetStore = (
+            self._offset_store or self._local or BrokerProgress(self._offsets, self.group)
+        )
         self._commit_due = asyncio.get_running_loop().time() + self.config.commit_seconds
         self._feeding = Feeding(
             session,
@@ -311,6 +328,7 @@ class LitePullConsumer(Lifecycle):
             apply=self._feeding.apply,
             every=self.config.rebalance_seconds,
             broadcasting=broadcasting,
+            listener=self._queue_listener,
         )
         BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
         Inspection(session, self.group, describe=self._describe, feeding=self._feeding)

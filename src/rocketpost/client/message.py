@@ -265,16 +265,20 @@ class ReceivedMessage:
 
     Attributes:
         queue: Where it was pulled from.
-        queue_end: The end of that queue when it was pulled.
+        queue_begin: The first offset of that queue when it was pulled (``MIN_OFFSET``).
+        queue_end: The end of that queue when it was pulled (``MAX_OFFSET``).
         record: All fields as stored.
     """
 
-    __slots__ = ("_body", "_properties", "queue", "queue_end", "record")
+    __slots__ = ("_body", "_properties", "queue", "queue_begin", "queue_end", "record")
 
-    def __init__(self, record: Record, queue: MessageQueue, queue_end: int = 0) -> None:
+    def __init__(
+        self, record: Record, queue: MessageQueue, queue_end: int = 0, queue_begin: int = 0
+    ) -> None:
         self.record = record
         self.queue = queue
         self.queue_end = queue_end
+        self.queue_begin = queue_begin
         self._properties: dict[str, str] | None = None
         self._body: bytes | None = None
 

@@ -243,4 +243,4 @@ def _commits(call: Call) -> bool:
 
 def _again(message: ReceivedMessage) -> ReceivedMessage:
     record = msgspec.structs.replace(message.record, reconsume_times=message.reconsume_times + 1)
-    return ReceivedMessage(record, message.queue, message.queue_end)
+    return ReceivedMessage(record, message.queue, message.queue_end, message.queue_begin)

@@ -11,15 +11,16 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from rocketpost.client.checks import is_coroutine_function
 from rocketpost.client.offset_calls import OffsetCalls
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
 
 
-class Progress(Protocol):
-    """Stores offsets of queues."""
+class OffsetStore(Protocol):
+    """Keeps the offsets of a group, or of one member. Called on the event loop."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Return the stored offset; None if the queue was never consumed."""
@@ -28,6 +29,18 @@ class Progress(Protocol):
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         """Store offsets; return the queues whose offsets are safe. Failures are logged."""
         ...  # pragma: no cover
+
+
+def checked_store(store: OffsetStore | None) -> OffsetStore | None:
+    """Return a store that can be asked.
+
+    Raises:
+        ConfigError: It lacks one of its two coroutine functions.
+    """
+    for name in ("load", "store"):
+        if store is not None and not is_coroutine_function(getattr(store, name, None)):
+            raise ConfigError(f"offset_store needs a coroutine function {name}; see OffsetStore")
+    return store
 
 
 class BrokerProgress:

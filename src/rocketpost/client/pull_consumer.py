@@ -11,9 +11,16 @@ from rocketpost.client.checks import (
     check_seconds,
     check_timeout,
 )
-from rocketpost.client.config import PullConsumerConfig, check_group, with_name_servers
+from rocketpost.client.config import (
+    MessageModel,
+    PullConsumerConfig,
+    check_group,
+    with_name_servers,
+    with_stable_name,
+)
 from rocketpost.client.fetch import Fetcher, PullResult, PullWish, RawPull, Replica
 from rocketpost.client.lifecycle import Lifecycle
+from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.session import Session
 from rocketpost.client.subscriptions import wanted
@@ -54,8 +61,10 @@ class PullConsumer(Lifecycle):
     ) -> None:
         check_group(group)
         config = with_name_servers(config or PullConsumerConfig(), name_servers, PullConsumerConfig)
+        config = with_stable_name(config)
         self.group = group
         self.config = config
+        self._local: LocalOffsets | None = None
         self._session: Session | None = None
 
     async def start(self) -> None:
@@ -68,6 +77,12 @@ class PullConsumer(Lifecycle):
             raise ClientError("the consumer is running already")
         session = Session(self.config)
         await session.start()
+        if self.config.model is MessageModel.BROADCASTING:
+            try:
+                self._local = await self._open_local(session)
+            except BaseException:
+                await session.stop()
+                raise
         self._session = session
         self._fetcher = Fetcher(session, self.group)
         self._offsets = OffsetCalls(session)
@@ -75,8 +90,16 @@ class PullConsumer(Lifecycle):
     async def stop(self) -> None:
         """Close the connections."""
         session, self._session = self._session, None
+        local, self._local = self._local, None
+        if local is not None:
+            await local.close()
         if session is not None:
             await session.stop()
+
+    async def _open_local(self, session: Session) -> LocalOffsets:
+        local = LocalOffsets(self.config.offset_directory, session.client_id, self.group)
+        await local.open()
+        return local
 
     async def queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """Return the queues of ``topic`` that can be read, sorted.
@@ -200,11 +223,18 @@ class PullConsumer(Lifecycle):
 
     async def fetch_offset(self, queue: MessageQueue) -> int | None:
         """Return where the group stands; None if it has never committed an offset here."""
+        self._running()
+        if self._local is not None:
+            return await self._local.load(queue)
         return await self._patiently(queue, lambda: self._offsets.group_offset(self.group, queue))
 
     async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
         """Store ``offset`` as the next one that the group wants."""
         check_number("offset", offset)
+        self._running()
+        if self._local is not None:
+            await self._local.store({queue: offset})
+            return
         await self._patiently(queue, lambda: self._offsets.commit_offset(self.group, queue, offset))
 
     async def _patiently(

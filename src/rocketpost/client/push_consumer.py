@@ -12,7 +12,7 @@ from rocketpost.client.accord import Accord
 from rocketpost.client.allocation import AllocationStrategy, Average, checked_strategy
 from rocketpost.client.assigning import Assigning
 from rocketpost.client.broker_requests import BrokerRequests
-from rocketpost.client.checks import check_queues
+from rocketpost.client.checks import check_function, check_queues
 from rocketpost.client.config import (
     MessageModel,
     ProducerConfig,
@@ -37,8 +37,8 @@ from rocketpost.client.local_offsets import LocalOffsets
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.ordering import Ordering
 from rocketpost.client.popping import Popping
-from rocketpost.client.progress import BrokerProgress
-from rocketpost.client.rebalance import Rebalancer
+from rocketpost.client.progress import BrokerProgress, OffsetStore, checked_store
+from rocketpost.client.rebalance import QueueListener, Rebalancer
 from rocketpost.client.retry import SendBack
 from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
@@ -80,9 +80,12 @@ class PushConsumer(Lifecycle):
         name_servers: ``host:port;host:port``; wins over the one in ``config``.
         config: Everything else.
         strategy: How the members share the queues; all must use the same.
+        queue_listener: A plain function that is told a topic, its queues, and those that are ours
+            now, each time they change. Called on the loop, so it must be quick.
+        offset_store: Keeps the offsets in place of brokers and files.
 
     Raises:
-        ConfigError: The group's name is illegal.
+        ConfigError: The group's name is illegal, or an argument makes no sense.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class PushConsumer(Lifecycle):
         name_servers: str | None = None,
         config: PushConsumerConfig | None = None,
         strategy: AllocationStrategy | None = None,
+        queue_listener: QueueListener | None = None,
+        offset_store: OffsetStore | None = None,
     ) -> None:
         check_group(group)
         config = with_name_servers(config or PushConsumerConfig(), name_servers, PushConsumerConfig)
@@ -99,6 +104,12 @@ class PushConsumer(Lifecycle):
         self.group = group
         self.config = config
         self._strategy = checked_strategy(strategy or Average())
+        if queue_listener is not None:
+            check_function("queue_listener", queue_listener, arguments=3, may_be_async=False)
+            if not config.client_rebalance:
+                raise ConfigError("a queue_listener needs client_rebalance=True")
+        self._queue_listener = queue_listener
+        self._offset_store = checked_store(offset_store)
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = Tasks()
@@ -292,7 +303,7 @@ class PushConsumer(Lifecycle):
         config, orderly = self.config, bool(self._subscriptions.orderly)
         broadcasting = config.model is MessageModel.BROADCASTING
         self._local: LocalOffsets | None = None
-        if broadcasting:
+        if broadcasting and self._offset_store is None:
             self._local = LocalOffsets(config.offset_directory, session.client_id, self.group)
             await self._local.open()
         self._sender = Sender(session, ProducerConfig())
@@ -324,7 +335,9 @@ class PushConsumer(Lifecycle):
             config=config,
             subscription=self._subscriptions.find,
             consumption=self._consumption,
-            progress=self._local or BrokerProgress(OffsetCalls(session), self.group),
+            progress=self._offset_store
+            or self._local
+            or BrokerProgress(OffsetCalls(session), self.group),
             orderly=orderly,
         )
         self._popping = Popping(
@@ -355,6 +368,7 @@ class PushConsumer(Lifecycle):
             broadcasting=broadcasting,
             after=Accord(session, self.group, describe=self._subscriptions.describe).check,
             assigning=assigning if asks_brokers else None,
+            listener=self._queue_listener,
         )
         BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
         Inspection(

@@ -20,6 +20,7 @@ from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.headers.client import ConsumerGroupRequest
 from rocketpost.errors import ClientError, RocketpostError, RouteNotFound
+from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.shares import java_order
 
@@ -30,6 +31,9 @@ _FAILURES_TO_TELL: Final = 3
 
 Apply = Callable[[str, list[MessageQueue], bool], Awaitable[None]]
 """Told a topic, our share of its queues, and whether we are the only member."""
+
+QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], object]
+"""Told a topic, all its queues, and those of them that are ours now."""
 
 
 class Rebalancer:
@@ -44,6 +48,7 @@ class Rebalancer:
         broadcasting: Whether every member gets every queue.
         after: Called after every round.
         assigning: Has brokers share out, if that is wanted; what they cannot is done here.
+        listener: Told when a topic's queues or our share of them have changed.
         every: Seconds between rounds.
     """
 
@@ -59,6 +64,7 @@ class Rebalancer:
         broadcasting: bool = False,
         after: Callable[[], Awaitable[None]] | None = None,
         assigning: Assigning | None = None,
+        listener: QueueListener | None = None,
     ) -> None:
         self._session = session
         self._group = group
@@ -69,6 +75,8 @@ class Rebalancer:
         self._broadcasting = broadcasting
         self._after = after
         self._assigning = assigning
+        self._listener = listener
+        self._told: dict[str, tuple[list[MessageQueue], list[MessageQueue]]] = {}
         self._wake = asyncio.Event()
         self._failed: dict[str, int] = {}
 
@@ -110,10 +118,22 @@ class Rebalancer:
         queues = await self._session.routes.subscribe(topic)
         if self._broadcasting:
             await self._apply(topic, queues, True)
+            self._tell(topic, queues, queues)
             return
         members = await self._members(topic)
         share = self._ask_strategy(queues, members) if queues else []
         await self._apply(topic, share, members == [self._session.client_id])
+        self._tell(topic, queues, share)
+
+    def _tell(self, topic: str, queues: list[MessageQueue], share: list[MessageQueue]) -> None:
+        listener, now = self._listener, (queues, list(share))
+        if listener is None or is_retry_or_dlq(topic) or self._told.get(topic) == now:
+            return
+        self._told[topic] = now
+        try:
+            listener(topic, list(queues), list(share))
+        except Exception:  # a listener may be anybody's; the queues are ours all the same
+            logger.exception("queue listener failed: topic=%s", topic)
 
     def _ask_strategy(self, queues: list[MessageQueue], members: list[str]) -> list[MessageQueue]:
         try:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from rocketpost.client.checks import check_function, is_coroutine_function
+from rocketpost.client.checks import check_function, check_number, is_coroutine_function
 from rocketpost.client.choosing import QueueSelector, check_send
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import (
@@ -158,10 +158,12 @@ class TransactionProducer(Producer):
         name_servers: str | None = None,
         config: ProducerConfig | None = None,
         check_concurrency: int = 4,
+        checks_held_max: int = CHECKS_HELD_MAX,
     ) -> None:
         super().__init__(group, name_servers=name_servers, config=config)
-        if check_concurrency < 1:
-            raise ConfigError(f"check_concurrency={check_concurrency} must be at least 1")
+        check_number("check_concurrency", check_concurrency, least=1)
+        check_number("checks_held_max", checks_held_max, least=1)
+        self._checks_held_max = checks_held_max
         check_function("checker", checker, arguments=1)
         if isinstance(topics, str):
             raise ConfigError(f"topics must be a list of topics, not the text {topics!r}")
@@ -332,7 +334,7 @@ class TransactionProducer(Producer):
         message = ReceivedMessage(record, queue)
         if message.properties.get(names.PRODUCER_GROUP) != self.group:
             logger.warning("question about another group's transaction: %r", message)
-        elif self._checks >= CHECKS_HELD_MAX:
+        elif self._checks >= self._checks_held_max:
             logger.warning("question dropped, %s wait already: %r", self._checks, message)
         else:
             self._checks += 1

@@ -231,10 +231,7 @@ async def test_what_an_attempt_left_on_another_broker_is_rolled_back(use_network
     assert network.sent(END)[1].fields["commitOrRollback"] == "12"
 
 
-async def test_no_more_questions_wait_than_fit(
-    use_network: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rocketpost.client.transaction.CHECKS_HELD_MAX", 2)
+async def test_no_more_questions_wait_than_fit(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: broker(stored)}))
     going = asyncio.Event()
 
@@ -242,7 +239,7 @@ async def test_no_more_questions_wait_than_fit(
         await going.wait()
         return COMMIT
 
-    async with producer(check, topics=["T"], check_concurrency=1):
+    async with producer(check, topics=["T"], check_concurrency=1, checks_held_max=2):
         for id_ in ("one", "two", "three"):
             ask(network, id_)
         await asyncio.sleep(0.02)

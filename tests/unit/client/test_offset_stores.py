@@ -1,0 +1,161 @@
+"""Settings of RocketMQ's client that decide who keeps offsets, and who hears of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from client.brokers import NAMESRV, QueueBroker, network_of, route_of
+from client.network import FakeNetwork
+from rocketpost.client import (
+    ConfigError,
+    LitePullConsumer,
+    LitePullConsumerConfig,
+    MessageModel,
+    MessageQueue,
+    PullConsumer,
+    PullConsumerConfig,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    StartFrom,
+)
+from rocketpost.codec.codes import RequestCode
+
+A = "a:1"
+ROUTES = {"T": route_of({"a": A}), "%RETRY%G": route_of({"a": A}, queues=1)}
+QUEUES = [MessageQueue("a", 0, "T"), MessageQueue("a", 1, "T")]
+
+Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+class Store:
+    """Offsets in memory."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[MessageQueue, int] = {}
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return self.offsets.get(queue)
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        self.offsets.update(offsets)
+        return set(offsets)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_a_listener_hears_of_the_queues_once(use_network: Use) -> None:
+    use_network(network_of(ROUTES, {A: QueueBroker().serve}))
+    heard: list[tuple[str, list[MessageQueue], list[MessageQueue]]] = []
+
+    def listen(topic: str, queues: list[MessageQueue], ours: list[MessageQueue]) -> None:
+        heard.append((topic, queues, ours))
+        raise ValueError("what a listener does is its own affair")
+
+    config = PushConsumerConfig(name_servers=NAMESRV, rebalance_seconds=0.01)
+    consumer = PushConsumer("G", config=config, queue_listener=listen)
+    consumer.subscribe("T", print)
+    async with consumer:
+        await until(lambda: consumer.queues)
+        await asyncio.sleep(0.05)  # more rounds, of which there is no news
+    assert heard == [("T", QUEUES, QUEUES)]
+
+
+def test_a_listener_that_would_hear_nothing_is_refused() -> None:
+    config = PushConsumerConfig(client_rebalance=False)
+    with pytest.raises(ConfigError, match="client_rebalance"):
+        PushConsumer("G", config=config, queue_listener=lambda topic, queues, ours: None)
+    with pytest.raises(ConfigError, match="must take 3"):
+        LitePullConsumer("G", queue_listener=lambda topic: None)  # type: ignore[arg-type, misc]
+    with pytest.raises(ConfigError, match="load"):
+        PushConsumer("G", offset_store=object())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", MessageModel)
+async def test_a_store_of_ones_own_keeps_the_offsets(use_network: Use, model: MessageModel) -> None:
+    broker = QueueBroker()
+    for n in range(4):
+        broker.put(b"%d" % n)
+    network = use_network(network_of(ROUTES, {A: broker.serve}))
+    store = Store()
+    store.offsets[QUEUES[0]] = 2
+    got: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        assert (message.queue_begin, message.queue_end) == (0, 4)
+
+    config = PushConsumerConfig(name_servers=NAMESRV, model=model)
+    consumer = PushConsumer("G", config=config, offset_store=store)
+    consumer.subscribe("T", handle)
+    async with consumer:
+        await until(lambda: len(got) == 2)
+    assert sorted(got) == [b"2", b"3"]
+    assert store.offsets[QUEUES[0]] == 4
+    assert ("T", 0) not in broker.offsets
+    assert not [
+        command
+        for command in network.sent(RequestCode.UPDATE_CONSUMER_OFFSET)
+        if command.fields["topic"] == "T"
+    ]
+
+
+async def test_a_lite_pull_consumer_takes_a_store_too(use_network: Use) -> None:
+    broker = QueueBroker()
+    broker.put(b"0")
+    use_network(network_of(ROUTES, {A: broker.serve}))
+    store = Store()
+    config = LitePullConsumerConfig(name_servers=NAMESRV, start_from=StartFrom.FIRST)
+    consumer = LitePullConsumer("G", config=config, offset_store=store)
+    consumer.subscribe("T")
+    async with consumer:
+        assert [message.body for message in await consumer.poll()] == [b"0"]
+        await consumer.commit()
+        assert await consumer.committed(QUEUES[0]) == 1
+    assert store.offsets[QUEUES[0]] == 1
+
+
+async def test_a_broadcasting_pull_consumer_keeps_its_offsets_in_a_file(
+    use_network: Use, tmp_path: Path
+) -> None:
+    network = use_network(network_of(ROUTES, {A: QueueBroker().serve}))
+    config = PullConsumerConfig(
+        name_servers=NAMESRV, model=MessageModel.BROADCASTING, offset_directory=str(tmp_path)
+    )
+    async with PullConsumer("G", config=config) as consumer:
+        assert await consumer.fetch_offset(QUEUES[0]) is None
+        await consumer.commit_offset(QUEUES[0], 7)
+    async with PullConsumer("G", config=config) as consumer:
+        assert await consumer.fetch_offset(QUEUES[0]) == 7
+    assert network.sent(RequestCode.UPDATE_CONSUMER_OFFSET) == []
+
+
+async def test_pulls_that_found_something_are_followed_by_the_interval(use_network: Use) -> None:
+    broker = QueueBroker()
+    for n in range(3):
+        broker.put(b"%d" % n)
+    use_network(network_of(ROUTES, {A: broker.serve}))
+    times: list[float] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        times.append(asyncio.get_running_loop().time())
+
+    config = PushConsumerConfig(
+        name_servers=NAMESRV, start_from=StartFrom.FIRST, pull_count_max=1, pull_interval=0.05
+    )
+    consumer = PushConsumer("G", config=config)
+    consumer.subscribe("T", handle)
+    async with consumer:
+        await until(lambda: len(times) == 3)
+    assert all(later - earlier >= 0.04 for earlier, later in itertools.pairwise(times))
+    with pytest.raises(ConfigError, match="pull_interval"):
+        PushConsumerConfig(pull_interval=-1)
