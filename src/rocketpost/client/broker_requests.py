@@ -37,8 +37,16 @@ class BrokerRequests:
         self._group = group
         self._rebalancer = rebalancer
         self._feeding = feeding
-        session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
-        session.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
+        session.on(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            self._members_changed,
+            takes=lambda command: command.read(ConsumerGroupRequest).consumer_group == group,
+        )
+        session.on(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            self._reset_offsets,
+            takes=lambda command: command.read(ResetOffset).group == group,
+        )
 
     def _members_changed(self, connection: Connection, command: Command) -> Answer | None:
         if command.read(ConsumerGroupRequest).consumer_group == self._group:

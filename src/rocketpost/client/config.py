@@ -70,7 +70,8 @@ class ClientConfig:
         address_server: Host, or host:port, of the HTTP address server.
         address_group: The last part of its path.
         unit_name: Part of the client id and of the address server's path, if not empty.
-        instance_name: Part of the client id; the process id and a time stamp if empty.
+        instance_name: Part of the client id; the process id and a time stamp if empty. Clients of
+            one name share their connections, and each needs a group of its own.
         client_ip: Part of the client id and of message ids; found out if empty.
         call_timeout: For routes, heartbeats and group queries (``mqClientApiTimeout``).
         route_seconds: Between refreshes of the routes (``pollNameServerInterval``).

@@ -105,9 +105,21 @@ class Inspection:
         self._orderly = orderly
         self._feeding = feeding
         self._started_ms = time.time_ns() // 1_000_000
-        session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
-        session.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._offsets)
-        session.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume)
+        session.on(
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            self._running_info,
+            takes=lambda command: command.read(RunningInfo).consumer_group == group,
+        )
+        session.on(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            self._offsets,
+            takes=lambda command: command.read(ConsumerStatus).group == group,
+        )
+        session.on(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            self._consume,
+            takes=lambda command: command.read(ConsumeDirectly).consumer_group == group,
+        )
 
     def _running_info(self, connection: Connection, command: Command) -> Answer:
         asked = command.read(RunningInfo)

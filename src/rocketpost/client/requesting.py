@@ -45,7 +45,7 @@ class Requests:
         self._session = session
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         self._introduced: set[str] = set()
-        session.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._arrived)
+        session.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._arrived, takes=self._waits_for)
         session.on_lost(self._lost)
 
     def open(self) -> tuple[str, asyncio.Future[ReceivedMessage]]:
@@ -94,6 +94,10 @@ class Requests:
             if self._waiting:  # a reply may come by this broker any moment
                 work = self._session.heartbeat_at(address)
                 self._session.tasks.start(work, name=f"reconnect to {address}")
+
+    def _waits_for(self, command: Command) -> bool:
+        message = _received(command.read(PushReply), command.body)
+        return message.properties.get(names.CORRELATION_ID, "") in self._waiting
 
     def _arrived(self, connection: Connection, command: Command) -> Answer:
         message = _received(command.read(PushReply), command.body)

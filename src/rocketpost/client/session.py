@@ -16,10 +16,10 @@ from typing import TypeVar
 import msgspec
 
 from rocketpost.client.config import ClientConfig
+from rocketpost.client.hub import find_hub
 from rocketpost.client.name_servers import (
     HTTP_EVERY_SECONDS,
     HTTP_FIRST_SECONDS,
-    NameServers,
 )
 from rocketpost.client.patience import patiently
 from rocketpost.client.route_cache import RouteCache
@@ -49,6 +49,7 @@ _ACCESS_WORDS = ("username cannot be null", "accesskey", "aclexception", "signat
 
 T = TypeVar("T")
 RequestHandler = Callable[[Connection, Command], "Answer | None"]
+Takes = Callable[[Command], bool]
 
 
 def _is_about_access(response: Command) -> bool:
@@ -86,19 +87,15 @@ class Session:
     ) -> None:
         self.config = config
         self.client_id = make_client_id(config)
-        self.connector = Connector(
-            on_request=self._on_request,
-            on_made=self._on_made,
-            on_lost=self._on_lost,
-            sign=config.credentials.sign if config.credentials else None,
-        )
-        self.name_servers = NameServers(config, self.connector)
+        self._hub = find_hub(config, self.client_id, Connector)
+        self.connector = self._hub.connector
+        self.name_servers = self._hub.name_servers
         self.routes = RouteCache(
             self._ask, auto_create_queues=auto_create_queues, auto_create_topic=auto_create_topic
         )
         self.tasks = Tasks()
         self.broker_versions: dict[str, int] = {}
-        self._handlers: dict[int, RequestHandler] = {}
+        self._handlers: dict[int, tuple[RequestHandler, Takes | None]] = {}
         self._producers: list[str] = []
         self._consumers: list[Callable[[], ConsumerData]] = []
         self._reconnected: list[Callable[[], None]] = []
@@ -122,7 +119,12 @@ class Session:
         Raises:
             NoNameServer: No address of a name server is known.
         """
-        await self.name_servers.start()
+        self._hub.join(self)
+        try:
+            await self.name_servers.start()
+        except BaseException:
+            await self._hub.leave(self)
+            raise
         self._started = True
         config = self.config
         routes = repeat(
@@ -156,16 +158,34 @@ class Session:
         await self.tasks.stop()
         await self.routes.close()
         await self._unregister()
-        await self.connector.close()
+        await self._hub.leave(self)
 
     # Groups.
 
+    @property
+    def groups(self) -> list[tuple[str, str]]:
+        """The groups that brokers are told of, each with its kind."""
+        return [
+            *(("producer", group) for group in self._producers),
+            *(("consumer", describe().group_name) for describe in self._consumers),
+        ]
+
     def add_producer(self, group: str) -> None:
-        """Tell brokers of a producer group from now on."""
+        """Tell brokers of a producer group from now on.
+
+        Raises:
+            ClientError: Another client of this id has it.
+        """
+        self._hub.check_group(self, "producer", group)
         self._producers.append(group)
 
     def add_consumer(self, describe: Callable[[], ConsumerData]) -> None:
-        """Tell brokers of a consumer group from now on; ``describe`` is asked each time."""
+        """Tell brokers of a consumer group from now on; ``describe`` is asked each time.
+
+        Raises:
+            ClientError: Another client of this id has it.
+        """
+        self._hub.check_group(self, "consumer", describe().group_name)
         self._consumers.append(describe)
 
     def on_reconnect(self, callback: Callable[[], None]) -> None:
@@ -176,9 +196,12 @@ class Session:
         """Call ``callback`` with the address of a server whose connection is gone."""
         self._lost.append(callback)
 
-    def on(self, code: int, handler: RequestHandler) -> None:
-        """Let ``handler`` serve requests of brokers; None from it means no answer now."""
-        self._handlers[code] = handler
+    def on(self, code: int, handler: RequestHandler, *, takes: Takes | None = None) -> None:
+        """Let ``handler`` serve requests of brokers; None from it means no answer now.
+
+        ``takes`` tells which requests are ours, among clients that share connections.
+        """
+        self._handlers[code] = handler, takes
 
     # Calls.
 
@@ -349,11 +372,13 @@ class Session:
     async def _ask(self, code: int, fields: dict[str, str]) -> Command:
         return await self.name_servers.request(code, fields=fields)
 
-    def _on_made(self, address: str, connection: Connection) -> None:
+    def connected(self, address: str) -> None:
+        """Greet a broker that has been connected to."""
         if self._started and address not in self.name_servers.addresses:
             self.tasks.start(self._greet(address), name=f"greet {address}")
 
-    def _on_lost(self, address: str, connection: Connection) -> None:
+    def disconnected(self, address: str) -> None:
+        """Tell those who asked for it that a connection is gone."""
         if self._started:
             for callback in self._lost:
                 callback(address)
@@ -363,8 +388,16 @@ class Session:
         for callback in self._reconnected:
             callback()
 
-    def _on_request(self, connection: Connection, command: Command) -> None:
-        handler = self._handlers.get(command.code)
+    def serves(self, command: Command) -> bool | None:
+        """Whether a request is ours; None if that cannot be told."""
+        _, takes = self._handlers.get(command.code, (None, None))
+        if command.code not in self._handlers:
+            return False
+        return None if takes is None else takes(command)
+
+    def serve(self, connection: Connection, command: Command) -> None:
+        """Serve a request of a broker."""
+        handler, _ = self._handlers.get(command.code, (None, None))
         if handler is None:
             remark = f" request type {command.code} not supported"
             answer_request(

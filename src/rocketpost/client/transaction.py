@@ -184,7 +184,7 @@ class TransactionProducer(Producer):
         """
         await super().start()
         session = self._running()[0]
-        session.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+        session.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked, takes=self._is_ours)
         for topic in self._topics:
             try:
                 await session.routes.publish(topic)
@@ -321,6 +321,13 @@ class TransactionProducer(Producer):
             await session.send_oneway(address, RequestCode.END_TRANSACTION, header)
         else:
             await session.call(address, RequestCode.END_TRANSACTION, header)
+
+    def _is_ours(self, command: Command) -> bool:
+        try:
+            record = decode_record(command.body, verify_crc=False)
+        except CorruptRecord:
+            return False
+        return record.properties.get(names.PRODUCER_GROUP) == self.group
 
     def _asked(self, connection: Connection, command: Command) -> Answer | None:
         """Take a broker's question; it is answered by an end, not by a response."""
