@@ -6,63 +6,67 @@ Everything here may be imported by users; what is not listed in ``__all__`` may 
 
 from __future__ import annotations
 
-from rocketpost.client.allocation import (
-    AllocationStrategy,
-    Average,
-    AverageByCircle,
-    ByConfiguration,
-    ConsistentHash,
-    MachineRoom,
-    MachineRoomNearby,
-    RoomResolver,
-)
-from rocketpost.client.choosing import QueueSelector
-from rocketpost.client.config import (
-    ClientConfig,
-    Compression,
-    LitePullConsumerConfig,
-    MessageModel,
-    ProducerConfig,
-    PullConsumerConfig,
-    PushConsumerConfig,
-    StartFrom,
-)
-from rocketpost.client.credentials import Credentials
-from rocketpost.client.fetch import PullResult, PullStatus
-from rocketpost.client.handlers import BatchHandler, Consumed, Handler
-from rocketpost.client.lite_pull_consumer import LitePullConsumer
-from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
-from rocketpost.client.offset_calls import Boundary
-from rocketpost.client.ordering import Rollback, Suspend
-from rocketpost.client.pop_calls import PoppedMessage
-from rocketpost.client.producer import Producer
-from rocketpost.client.progress import OffsetStore
-from rocketpost.client.pull_consumer import PullConsumer
-from rocketpost.client.push_consumer import PushConsumer
-from rocketpost.client.rebalance import QueueListener
-from rocketpost.client.retry import Retry
-from rocketpost.client.simple_consumer import SimpleConsumer
-from rocketpost.client.transaction import (
-    Transaction,
-    TransactionProducer,
-    TransactionResult,
-    TransactionState,
-)
-from rocketpost.errors import (
-    ClientError,
-    ConfigError,
-    ConnectionLost,
-    Fault,
-    FilterError,
-    MessageRefused,
-    NoNameServer,
-    NoReply,
-    NotConnected,
-    RequestTimeout,
-    RocketpostError,
-    RouteNotFound,
-)
-from rocketpost.model.route import MessageQueue
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocketpost.client.allocation import (
+        AllocationStrategy,
+        Average,
+        AverageByCircle,
+        ByConfiguration,
+        ConsistentHash,
+        MachineRoom,
+        MachineRoomNearby,
+        RoomResolver,
+    )
+    from rocketpost.client.choosing import QueueSelector
+    from rocketpost.client.config import (
+        ClientConfig,
+        Compression,
+        LitePullConsumerConfig,
+        MessageModel,
+        ProducerConfig,
+        PullConsumerConfig,
+        PushConsumerConfig,
+        StartFrom,
+    )
+    from rocketpost.client.credentials import Credentials
+    from rocketpost.client.fetch import PullResult, PullStatus
+    from rocketpost.client.handlers import BatchHandler, Consumed, Handler
+    from rocketpost.client.lite_pull_consumer import LitePullConsumer
+    from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
+    from rocketpost.client.offset_calls import Boundary
+    from rocketpost.client.ordering import Rollback, Suspend
+    from rocketpost.client.pop_calls import PoppedMessage
+    from rocketpost.client.producer import Producer
+    from rocketpost.client.progress import OffsetStore
+    from rocketpost.client.pull_consumer import PullConsumer
+    from rocketpost.client.push_consumer import PushConsumer
+    from rocketpost.client.rebalance import QueueListener
+    from rocketpost.client.retry import Retry
+    from rocketpost.client.simple_consumer import SimpleConsumer
+    from rocketpost.client.transaction import (
+        Transaction,
+        TransactionProducer,
+        TransactionResult,
+        TransactionState,
+    )
+    from rocketpost.errors import (
+        ClientError,
+        ConfigError,
+        ConnectionLost,
+        Fault,
+        FilterError,
+        MessageRefused,
+        NoNameServer,
+        NoReply,
+        NotConnected,
+        RequestTimeout,
+        RocketpostError,
+        RouteNotFound,
+    )
+    from rocketpost.model.route import MessageQueue
 
 __all__ = [
     "AllocationStrategy",
@@ -122,3 +126,96 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
 ]
+
+# Imported when they are asked for: tools and servers use a few modules of this package, and would
+# otherwise start with all of it.
+_HOMES: Final = {
+    name: module
+    for module, names in {
+        "rocketpost.client.allocation": (
+            "AllocationStrategy",
+            "Average",
+            "AverageByCircle",
+            "ByConfiguration",
+            "ConsistentHash",
+            "MachineRoom",
+            "MachineRoomNearby",
+            "RoomResolver",
+        ),
+        "rocketpost.client.choosing": ("QueueSelector",),
+        "rocketpost.client.config": (
+            "ClientConfig",
+            "Compression",
+            "LitePullConsumerConfig",
+            "MessageModel",
+            "ProducerConfig",
+            "PullConsumerConfig",
+            "PushConsumerConfig",
+            "StartFrom",
+        ),
+        "rocketpost.client.credentials": ("Credentials",),
+        "rocketpost.client.fetch": (
+            "PullResult",
+            "PullStatus",
+        ),
+        "rocketpost.client.handlers": (
+            "BatchHandler",
+            "Consumed",
+            "Handler",
+        ),
+        "rocketpost.client.lite_pull_consumer": ("LitePullConsumer",),
+        "rocketpost.client.message": (
+            "Message",
+            "ReceivedMessage",
+            "SendResult",
+            "SendStatus",
+        ),
+        "rocketpost.client.offset_calls": ("Boundary",),
+        "rocketpost.client.ordering": (
+            "Rollback",
+            "Suspend",
+        ),
+        "rocketpost.client.pop_calls": ("PoppedMessage",),
+        "rocketpost.client.producer": ("Producer",),
+        "rocketpost.client.progress": ("OffsetStore",),
+        "rocketpost.client.pull_consumer": ("PullConsumer",),
+        "rocketpost.client.push_consumer": ("PushConsumer",),
+        "rocketpost.client.rebalance": ("QueueListener",),
+        "rocketpost.client.retry": ("Retry",),
+        "rocketpost.client.simple_consumer": ("SimpleConsumer",),
+        "rocketpost.client.transaction": (
+            "Transaction",
+            "TransactionProducer",
+            "TransactionResult",
+            "TransactionState",
+        ),
+        "rocketpost.errors": (
+            "ClientError",
+            "ConfigError",
+            "ConnectionLost",
+            "Fault",
+            "FilterError",
+            "MessageRefused",
+            "NoNameServer",
+            "NoReply",
+            "NotConnected",
+            "RequestTimeout",
+            "RocketpostError",
+            "RouteNotFound",
+        ),
+        "rocketpost.model.route": ("MessageQueue",),
+    }.items()
+    for name in names
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import random
-import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
@@ -61,6 +60,8 @@ def fetch_addresses_blocking(url: str) -> list[str]:
     Raises:
         OSError: It cannot be reached, or refuses.
     """
+    import urllib.request  # takes long to import, and few have an address server
+
     # Not through a proxy of the environment: address servers are near, as name servers are.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=_HTTP_TIMEOUT) as response:

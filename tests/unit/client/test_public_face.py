@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from rocketpost import client
 
 PINNED = [
@@ -60,6 +63,18 @@ PINNED = [
     "TransactionResult",
     "TransactionState",
 ]
+
+
+def test_a_part_of_the_package_is_imported_without_the_rest() -> None:
+    code = (
+        "import sys, rocketpost.client.config; "
+        "assert 'rocketpost.client.producer' not in sys.modules; "
+        "from rocketpost.client import Producer; "
+        "assert Producer is sys.modules['rocketpost.client.producer'].Producer; "
+        "import rocketpost.client as client; assert 'PushConsumer' in dir(client); "
+        "assert not hasattr(client, 'Nonsense')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_public_face_is_what_was_agreed() -> None:
