@@ -136,7 +136,7 @@ class Target:
         assert self._broker is not None
         services = self._broker._services
         assert services is not None
-        return not self._broker._dispatcher._tasks and not services.sends._pending
+        return self._broker._dispatcher.is_idle and not services.sends._pending
 
     def _exchange(self) -> Exchange:
         assert self._broker is not None

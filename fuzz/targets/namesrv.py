@@ -79,7 +79,7 @@ class Target:
 
     def _is_idle(self) -> bool:
         assert self._server is not None
-        return not self._server._dispatcher._tasks
+        return self._server._dispatcher.is_idle
 
     def _exchange(self) -> Exchange:
         assert self._server is not None

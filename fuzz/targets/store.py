@@ -146,7 +146,9 @@ class Target:
         try:
             broker, _ = broker_settings({"storePathRootDir": str(root)})
             identity = Identity(cluster="C", name="broker-a", ip="127.0.0.1", port=10911)
-            load_tables_blocking(store.layout, identity=identity, config=broker, clock=_Clock())
+            load_tables_blocking(
+                store.layout, identity=identity, config=broker, clock=_Clock(), timed=True
+            )
             self._read(store)
             store.append(_draft("TopicA", 0, b"message 1"))
             store.commit()

@@ -100,6 +100,11 @@ class Dispatcher:
         """The request codes that somebody serves."""
         return frozenset(self._handlers)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being served in a task."""
+        return not any(pool.tasks for pool in self.pools.values())
+
     def handle(self, connection: Connection, command: Command) -> None:
         """Serve one request; every request that wants a response gets exactly one."""
         handler = self._handlers.get(command.code)
