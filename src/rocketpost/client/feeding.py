@@ -329,7 +329,9 @@ class Feeding:
         if config.topic_count_max is not None or config.topic_bytes_max is not None:
             queues = sum(queue.topic == topic for queue in self._owned) or 1
             if config.topic_count_max is not None:
-                count_max = max(1, config.topic_count_max // queues)
+                share = max(1, config.topic_count_max // queues)
+                # Of a lite pull consumer both bounds hold, as in Java.
+                count_max = min(count_max, share) if self._manual else share
             if config.topic_bytes_max is not None:
                 bytes_max = max(1, config.topic_bytes_max // queues)
         return Bounds(count_max, bytes_max, config.cached_span_max)

@@ -240,6 +240,22 @@ async def test_a_lost_lock_stops_handling_until_it_is_granted_again(
         await until(lambda: got == [b"0", b"1", b"2"])
 
 
+async def test_a_lock_counts_for_a_while_without_renewal(
+    network: FakeNetwork, broker: LockingBroker
+) -> None:
+    got = Got()
+    got.gate = asyncio.Event()
+    broker.put(b"0")
+    reader = consumer(lock_trust_seconds=0.05)
+    reader.subscribe("T", got, orderly=True)
+    async with reader:
+        await until(lambda: got == [b"0"])
+        broker.refuse[RequestCode.LOCK_BATCH_MQ] = ResponseCode.SYSTEM_ERROR
+        [owned] = [each for each in reader._feeding.owned if each.queue == QUEUE]
+        await until(lambda: owned.lock and not owned.lock.held)
+        got.gate.set()
+
+
 async def test_where_others_went_on_meanwhile_nothing_is_repeated(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:

@@ -283,3 +283,13 @@ def test_settings_have_bounds() -> None:
     for options in ({"pop_count_max": 33}, {"pop_invisible_seconds": 1.0}, {"pop_threshold": 0}):
         with pytest.raises(ConfigError):
             consumer(**options)
+
+
+async def test_what_a_pop_asks_for(use_network: Use) -> None:
+    network = use_network(network_of(ROUTES, {A: PopBroker().serve}))
+    reader = consumer(pop_count_max=7, pop_invisible_seconds=9.0)
+    reader.subscribe("T", print)  # type: ignore[arg-type]
+    async with reader:
+        await until(lambda: network.sent(RequestCode.POP_MESSAGE))
+    fields = network.sent(RequestCode.POP_MESSAGE)[0].fields
+    assert (fields["maxMsgNums"], fields["invisibleTime"]) == ("7", "9000")

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from rocketpost.codec.record import Record, decode_record, encode_record
+from rocketpost.codec.record import MAGIC_V1, MAGIC_V2, Record, decode_record, encode_record
 from rocketpost.errors import StoreError
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue_files import FILLER_SIZE
@@ -185,6 +185,18 @@ def test_a_torn_tail_does_not_reach_back_before_what_was_durable(opener: Opener)
     assert again.end_position == last.end
     assert [damage[:2] for damage in again.damage.all()] == [(last.position, last.end)]
     assert again.append(draft(b"next")).queue_offset == 5
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_bodies_are_verified_if_checkCRCOnRecover_says_so(opener: Opener, verify: bool) -> None:
+    store = opener()
+    first, second = (store.append(draft(number * 100)) for number in (b"1", b"2"))
+    store.commit()
+    opener.crash(store)
+    _flip(opener, first.position + 150)
+    again = opener(verify_crc=verify)
+    found = [damage[:2] for damage in again.damage.all()]
+    assert found == ([(first.position, second.position)] if verify else [])
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -498,6 +510,17 @@ def test_long_topics_come_back(opener: Opener) -> None:
     store.commit()
     opener.crash(store)
     assert bodies(opener(), topic) == [b"one"]
+
+
+@pytest.mark.parametrize(("second", "magic"), [(True, MAGIC_V2), (False, MAGIC_V1)])
+def test_long_topics_have_a_format_of_their_own(opener: Opener, second: bool, magic: int) -> None:
+    """autoMessageVersionOnTopicLen=false keeps to the first one."""
+    store = opener(long_topics=second)
+    store.append(draft(b"one", topic="%RETRY%" + "g" * 200))
+    store.commit()
+    record = store.record_at(0)
+    assert record is not None
+    assert record.magic == magic
 
 
 def test_what_a_kill_left_in_the_page_cache_is_synced_before_it_shows(opener: Opener) -> None:

@@ -126,6 +126,30 @@ def test_writes_are_rejected_over_the_third_level_until_under_the_second() -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("facts", "before", "setting", "gone", "rejects"),
+    [
+        (OLD, {"hour": 4}, {"reserved_hours": 95}, 1, False),
+        (OLD, {"percent": 60}, {"disk_ratio_max": 55}, 3, False),
+        (segments(1, 1, 1), {"percent": 60}, {"disk_ratio_max": 55, "disk_ratio_force": 59}, 1,
+         False),
+        (segments(1), {"percent": 60}, {"disk_ratio_force": 50, "disk_ratio_warning": 55}, 0, True),
+        (OLD, {"hour": 4}, {"clean_batch_count_max": 2}, 2, False),
+    ],
+)  # fmt: skip
+def test_each_setting_decides(
+    facts: list[SegmentFact],
+    before: dict[str, Any],
+    setting: dict[str, int],
+    gone: int,
+    rejects: bool,
+) -> None:
+    made = plan(facts, **before, **setting)
+    usual = plan(facts, **before)
+    assert (len(made.gone), made.is_rejecting) == (gone, rejects)
+    assert (made.gone, made.is_rejecting) != (usual.gone, usual.is_rejecting)
+
+
 def test_writes_are_rejected_even_if_nothing_may_go() -> None:
     made = plan(segments(1, 1), percent=95, clean_forcibly=False)
     assert made.gone == ()
