@@ -44,23 +44,29 @@ class Peer:
         text = "".join(f"{key}={value}\n" for key, value in values.items())
         await self.ok(Code.UPDATE_BROKER_CONFIG, text.encode())
 
-    async def topic(self, topic: str, attributes: str = "") -> Command:
-        return await self.call(
-            Code.UPDATE_AND_CREATE_TOPIC, topic=topic, readQueueNums=1, writeQueueNums=1, perm=6,
-            attributes=attributes, defaultTopic="TBW102", topicFilterType="SINGLE_TAG",
-        )  # fmt: skip
+    async def topic(self, topic: str, attributes: str = "", **members: object) -> Command:
+        fields: dict[str, object] = {
+            "topic": topic, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+            "attributes": attributes, "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG",
+        }  # fmt: skip
+        return await self.call(Code.UPDATE_AND_CREATE_TOPIC, **fields | members)
 
     async def group(self, group: str, **members: Any) -> Command:
         body = msgspec.json.encode({"groupName": group, **members})
         return await self.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
 
     async def send(
-        self, topic: str, body: bytes = b"body", default_queues: int = 1, **properties: str
+        self,
+        topic: str,
+        body: bytes = b"body",
+        default_queues: int = 1,
+        queue_id: int = 0,
+        **properties: str,
     ) -> Command:
         return await self.call(
             Code.SEND_MESSAGE, body, producerGroup="P", topic=topic, defaultTopic="TBW102",
-            defaultTopicQueueNums=default_queues, queueId=0, sysFlag=0, bornTimestamp=1, flag=0,
-            properties=encode_properties(properties).decode(),
+            defaultTopicQueueNums=default_queues, queueId=queue_id, sysFlag=0, bornTimestamp=1,
+            flag=0, properties=encode_properties(properties).decode(),
         )  # fmt: skip
 
     async def pull(

@@ -126,3 +126,9 @@ async def test_routeEntryCountMax() -> None:
         assert (await register(peer, "A", "B")).code == 0
         refused = await register(peer, "A", "B", "C", version=2)
         assert refused.code != 0 or not await has_route(peer, "C")
+
+
+async def test_waitSecondsForService() -> None:
+    async with namesrv(needWaitForService="true", waitSecondsForService=0) as peer:
+        await register(peer, "T")
+        assert await has_route(peer, "T")  # by default after three quarters of a minute

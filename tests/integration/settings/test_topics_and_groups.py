@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.model.sysflag import MULTI_TAGS
 
-from .harness import broker
+from .harness import broker, heartbeat
 
 
 async def test_message_type_of_a_topic_and_whether_it_is_checked(tmp_path: Path) -> None:
@@ -62,3 +64,83 @@ async def test_members_of_groups_that_would_not_act(
         assert f"{min(members)}={members[min(members)]} cannot be honoured" in (
             refused.remark or ""
         )
+
+
+async def test_consumeEnable(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.send("T")
+        assert (await peer.pull("T")).code == 0
+        await peer.group("G", consumeEnable=False)
+        assert (await peer.pull("T")).code == ResponseCode.NO_PERMISSION
+
+
+async def test_consumeBroadcastEnable(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.send("T")
+        await peer.ok(Code.HEART_BEAT, heartbeat("me", messageModel="BROADCASTING"))
+        assert (await peer.pull("T", sysFlag=0)).code == 0
+        await peer.group("G", consumeBroadcastEnable=False)
+        assert (await peer.pull("T", sysFlag=0)).code == ResponseCode.NO_PERMISSION
+
+
+async def test_the_retry_topic_of_a_group(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.group("G", retryQueueNums=3, consumeMessageOrderly=True)
+        await peer.ok(Code.HEART_BEAT, heartbeat("me"))
+        answer = await peer.ok(Code.GET_TOPIC_CONFIG, topic="%RETRY%G")
+        config = msgspec.json.decode(answer.body)
+        config = config.get("topicConfig", config)
+        assert (config["writeQueueNums"], config["order"]) == (3, True)
+
+
+async def test_retryMaxTimes(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.group("G", retryMaxTimes=0)
+        sent = await peer.send("T")
+        position = int(sent.fields["msgId"][16:], 16)
+        back = {"offset": position, "group": "G", "delayLevel": 0, "originTopic": "T"}
+        await peer.ok(Code.CONSUMER_SEND_MSG_BACK, **back)
+        assert len(await peer.records("%DLQ%G")) == 1
+
+
+async def test_flags_that_come_with_a_pull(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.group("G", groupSysFlag=1)
+        await peer.topic("T", topicSysFlag=1)
+        await peer.send("T")
+        fields = (await peer.pull("T")).fields
+        assert (fields["groupSysFlag"], fields["topicSysFlag"]) == ("1", "1")
+
+
+async def test_perm_of_a_topic(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.topic("T", perm=2)
+        await peer.send("T")
+        assert (await peer.pull("T")).code == ResponseCode.NO_PERMISSION
+
+
+async def test_queues_of_a_topic(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.topic("Read", readQueueNums=3, writeQueueNums=2)
+        assert (await peer.pull("Read", queueId=2)).code == ResponseCode.PULL_NOT_FOUND
+        assert (await peer.pull("Read", queueId=3)).code == ResponseCode.INVALID_PARAMETER
+        await peer.topic("Write", readQueueNums=1, writeQueueNums=2)
+        assert (await peer.send("Write", queue_id=1)).code == 0
+        assert (await peer.send("Write", queue_id=2)).code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_order_of_a_topic(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.topic("Ordered", order="true")
+        await peer.topic("Plain")
+        await peer.set(brokerPermission=4)
+        assert (await peer.send("Plain")).code == 0
+        assert (await peer.send("Ordered")).code == ResponseCode.NO_PERMISSION
+
+
+async def test_topicFilterType(tmp_path: Path) -> None:
+    async with broker(tmp_path) as peer:
+        await peer.topic("T", topicFilterType="MULTI_TAG")
+        await peer.send("T")
+        [record] = await peer.records("T")
+        assert record.sys_flag & MULTI_TAGS

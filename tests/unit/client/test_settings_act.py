@@ -366,24 +366,69 @@ def test_how_often_offsets_are_told_and_queues_shared_out(use_network: Use) -> N
     assert lists[0] > 10 > lists[1]
 
 
-async def test_traces_of_consumers(use_network: Use) -> None:
+@pytest.mark.parametrize(("enabled", "topics"), [(True, {"Traces"}), (False, set())])
+async def test_traces_of_consumers(use_network: Use, enabled: bool, topics: set[str]) -> None:
     source = QueueBroker()
 
     def serve(command: Command) -> Answer | asyncio.Future[Answer] | None:
         return stored(command) if command.code == SEND else source.serve(command)
 
-    seen = []
-    for enabled in (True, False):
-        routes = ROUTES | {"Traces": route_of({"a": A}, queues=1)}
-        network = use_network(network_of(routes, {A: serve}))
+    routes = ROUTES | {"Traces": route_of({"a": A}, queues=1)}
+    network = use_network(network_of(routes, {A: serve}))
+    source.put(b"x")
+    handled = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.set()
+
+    async with asyncio.timeout(5), push(handle, enable_trace=enabled, trace_topic="Traces"):
+        await handled.wait()
+        await settle()
+    assert {command.fields["b"] for command in network.sent(SEND)} == topics
+
+
+async def test_concurrency(use_network: Use) -> None:
+    source = QueueBroker()
+    use_network(network_of(ROUTES, {A: source.serve}))
+    for _ in range(9):
         source.put(b"x")
-        handled = asyncio.Event()
+    gate, at_work = asyncio.Event(), []
 
-        async def handle(message: ReceivedMessage, handled: asyncio.Event = handled) -> None:
-            handled.set()
+    async def handle(message: ReceivedMessage) -> None:
+        at_work.append(message)
+        await gate.wait()
 
-        async with push(handle, enable_trace=enabled, trace_topic="Traces"):
-            await handled.wait()
-            await settle()
-        seen.append({command.fields["b"] for command in network.sent(SEND)})
-    assert seen == [{"Traces"}, set()]
+    async with push(handle, concurrency=3):
+        await settle()
+        assert len(at_work) == 3
+        gate.set()
+
+
+@pytest.mark.parametrize("start", [StartFrom.FIRST, StartFrom.TIMESTAMP])
+async def test_where_a_lite_pull_consumer_starts(use_network: Use, start: StartFrom) -> None:
+    source = QueueBroker()
+    network = use_network(network_of(ROUTES, {A: source.serve}))
+    source.put(b"x")
+    async with lite(start_from=start, start_timestamp_ms=12_345):
+        await settle()
+        await settle()
+    searches = network.sent(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    asked = [command.fields["timestamp"] for command in searches]
+    assert asked == (["12345"] if start is StartFrom.TIMESTAMP else [])
+    ends = network.sent(RequestCode.GET_MAX_OFFSET)
+    assert not ends  # where the default starts
+
+
+def test_how_often_a_lite_pull_consumer_shares_out_queues(use_network: Use) -> None:
+    network = use_network(network_of(ROUTES, {A: QueueBroker().serve}))
+    lists = []
+
+    async def run() -> None:
+        for seconds in (1.0, 100.0):
+            network.requests.clear()
+            async with lite(rebalance_seconds=seconds):
+                await asyncio.sleep(20)
+                lists.append(len(network.sent(RequestCode.GET_CONSUMER_LIST_BY_GROUP)))
+
+    virtually(run)
+    assert lists[0] > 10 > lists[1]

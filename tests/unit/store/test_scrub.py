@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from typing import Any
 
 import pytest
@@ -202,3 +203,30 @@ def test_reading_aside_reads_the_same(tmp_path: Any) -> None:
         assert files.read_aside(fd, 65536, 4096) == data[4096 : 4096 + 65536]
     finally:
         files.close(fd)
+
+
+@pytest.mark.parametrize(("enabled", "rounds"), [(True, 1), (False, 0)])
+def test_scrubCommitLogEnable(opener: Opener, enabled: bool, rounds: int) -> None:
+    store = fill(opener, scrub_enabled=enabled)
+    store.integrity.scrub.run_round_blocking()
+    assert store.integrity.scrub._state.rounds == rounds
+
+
+def test_scrubCommitLogIntervalHours(opener: Opener) -> None:
+    store = fill(opener, scrub_interval_hours=1)
+    store.integrity.scrub.run_round_blocking()
+    assert not store.integrity.scrub._is_due()
+    opener.clock.ms += 2 * 3_600_000
+    assert store.integrity.scrub._is_due()
+
+
+def test_scrubCommitLogBytesPerSecond(opener: Opener) -> None:
+    took = []
+    for rate in (2**30, 1000):
+        store = opener(scrub_bytes_per_second=rate)
+        began = time.monotonic()
+        store.integrity.scrub.pause(300, 0.0)
+        took.append(time.monotonic() - began)
+        store.close_blocking()
+        opener.stores.remove(store)
+    assert took[1] >= 0.3 > took[0]

@@ -1,0 +1,152 @@
+"""Every setting that is accepted acts: a test says where, and fails if nothing reads it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rocketpost.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES
+from rocketpost.client import config as client
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.topic import TopicConfig
+from rocketpost.server.config import BrokerConfig
+from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.settings import keys_of
+from rocketpost.store.config import StoreConfig
+
+from . import acting
+
+ROOT = Path(__file__).resolve().parents[2]
+HIDING = Path(__file__).parent / "without_setting"
+
+
+class Proof(NamedTuple):
+    """A setting, how to make it unread, and the test that fails then."""
+
+    family: str
+    setting: str
+    hidden: str
+    words: tuple[str, ...]
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.setting}"
+
+
+def _of_file(family: str, cls: type, proofs: Mapping[str, str]) -> Iterator[Proof]:
+    for key, field in keys_of(cls).items():
+        if key in proofs:
+            hidden = f"{cls.__module__}:{cls.__name__}:{field.name}"
+            yield Proof(family, key, hidden, (key, field.name), proofs[key])
+
+
+def _of_members(family: str, cls: type, proofs: Mapping[str, str]) -> Iterator[Proof]:
+    for name, test in proofs.items():
+        words = (name, _camel(name))
+        yield Proof(family, name, f"{cls.__module__}:{cls.__name__}:{name}", words, test)
+
+
+def _of_attributes(family: str, cls: type, proofs: Mapping[str, str]) -> Iterator[Proof]:
+    for key, test in proofs.items():
+        hidden = f"{cls.__module__}:{cls.__name__}:attributes:{key}"
+        yield Proof(family, key, hidden, (key,), test)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+CLIENTS = (
+    (client.ClientConfig, acting.CLIENT),
+    (client.ProducerConfig, acting.PRODUCER),
+    (client.PullConsumerConfig, acting.PULL),
+    (client.PushConsumerConfig, acting.PUSH),
+    (client.LitePullConsumerConfig, acting.LITE),
+)
+PROOFS = [
+    *_of_file("broker", BrokerConfig, acting.BROKER),
+    *_of_file("store", StoreConfig, acting.STORE),
+    *_of_file("namesrv", NamesrvConfig, acting.NAMESRV),
+    *(proof for cls, proofs in CLIENTS for proof in _of_members(cls.__name__, cls, proofs)),
+    *_of_members("topic", TopicConfig, acting.TOPIC),
+    *_of_attributes("topic", TopicConfig, acting.TOPIC_ATTRIBUTES),
+    *_of_members("group", GroupConfig, acting.GROUP),
+    *_of_attributes("group", GroupConfig, acting.GROUP_ATTRIBUTES),
+]
+
+
+def own_fields(cls: type) -> set[str]:
+    """Return the fields of a client's settings that are not those of every client."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    common = {field.name for field in dataclasses.fields(client.ClientConfig)}
+    return names if cls is client.ClientConfig else names - common
+
+
+def test_every_setting_has_a_proof() -> None:
+    """Name the test of a new one in ``acting``; it has to fail if nothing reads the setting."""
+    without = acting.WITHOUT_EFFECT
+    assert set(acting.BROKER) | without["broker"] == set(keys_of(BrokerConfig))
+    assert set(acting.STORE) == set(keys_of(StoreConfig))
+    assert set(acting.NAMESRV) == set(keys_of(NamesrvConfig))
+    for cls, proofs in CLIENTS:
+        assert set(proofs) == own_fields(cls), cls.__name__
+    assert set(acting.TOPIC) | without["topic"] == set(TopicConfig.__struct_fields__)
+    assert set(acting.TOPIC_ATTRIBUTES) | without["topic attributes"] == set(TOPIC_ATTRIBUTES)
+    assert set(acting.GROUP) | without["group"] == set(GroupConfig.__struct_fields__)
+    assert set(acting.GROUP_ATTRIBUTES) == set(GROUP_ATTRIBUTES)
+
+
+@cache
+def functions_in(path: str) -> Mapping[str, str]:
+    """Return the tests of a file by name, with what stands around them outside of tests."""
+    text = (ROOT / path).read_text()
+    lines = text.splitlines()
+    found, spans = {}, []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not node.name.startswith("test_"):
+                continue
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+            spans.append(range(first, (node.end_lineno or first) + 1))
+    around = "\n".join(
+        line for at, line in enumerate(lines, 1) if not any(at in span for span in spans)
+    )
+    return {name: f"{source}\n{around}" for name, source in found.items()}
+
+
+@pytest.mark.parametrize("proof", PROOFS, ids=str)
+def test_the_proof_is_a_test_that_speaks_of_the_setting(proof: Proof) -> None:
+    path, _, name = proof.test.partition("::")
+    assert name in functions_in(path), f"{proof.test} does not exist"
+    source = functions_in(path)[name]
+    assert any(word in source for word in proof.words), f"{proof.test} does not set {proof.setting}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("proof", PROOFS, ids=str)
+def test_the_proof_fails_if_the_setting_is_not_read(proof: Proof, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(HIDING), os.environ.get("PYTHONPATH", "")]),
+        "WITHOUT_SETTING": proof.hidden,
+    }
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "", "--tb=no", f"--rootdir={ROOT}"]
+    words = [sys.executable, "-m", "pytest", *options, f"{ROOT}/{proof.test}"]
+    try:
+        # Elsewhere than in the checkout: a store without its path lies where it was started.
+        done = subprocess.run(
+            words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=90
+        )
+    except subprocess.TimeoutExpired:
+        return  # it waits for what does not come
+    assert done.returncode == 1, done.stdout + done.stderr
