@@ -236,15 +236,25 @@ async def test_queries_do_not_return_a_damaged_message(broker: Broker, at: int) 
     assert bodies(decode_records(answer.body)) == [BODY % 2]
 
 
-async def test_a_damaged_delayed_message_is_not_delivered_and_others_are(broker: Broker) -> None:
-    records = [await broker.send(number, DELAY="1") for number in range(5)]
-    broker.flip(records[2].position, HEAD + 4)
+@pytest.mark.parametrize(
+    ("properties", "topic"),
+    [
+        ({"DELAY": "1"}, "SCHEDULE_TOPIC_XXXX"),
+        ({"TIMER_DELAY_SEC": "2"}, "rmq_sys_wheel_timer"),
+    ],
+)
+@pytest.mark.parametrize("at", [3, HEAD + 4])
+async def test_a_damaged_delayed_message_is_not_delivered_and_others_are(
+    broker: Broker, properties: dict[str, str], topic: str, at: int
+) -> None:
+    records = [await broker.send(number, **properties) for number in range(5)]
+    broker.flip(records[2].position, at)
     expected = [BODY % number for number in (0, 1, 3, 4)]
     async with asyncio.timeout(15):
         while bodies((await broker.pull())[0]) != expected:
             await asyncio.sleep(0.1)
     (lost,) = decode_body((await broker.ask(Code.GET_DAMAGE)).body, DamageList).ranges
-    assert (lost.topic, lost.queue_offset) == ("SCHEDULE_TOPIC_XXXX", 2)
+    assert (lost.topic, lost.queue_offset) == (topic, 2)
 
 
 async def test_a_damaged_message_cannot_be_sent_back(broker: Broker) -> None:
