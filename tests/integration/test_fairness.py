@@ -138,7 +138,7 @@ class Broker:
         served = 0
         self.longest_seconds = 0.0
         now = time.monotonic()
-        deadline = now + 2 * SECONDS
+        deadline = now + 5 * SECONDS
         while is_under_way():
             assert self.bystander.ask(CODE.GET_MAX_OFFSET, SMALL).code == 0
             served += 1
@@ -192,18 +192,21 @@ WIDE = {"topic": "Wide", "consumerGroup": "G", "queueId": "-1", "pollTime": "0",
 POP = {**WIDE, "maxMsgNums": "32", "invisibleTime": "60000", "initMode": "0", "exp": "*"}
 
 
+@pytest.mark.parametrize("count", [8, pytest.param(600, marks=pytest.mark.long)])
 @pytest.mark.parametrize("code", [CODE.NOTIFICATION, CODE.POP_MESSAGE])
-def test_looks_into_thousands_of_queues_let_others_through(broker: Broker, code: int) -> None:
+def test_looks_into_thousands_of_queues_let_others_through(
+    broker: Broker, code: int, count: int
+) -> None:
     broker.create_topic("Wide", 65_536)
     attacker = broker.peer()
-    attacker.send(b"".join(frame(code, POP, opaque=opaque) for opaque in range(8)))
+    attacker.send(b"".join(frame(code, POP, opaque=opaque) for opaque in range(count)))
 
     def is_under_way() -> bool:
         attacker.receive(0)
-        return len(attacker.answers) < 8
+        return len(attacker.answers) < count
 
-    assert broker.served_while(is_under_way) >= 8 * SERVED_MIN
-    assert [answer.opaque for answer in attacker.answers] == list(range(8))
+    assert broker.served_while(is_under_way) >= count * SERVED_MIN
+    assert [answer.opaque for answer in attacker.answers] == list(range(count))
 
 
 def test_a_message_that_arrives_while_a_pop_looks_is_found(broker: Broker) -> None:
@@ -381,6 +384,28 @@ def test_many_deletions_let_others_through(broker: Broker) -> None:
     assert broker.longest_seconds < (time.monotonic() - began) / 10
 
 
+@pytest.mark.long
+def test_questions_for_a_hot_key_let_others_through(broker: Broker) -> None:
+    attacker = broker.peer()
+    keyed = {**SEND, **SMALL, "properties": "KEYS\x01hot\x02"}
+    first_ms = 0
+    for _ in range(56):
+        attacker.send(frame(CODE.SEND_MESSAGE, keyed, b"x") * 1000)
+        attacker.wait_for(1000)
+        attacker.answers.clear()
+        first_ms = first_ms or int(time.time() * 1000)
+    # All that is newer is passed over before the first is found.
+    ask = {"topic": "Small", "key": "hot", "maxNum": "64", "beginTimestamp": "0"}
+    query = frame(CODE.QUERY_MESSAGE, {**ask, "endTimestamp": str(first_ms)})
+    attacker.send(query * 600)
+
+    def is_under_way() -> bool:
+        attacker.receive(0)
+        return len(attacker.answers) < 600
+
+    assert broker.served_while(is_under_way) >= 100
+
+
 MIB = 1024 * 1024
 
 
@@ -404,8 +429,8 @@ def test_peers_that_do_not_read_take_no_more_than_the_bound(
             assert broker.bystander.ask(CODE.GET_ALL_TOPIC_CONFIG).body == answer.body
         log = broker.process.output
         wait_until(lambda: any("bytes wait for all" in line for line in list(log)), "none dropped")
-        # The bound, once more for what it takes to make and free it, and what stays below it.
-        assert broker.process.memory_bytes() < before + 3 * 32 * MIB
+        # Twice the bound, as memory is not given back at once, and 64 KiB each that do not count.
+        assert broker.process.memory_bytes() < before + (2 * 32 + 16) * MIB + count * 128 * 1024
         for peer in silent:
             peer.close()
         assert broker.bystander.ask(CODE.GET_MAX_OFFSET, SMALL).code == 0
