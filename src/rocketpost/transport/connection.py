@@ -79,6 +79,8 @@ class Connection(Requesting):
         self._room = room
         self._partial_bytes = 0
         self._handed_bytes = 0
+        self.counted_bytes = 0
+        """What the room counts of what the peer has not taken."""
         self._written_bytes = 0
         self._moved_at = 0.0
         self._decoder = FrameDecoder()
@@ -337,7 +339,7 @@ class Connection(Requesting):
         else:
             transport.writelines(out)
         size = transport.get_write_buffer_size()
-        if size > UNWRITTEN_BYTES_FREE:
+        if size > UNWRITTEN_BYTES_FREE and size > self.counted_bytes:
             self._count_unwritten(size)
         if self._postponed is not None and self._writable:
             self._continue_soon()

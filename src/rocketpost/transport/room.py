@@ -23,6 +23,9 @@ _STUCK_SECONDS: Final = 1.0
 class Debtor(Protocol):
     """A connection, as far as its unwritten bytes are concerned."""
 
+    counted_bytes: int
+    """What the room counts for it, 0 at first; it need not tell of less."""
+
     @property
     def unwritten_bytes(self) -> int:
         """Bytes that its peer has not taken yet."""
@@ -45,7 +48,7 @@ class Room:
     """
 
     __slots__ = (
-        "_unwritten",
+        "_debtors",
         "connections",
         "connections_max",
         "partial_bytes",
@@ -67,35 +70,40 @@ class Room:
         """Bytes of unfinished frames, but for the first 64 KiB of each connection."""
         self.unwritten_bytes = 0
         """Bytes that wait for peers, but for the first 64 KiB of each connection."""
-        self._unwritten: dict[Debtor, int] = {}
+        self._debtors: dict[Debtor, None] = {}
 
     def count_unwritten(self, debtor: Debtor, size: int) -> None:
         """Note how much waits for a peer; drop the worst ones if it is too much in all."""
-        before = self._unwritten.get(debtor, 0)
-        if size <= UNWRITTEN_BYTES_FREE:
-            if before:
-                self.unwritten_bytes -= self._unwritten.pop(debtor)
+        counted = size if size > UNWRITTEN_BYTES_FREE else 0
+        self.unwritten_bytes += counted - debtor.counted_bytes
+        debtor.counted_bytes = counted
+        if not counted:
+            self._debtors.pop(debtor, None)
             return
-        self._unwritten[debtor] = size
-        self.unwritten_bytes += size - before
+        self._debtors[debtor] = None
         if self.unwritten_bytes > self.unwritten_bytes_max:
             self._make_room()
 
     def _make_room(self) -> None:
         # A peer that took its bytes since does not show: what was counted is an upper bound.
-        sizes = {each: each.unwritten_bytes for each in self._unwritten}
-        self._unwritten = {each: n for each, n in sizes.items() if n > UNWRITTEN_BYTES_FREE}
-        self.unwritten_bytes = total = sum(self._unwritten.values())
+        for debtor in list(self._debtors):
+            size = debtor.unwritten_bytes
+            counted = size if size > UNWRITTEN_BYTES_FREE else 0
+            self.unwritten_bytes += counted - debtor.counted_bytes
+            debtor.counted_bytes = counted
+            if not counted:
+                del self._debtors[debtor]
+        total = self.unwritten_bytes
         if total <= self.unwritten_bytes_max:
             return
         worst_first = sorted(
-            self._unwritten.items(),
-            key=lambda item: (item[0].stuck_seconds > _STUCK_SECONDS, item[1]),
+            self._debtors,
+            key=lambda each: (each.stuck_seconds > _STUCK_SECONDS, each.counted_bytes),
             reverse=True,
         )
         left = total
-        for debtor, size in worst_first:
+        for debtor in worst_first:
             if left <= self.unwritten_bytes_max * _KEPT:
                 break
-            left -= size
+            left -= debtor.counted_bytes
             debtor.drop(f"does not read, while {total} bytes wait for all")

@@ -11,6 +11,7 @@ class Peer:
     def __init__(self, room: Room) -> None:
         self._room = room
         self.unwritten_bytes = 0
+        self.counted_bytes = 0
         self.stuck_seconds = 0.0
         self.reason = ""
 
