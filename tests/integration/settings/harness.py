@@ -17,6 +17,7 @@ from rocketpost.codec.record import Record, decode_records
 from rocketpost.server.broker import BrokerServer
 from rocketpost.transport.connection import Connection
 
+COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
 
