@@ -165,7 +165,7 @@ STORE: Final = {
     "timerPrecisionMs": f"{_TIMER}timerPrecisionMs",
     "timerRollWindowSlot": f"{_TIMER}timerRollWindowSlot",
     "timerMaxDelaySec": f"{_TIMER}timerMaxDelaySec",
-    "timerFlushIntervalMs": f"{_TIMER}files_of_the_timer",
+    "timerFlushIntervalMs": f"{_TIMER}timerFlushIntervalMs",
     "mappedFileSizeTimerLog": f"{_TIMER}files_of_the_timer",
     "timerCongestNumEachSlot": f"{_TIMER}timerCongestNumEachSlot",
     "timerStopEnqueue": f"{_TIMER}a_stopped_timer",

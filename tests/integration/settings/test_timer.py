@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,25 @@ async def test_files_of_the_timer(tmp_path: Path) -> None:
         log = tmp_path / "store" / "timerlog" / ("0" * 20)
         await until(lambda: asyncio.to_thread(log.exists), seconds=5)
         assert log.stat().st_size <= 8192
+
+
+async def test_timerFlushIntervalMs(tmp_path: Path) -> None:
+    took = {}
+    for interval in (20, 2000):
+        root = tmp_path / str(interval)
+        async with broker(root, timerFlushIntervalMs=interval) as peer:
+            check = root / "store" / "config" / "timercheck"
+            before = await asyncio.to_thread(stamp, check)
+            began = time.monotonic()
+            await peer.send("T", TIMER_DELAY_SEC="60")
+            await until(lambda c=check, b=before: asyncio.to_thread(is_newer, c, b))  # type: ignore[misc]
+            took[interval] = time.monotonic() - began
+    assert took[2000] > max(1.2, 2 * took[20])
+
+
+def stamp(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def is_newer(path: Path, before: int) -> bool:
+    return stamp(path) > before
