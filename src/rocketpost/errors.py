@@ -220,7 +220,7 @@ class PullOffsetMoved(Fault):
 
 
 class QueryNotFound(Fault):
-    """What was asked for is not there."""
+    """The thing that was asked for does not exist."""
 
     code = 22  # QUERY_NOT_FOUND
 
@@ -316,7 +316,7 @@ class SequenceOutOfOrder(Fault):
 
 
 class SequenceForgotten(Fault):
-    """So old that nobody can tell any more whether it is stored; nothing was stored now."""
+    """The message is too old to tell whether it was stored before; nothing was stored now."""
 
     code = 7003  # SEQUENCE_FORGOTTEN
 

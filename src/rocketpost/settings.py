@@ -97,7 +97,7 @@ def build(cls: type[T], values: Mapping[str, str]) -> T:
 
 
 def apply_clamps(settings: object) -> None:
-    """Put numbers of a new settings object within their clamps; for its ``__post_init__``."""
+    """Clamp the numbers of a new settings object; for its ``__post_init__``."""
     for field in keys_of(type(settings)).values():
         if field.metadata["clamp"] is None:
             continue

@@ -130,7 +130,7 @@ async def cluster_list(
 
 
 class Load(msgspec.Struct, rename="camel"):
-    """How many requests of a kind wait in a broker, and for how long the first one has."""
+    """Number of requests of one kind waiting in a broker, and how long the first has waited."""
 
     queue_size: int | None
     wait_ms: int | None
@@ -152,7 +152,7 @@ class OutRate(msgspec.Struct, rename="camel"):
 
 
 class TimerState(msgspec.Struct, rename="camel"):
-    """How far timed messages are behind."""
+    """Backlog of timed messages."""
 
     read_behind: int | None
     offset_behind: int | None

@@ -57,7 +57,7 @@ async def lost_message(admin: AdminClient, queue: MessageQueue, offset: int) -> 
 
 
 def lost_text(lost: Lost) -> str:
-    """Return what is known of a loss, for people."""
+    """Describe a loss as text for people."""
     damage = lost.damage
     what = "unknown messages"
     if lost.is_named:
@@ -70,7 +70,7 @@ def lost_text(lost: Lost) -> str:
 
 
 def lost_members(lost: Lost) -> dict[str, object]:
-    """Return what is known of a loss, for programs."""
+    """Describe a loss as values for programs."""
     damage = lost.damage
     return {
         "state": "LOST_TO_DAMAGE",

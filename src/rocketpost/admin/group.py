@@ -47,7 +47,7 @@ _group = click.option("-g", "--groupName", "group", metavar="GROUP", required=Tr
 
 
 _FROM_MIN_NOTE: Final = (
-    "consumeFromMinEnable has no effect, in RocketMQ neither: consumers say where a group starts"
+    "consumeFromMinEnable has no effect, here or in RocketMQ: consumers say where a group starts"
 )
 
 

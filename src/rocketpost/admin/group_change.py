@@ -17,7 +17,7 @@ from rocketpost.model.changes import apply, differences
 from rocketpost.model.group import GroupChange, GroupConfig
 
 NEW_GROUP: Final = GroupConfig(consume_from_min_enable=False, consume_broadcast_enable=False)
-"""What ``updateSubGroup`` gives a new group, as RocketMQ's does."""
+"""Configuration that ``updateSubGroup`` gives a new group, as RocketMQ's does."""
 _TOPICS_NAMED_MAX: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""What a change of a topic or group takes away, in words. Pure."""
+"""Descriptions of the losses that a change of a topic or group causes. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketpost.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicCon
 _RIGHTS: Final = (
     (PERM_WRITE, "producers may no longer send to it"),
     (PERM_READ, "consumers may no longer read it"),
-    (PERM_INHERIT, "topics may no longer be created after its model"),
+    (PERM_INHERIT, "new topics may no longer be modelled on it"),
 )
 _HOLD: Final = "retention.hold"
 

@@ -1,4 +1,4 @@
-"""What a command did, step by step: lines as they happen, or one JSON document at the end."""
+"""Report of a command's steps: lines as they happen, or one JSON document at the end."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from rocketpost.model.changes import apply, differences
 from rocketpost.model.topic import TopicChange, TopicConfig
 
 QUEUES: Final = 8
-"""How many queues ``updateTopic`` gives a new topic, as RocketMQ's does."""
+"""Number of queues that ``updateTopic`` gives a new topic, as RocketMQ's does."""
 LISTED_QUEUES: Final = 16
-"""How many ``updateTopicList`` gives one, likewise."""
+"""Number of queues that ``updateTopicList`` gives a new topic, as RocketMQ's does."""
 
 
 class Planned(NamedTuple):

@@ -118,7 +118,9 @@ def changed_attributes(
 
 def _remove(result: dict[str, str], key: str, attribute: Attribute, *, creating: bool) -> None:
     if creating:
-        raise ServerError(f"attribute {key!r} cannot be removed from what is only being created")
+        raise ServerError(
+            f"attribute {key!r} cannot be removed: what it belongs to is only being created"
+        )
     if key not in result:
         raise ServerError(f"attribute {key!r} is not set, so it cannot be removed")
     if attribute.fixed:

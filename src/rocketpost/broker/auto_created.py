@@ -1,4 +1,4 @@
-"""Topics or groups that came into being by being used: how fast, how many, and which still are.
+"""Topics or groups that were created by use: their rate, their share, and those still unused.
 
 Whoever reaches the port can make topics by sending and groups by pulling, so both have a rate, for
 each host and for all together, and a share of the table that leaves room for administrators. A name
@@ -19,10 +19,10 @@ from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
 
 PER_SECOND: Final = 10
-"""How many may be made per second, in the long run."""
+"""Number that may be created per second in the long run."""
 _BURST_SECONDS: Final = 200
 _HOST_SHARE: Final = 0.5
-"""Which share of all one host may use up."""
+"""Share of the rate that one host may use."""
 _HOSTS_MAX: Final = 4096
 _TABLE_SHARE: Final = 0.75
 
@@ -43,7 +43,7 @@ class _Bucket:
 
 
 class AutoCreated:
-    """What was made by being used, of one kind. Owned by the event loop.
+    """Topics, or groups, that were created by use. Owned by the event loop.
 
     Args:
         kind: What it is, for refusals: ``topic`` or ``group``.
@@ -62,11 +62,11 @@ class AutoCreated:
 
     @property
     def made(self) -> Mapping[str, int]:
-        """When each name was made that nobody has used seriously so far; oldest first."""
+        """Creation time of each name that is not in serious use yet; oldest first."""
         return self._made
 
     def admit(self, name: str, by: str, *, count: int, count_max: int) -> None:
-        """Note that a name is made by being used.
+        """Note that a name is created by use.
 
         Args:
             name: The name.
@@ -75,23 +75,23 @@ class AutoCreated:
             count_max: How many it may have.
 
         Raises:
-            SystemBusy: There are too many, or too many are made just now.
+            SystemBusy: There are too many, or too many are being created.
         """
         if count >= count_max * _TABLE_SHARE:
             raise SystemBusy(
-                f"[OVERLOAD]this broker has {count} {self._kind}s and makes no more by itself; "
-                f"delete unused ones or create the {self._kind} {name} with mqadmin"
+                f"[OVERLOAD]this broker has {count} {self._kind}s and creates no more "
+                f"automatically; delete unused ones or create the {self._kind} {name} with mqadmin"
             )
         if self.per_second and not self._take(by.partition(" ")[0].rpartition(":")[0]):
             raise SystemBusy(
-                f"[OVERLOAD]too many {self._kind}s are made just now, {name} is not; try again in "
+                f"[OVERLOAD]too many {self._kind}s are being created, {name} was not; try again in "
                 f"a moment, create it with mqadmin, or raise autoCreatePerSecond"
             )
         self._made[name] = self._clock.now_ms()
         self.revision += 1
 
     def claim(self, name: str) -> None:
-        """Note that a name is in serious use, or is gone."""
+        """Note that a name is in serious use or was deleted."""
         if self._made.pop(name, None) is not None:
             self.revision += 1
 

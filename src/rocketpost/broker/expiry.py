@@ -1,4 +1,4 @@
-"""Removes topics and groups that came into being by being used, and were never used seriously.
+"""Removes topics and groups that were created by use and never used seriously.
 
 A topic goes that never took a message: its sends were refused. A group goes that has no member and
 no offset, and whose retry topic has no message. Neither holds anything, and both come into being
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _HOUR_MS: Final = 3_600_000
 CROWDED_SHARE: Final = 0.5
 CROWDED_AGE_MS: Final = 600_000
-"""How old unused names become while a table is more than half full."""
+"""Age at which unused names are removed while a table is more than half full."""
 
 
 class Store(Protocol):

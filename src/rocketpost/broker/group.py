@@ -60,7 +60,7 @@ class GroupTable:
         self.auto_create = auto_create
         self._timed = timed
         self.auto = AutoCreated("group", clock=clock)
-        """Which groups came into being by being used, and how fast that may happen."""
+        """Groups that were created by use, and the rate at which that may happen."""
         self._policies: dict[str, RetryPolicy | None] = {}  # those that were asked for
         self.version = DataVersion()
         self.revision = 0
@@ -90,7 +90,7 @@ class GroupTable:
             by: Who uses it, for the log.
 
         Raises:
-            SystemBusy: Too many groups are made just now, or there are too many.
+            SystemBusy: Too many groups are being created, or there are too many.
         """
         config = self._configs.get(group)
         if config is None and self._may_create(group):
@@ -120,7 +120,7 @@ class GroupTable:
 
         Raises:
             GroupNotExist: It is unknown and may not be created.
-            SystemBusy: Too many groups are made just now, or there are too many.
+            SystemBusy: Too many groups are being created, or there are too many.
         """
         config = self.find_or_create(group, by=by)
         if config is None:
@@ -265,7 +265,7 @@ class GroupTable:
 
 
 def group_not_exist(group: str) -> GroupNotExist:
-    """Return the refusal of a group that is unknown and may not be created by being used."""
+    """Return the refusal of a group that is unknown and may not be created by use."""
     if problem := names.group_problem(group):
         return GroupNotExist(problem)
     return GroupNotExist(

@@ -1,7 +1,7 @@
 """Refusals of requests that would change what the broker keeps for its own work.
 
 Some work is kept as messages in topics of the broker (delay levels, timers, halves of transactions,
-the log of popping), and how far it is done as offsets of groups of the broker. Anybody may read
+the log of popping), and its progress as offsets of groups of the broker. Anybody may read
 those topics. Nobody but the broker may take messages out of them, store messages in them, or move
 or delete those offsets: transactions would be lost, and popped messages would never come back.
 Every handler that changes offsets, pops, or deletes asks here.

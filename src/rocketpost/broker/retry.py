@@ -62,7 +62,7 @@ class Groups(Protocol):
 
 
 class _Wait(NamedTuple):
-    """How long a message waits: by a delay level, 0 for not at all, or for a time."""
+    """Wait of a message: a delay level (0 for none) or a time."""
 
     level: int = 0
     ms: int | None = None

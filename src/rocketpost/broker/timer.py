@@ -43,7 +43,7 @@ _OF_WAITING: Final = (
     names.TIMER_ROLL_TIMES,
     names.TIMER_RECALLS,
 )
-"""What a message carries that waits, or has waited, in the wheel."""
+"""Properties of a message that waits, or has waited, in the wheel."""
 _DIGITS_MAX: Final = 18
 _PRECISION_MS_MAX: Final = 60_000
 _DAY_LOOK_MS: Final = 60_000

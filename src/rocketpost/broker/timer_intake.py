@@ -114,7 +114,9 @@ class Intake:
         properties = record.properties
         waiting = waiting_of(properties, timers.precision_ms)
         if waiting is None:
-            logger.error("message of the timer topic says no time: position=%s", record.position)
+            logger.error(
+                "message of the timer topic has no delivery time: position=%s", record.position
+            )
             return None
         if self._copies.exists(record, properties, waiting.topic):
             return None

@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 class Fate(enum.Enum):
-    """What becomes of a message whose time has come."""
+    """Outcome of a message whose time has come."""
 
     SENT = enum.auto()
     DROPPED = enum.auto()

@@ -98,7 +98,7 @@ class TopicTable:
         self._clock = clock
         self._configs: dict[str, TopicConfig] = {}
         self.auto = AutoCreated("topic", clock=clock)
-        """Which topics a send made, and how fast that may happen."""
+        """Topics that were created by sends, and the rate at which that may happen."""
         self.on_change = on_change
         self.rules = rules or TopicRules()
         self.version = DataVersion()
@@ -189,7 +189,7 @@ class TopicTable:
 
         Raises:
             InvalidParameter: The name is not legal.
-            SystemBusy: Too many topics are made just now, or there are too many.
+            SystemBusy: Too many topics are being created, or there are too many.
         """
         existing = self._configs.get(topic)
         if existing is not None:

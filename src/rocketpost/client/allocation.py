@@ -49,7 +49,7 @@ def checked_strategy(strategy: AllocationStrategy) -> AllocationStrategy:
         ConfigError: It has no name, or is no function of id, queues and members.
     """
     if isinstance(strategy, type):
-        raise ConfigError(f"strategy must be made first: {strategy.__name__}()")
+        raise ConfigError(f"strategy must be an object, not a class: pass {strategy.__name__}()")
     check_function("strategy", strategy, arguments=3, may_be_async=False)
     if not isinstance(getattr(strategy, "name", None), str):
         raise ConfigError("strategy needs a name, which brokers are told")

@@ -41,7 +41,7 @@ def check_batch(messages: Sequence[Message], *, is_aimed: bool = False) -> None:
     """
     for message in messages:
         if not isinstance(message, Message):
-            raise MessageRefused(f"a Message can be sent, not {message!r}")
+            raise MessageRefused(f"only a Message can be sent, not {message!r}")
     first = messages[0]
     if first.topic.startswith(RETRY_PREFIX):
         raise MessageRefused("a batch cannot go to a retry topic")

@@ -167,7 +167,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         )
 
     def flush(self) -> None:
-        """Return once nothing is under way any more."""
+        """Wait until nothing is under way."""
         self._call(lambda inner: inner.flush())
 
     def after_fork(self) -> None:

@@ -67,7 +67,7 @@ def check_send(
         ConfigError: Another argument makes no sense.
     """
     if not isinstance(message, Message):
-        raise MessageRefused(f"a Message can be sent, not {message!r}")
+        raise MessageRefused(f"only a Message can be sent, not {message!r}")
     if queue is not None:
         check_message_queue("queue", queue)
         if selector is not None:

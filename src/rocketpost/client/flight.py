@@ -37,10 +37,10 @@ class Outgoing:
         """All header fields but ``e`` (queue id) and ``n`` (broker name)."""
         self.body = body
         self.count = count
-        """How many messages these are."""
+        """Number of messages."""
         self.duplicates: str | None = None
         self.queue_offsets: str | None = None
-        """What the broker said of each message, if it said so."""
+        """The broker's answers for each message, if it gave any."""
 
     def fields_for(self, queue: MessageQueue) -> dict[str, str]:
         """Return the header fields of a send to ``queue``; the same dictionary each time."""
@@ -101,11 +101,11 @@ class Flight:
         self.unresolved = 0
         """Attempts that may have stored it, for all that is known."""
         self.pauses = 0
-        """How often it has rested, because there was no broker left to try at once."""
+        """Number of pauses so far, each taken because there was no broker left to try at once."""
         self.round_start = 0
-        """How many of ``brokers`` were tried before the last rest."""
+        """Number of ``brokers`` that were tried before the last pause."""
         self.error: RocketpostError | None = None
-        """How the last attempt failed."""
+        """Error of the last attempt."""
         self.on_end: OnEnd | None = None
 
 

@@ -183,7 +183,7 @@ def _joined_keys(keys: Sequence[str]) -> str:
 def _check_values(*values: str | None) -> None:
     for value in values:
         if value is not None and not isinstance(value, str):
-            raise MessageRefused(f"tags, keys and sharding_key are texts, unlike {value!r}")
+            raise MessageRefused(f"tags, keys and sharding_key must be texts, not {value!r}")
         if value and VALUE_END in value:
             raise MessageRefused(f"{value!r} has the character U+0002, which ends a property")
 

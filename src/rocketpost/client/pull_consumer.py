@@ -156,7 +156,7 @@ class PullConsumer(Lifecycle):
         check_timeout(timeout)
         if hold_seconds is not None:
             if not hold:
-                raise ConfigError("hold_seconds means something only with hold=True")
+                raise ConfigError("hold_seconds has no effect without hold=True")
             check_seconds("hold_seconds", hold_seconds)
         config = self.config
         wait = (config.hold_seconds if hold_seconds is None else hold_seconds) if hold else 0.0

@@ -289,7 +289,7 @@ class RouteCache:
         response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         if response.code != ResponseCode.SUCCESS:
             raise RouteNotFound(
-                f"the topic {topic} does not exist, and no broker makes topics after "
+                f"the topic {topic} does not exist, and no broker creates topics modelled on "
                 f"{self._auto_create_topic}: create it, or set autoCreateTopicEnable"
             )
         template = decode_route(response.body)

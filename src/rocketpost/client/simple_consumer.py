@@ -305,4 +305,4 @@ def check_popped(message: PoppedMessage) -> None:
         ConfigError: It is not.
     """
     if not isinstance(message, PoppedMessage):
-        raise ConfigError(f"a message that was received is needed, not {message!r}")
+        raise ConfigError(f"message must be one that was received, not {message!r}")

@@ -64,10 +64,10 @@ def read_retry_policy(policy: Mapping[str, Any]) -> RetryPolicy | None:
     growth, steps = policy.get(_GROWTH), policy.get(_STEPS)
     if kind == EXPONENTIAL:
         if steps is not None:
-            raise ConfigError(f"groupRetryPolicy: {_STEPS} does not act with the type EXPONENTIAL")
+            raise ConfigError(f"groupRetryPolicy: {_STEPS} has no effect with the type EXPONENTIAL")
         return _read_growth({} if growth is None else growth)
     if growth is not None:
-        raise ConfigError(f"groupRetryPolicy: {_GROWTH} does not act with the type CUSTOMIZED")
+        raise ConfigError(f"groupRetryPolicy: {_GROWTH} has no effect with the type CUSTOMIZED")
     return None if steps is None else _read_steps(steps)
 
 

@@ -1,4 +1,4 @@
-"""Who may speak for a broker: the rules by which a name server settles conflicting claims.
+"""The rules by which a name server settles conflicting claims to a broker's name, id or address.
 
 A name server has no passwords, so it believes whoever came first for as long as they live. A broker
 is alive while its connection is open and it gives signs of life. Meanwhile nobody else gets
@@ -21,9 +21,9 @@ from rocketpost.model.topic import DataVersion
 from rocketpost.namesrv.report import BrokerIdentity
 
 SILENT_MS: Final = 90_000
-"""How long after its last sign of life a broker keeps its place; they come every 60 s at least."""
+"""Time for which a broker keeps its place after a sign of life; one comes at least every 60 s."""
 MEMBER_MS: Final = 60_000
-"""How long an address must have been a member of a group before it can take another's id."""
+"""Time for which an address must be a member of a group before it can take another's id."""
 STATE_VERSION_MAX: Final = 1_000_000
 """State versions count elections; one beyond this would win for ever."""
 

@@ -29,7 +29,7 @@ _WITHOUT: Final = {
     "autoCreatedTopics.json": "topics that sends created so far stay, used or not",
     "autoCreatedGroups.json": "groups that consumers created so far stay, used or not",
 }
-"""What happens if a table is lost that a broker can start without."""
+"""Consequence of losing each table that a broker can start without."""
 
 
 class Identity(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _STEP_NS: Final = 1_000_000_000
-"""So far behind, the wall clock was set; less is the usual correction of its pace."""
+"""A wall clock this far behind was set back; less is the usual correction of its pace."""
 _SLOWED_PARTS, _ALL_PARTS = 9, 10
 
 

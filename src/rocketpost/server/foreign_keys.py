@@ -206,7 +206,7 @@ _ABSENT: Final = {
         "timerInterceptDelayLevel disappearTimeAfterStart maxDelayTime",
     ),
     **_family(
-        "no RocketMQ reads it any more: pending transactions are always asked about, "
+        "no version of RocketMQ reads it now: pending transactions are always asked about, "
         "rejectTransactionMessage refuses them altogether",
         "checkTransactionMessageEnable",
     ),

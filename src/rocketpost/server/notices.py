@@ -24,7 +24,7 @@ from rocketpost.transport.turns import SlicedWork, Turns
 AT_ONCE_MAX: Final = 32
 """Members up to which a group is told of every change at once, in less than a millisecond."""
 PAUSE_SECONDS_PER_MEMBER: Final = 0.0002
-"""Telling a member takes about 10 us, so notices take a twentieth of the broker's time at most."""
+"""A notice takes about 10 us, so that notices take a twentieth of the broker's time at most."""
 PAUSE_SECONDS_MAX: Final = 5.0
 """Members look for themselves every 20 s, so a notice that came much later would be none."""
 _MEMBERS_AT_A_STEP: Final = 16

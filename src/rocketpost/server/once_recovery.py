@@ -46,7 +46,7 @@ class Known(NamedTuple):
     producers_file: TableFile[ProducerTable]
     keys: KeyWindow
     repair: str = ""
-    """Why what producers stored had to be read from the whole log, and what is lost by it."""
+    """Reason why the producers' state was rebuilt from the log, and what was lost."""
 
 
 def recover_blocking(

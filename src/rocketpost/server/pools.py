@@ -19,14 +19,14 @@ MIB: Final = 1024 * 1024
 
 
 class Bounds(NamedTuple):
-    """What the tasks of a pool may take together."""
+    """Bounds on the tasks of a pool together."""
 
     count_max: int
     bytes_max: int
 
 
 class Kind(Enum):
-    """What a task waits for."""
+    """Kind of thing that a task waits for."""
 
     MESSAGES = "the disk, for messages and receipts"
     ADMIN = "the disk, for tables and files"

@@ -122,7 +122,7 @@ class Registration:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why clients of a name server do not find the broker, by name server."""
+        """Reason why clients of a name server do not find the broker, by name server."""
         return {each.address: each.problem for each in self._links.values() if each.problem}
 
     async def start(self) -> None:

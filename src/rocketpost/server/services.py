@@ -73,7 +73,7 @@ from rocketpost.transport.unique_id import unique_id
 logger = logging.getLogger(__name__)
 
 _NO_TABLES = (
-    "config/ has no tables, though the log has messages: groups, offsets and settings begin anew"
+    "config/ has no tables, though the log has messages: groups, offsets and settings start empty"
 )
 
 

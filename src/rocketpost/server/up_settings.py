@@ -47,7 +47,7 @@ def parse_size(text: str) -> int:
     """
     found = re.fullmatch(r"([0-9]{1,15})([KMG]?)B?", text.strip().upper())
     if found is None:
-        raise ConfigError(f"{text!r} is no size; write bytes, or a number with K, M or G")
+        raise ConfigError(f"{text!r} is not a size; give bytes, or a number with K, M or G")
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -4,8 +4,9 @@ A store may be running, killed, or a copy that was made while it ran; so the las
 may be torn, and tasks that look for the end one after the other would find different ends. The
 driver finds it: the end of the whole records that follow each other from the newest message on
 that a queue knows, every body checked. A segment that was not finished ends the log too, even if
-later ones have records: that is a copy made while the broker went on, and a broker that started
-on it would cut it there.
+later ones have records: that is a copy made while the broker went on, and no message after the gap
+is shown without those in it. A broker that starts on such a copy keeps the later records and
+reports the gap as damage (ADR 0046).
 """
 
 from __future__ import annotations

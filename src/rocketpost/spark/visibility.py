@@ -48,7 +48,7 @@ class _Ahead(NamedTuple):
 
 
 class Visibility:
-    """What consumers see of one store. Not thread-safe: belongs to one task.
+    """The consumers' view of one store. Not thread-safe: belongs to one task.
 
     Args:
         layout: Where the store is.

@@ -18,7 +18,7 @@ from zlib import crc32
 
 FILE_BYTES: Final = 4096
 FOREIGN_BYTES: Final = 64
-"""What comes before our part; a Java broker writes nothing else."""
+"""Bytes before our part; a Java broker writes nothing else."""
 _CRC: Final = Struct(">I")
 
 

@@ -65,7 +65,7 @@ class Cleaning:
         self._set_disk_full = set_disk_full
         self._is_rejecting = False
         self.disk_ratio = 0.0
-        """How full the fuller partition was in the last round."""
+        """Used share of the fuller partition in the last round."""
         self.why_kept: str | None = None
         """Why the last round deleted less than it should."""
         self._untrimmed: list[ConsumeQueue] = []
@@ -111,7 +111,7 @@ class Cleaning:
         if plan.is_rejecting and not self._is_rejecting:
             log.error("messages are refused: reason=%s", plan.why_rejecting)
         elif self._is_rejecting and not plan.is_rejecting:
-            log.warning("messages are taken again: disk_used=%.0f%%", plan.ratio * 100)
+            log.warning("messages are accepted again: disk_used=%.0f%%", plan.ratio * 100)
         self._is_rejecting = plan.is_rejecting
         self.disk_ratio = plan.ratio
         if plan.why_kept is not None and self.why_kept is None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 TAIL_BYTES_MAX: Final = 102 * ENTRY_BYTES
 GAP_COUNT_MAX: Final = 4096
-"""How many fillers are written at once."""
+"""Largest number of fillers written at once."""
 _pack = ENTRY.pack
 _unpack = ENTRY.unpack_from
 

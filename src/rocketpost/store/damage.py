@@ -28,7 +28,7 @@ from rocketpost.store.files import FileSystem, read_whole_blocking, write_all
 log = logging.getLogger(__name__)
 
 RANGE_COUNT_MAX: Final = 4096
-"""How many ranges are listed; more are only counted."""
+"""Largest number of ranges listed; more are only counted."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -80,7 +80,7 @@ class DamageRegister:
         self._ranges: list[Damage] = []  # disjoint, sorted by ``begin``
         self._is_changed = False
         self.unlisted_count = 0
-        """How many reports found the list full."""
+        """Number of reports that found the list full."""
 
     def load_blocking(self) -> None:
         """Read the file, if there is one; a damaged file is set aside."""
@@ -146,7 +146,7 @@ class DamageRegister:
 
     @property
     def count(self) -> int:
-        """How many ranges are listed."""
+        """Number of listed ranges."""
         return len(self._ranges)
 
     @property

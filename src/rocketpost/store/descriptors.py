@@ -50,7 +50,7 @@ class Spares:
         self._lock = threading.Lock()
         self._held: list[int] = []
         self.missing = 0
-        """How many were given up and not got back."""
+        """Number of spares given up and not regained."""
 
     def hold(self, count: int = SPARE_COUNT) -> None:
         """Keep that many from now on."""
@@ -59,7 +59,7 @@ class Spares:
         self.refill()
 
     def let_go(self) -> None:
-        """Keep none any more."""
+        """Release all of them."""
         with self._lock:
             while self._held:
                 os.close(self._held.pop())
@@ -95,7 +95,7 @@ SPARES: Final = Spares()
 
 
 def with_spares(call: Callable[[], T]) -> T:
-    """Return what a call returns that opens a file, at the cost of spares if need be."""
+    """Make a call that opens a file, giving up spare descriptors if need be; return its result."""
     while True:
         try:
             return call()

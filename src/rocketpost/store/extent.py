@@ -34,7 +34,7 @@ FILE_BYTES: Final = _FIELDS.size + _CRC.size
 
 
 class Extent(NamedTuple):
-    """What must be there."""
+    """Files and bytes that must be there."""
 
     first: int
     """The log begins here or earlier."""
@@ -82,7 +82,7 @@ class ExtentFile:
                 self._files.fsync_dir(self._path.rpartition("/")[0])
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             if self._fd >= 0:
                 self._files.close(self._fd)
@@ -99,7 +99,7 @@ class ExtentFile:
 
 
 class ExtentKeeper:
-    """Says in the file what the store holds. Thread-safe."""
+    """Records in the file what the store holds. Thread-safe."""
 
     def __init__(self, file: ExtentFile, segments: SegmentedLog, queues: QueueTable) -> None:
         self._file = file

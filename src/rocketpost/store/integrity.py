@@ -66,7 +66,7 @@ class Integrity:
 
     @property
     def mended_count(self) -> int:
-        """How many queue entries were damaged and are right again, since the start."""
+        """Number of damaged queue entries mended since the start."""
         return self.check.mended_count + self.scrub.mended_count
 
     def configure(self, config: StoreConfig) -> None:

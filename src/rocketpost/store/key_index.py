@@ -373,7 +373,7 @@ class KeyIndex:
             self._fs.unlink(posixpath.join(target, other))
         self._fs.rename(posixpath.join(self._directory, name), posixpath.join(target, name))
         logger.error(
-            "key index file is damaged, it and those behind it are built again from the commit log"
+            "key index file is damaged, it and later ones are rebuilt from the commit log"
             " file=%s moved_to=%s reason=%s", name, target, why,
         )  # fmt: skip
 

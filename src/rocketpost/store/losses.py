@@ -1,4 +1,4 @@
-"""What a recovery found damaged: gathered while the log is read, reported when all is known."""
+"""Damage found by a recovery: gathered while the log is read, reported when all is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING: Final = "files of the commit log are missing"
 _BYTES: Final = frozenset((BAD_BODY, NO_RECORD, ZEROS, MISSING))
 """Damage that is gone when the right bytes are back."""
 _UNSAVED_COUNT_MAX: Final = TAIL_BYTES_MAX // ENTRY_BYTES
-"""How many entries of a queue its file may lack after a kill."""
+"""Largest number of entries that a queue file may lack after a kill."""
 
 
 class Losses:

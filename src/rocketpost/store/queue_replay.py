@@ -27,9 +27,9 @@ from rocketpost.store.queue_table import QueueTable
 log = logging.getLogger(__name__)
 
 FILLER_COUNT_MAX: Final = 4 * 1024 * 1024
-"""How many lost offsets in a row are filled; a queue with more starts over behind them."""
+"""Longest run of lost offsets that is filled; a queue that lost more starts over after them."""
 _LAST_GAP_COUNT_MAX: Final = 4096
-"""How many offsets a queue's last record, which no other confirms, may lie ahead."""
+"""Largest gap before a queue's last record, which no later one confirms."""
 
 
 class Placed(NamedTuple):

@@ -41,11 +41,11 @@ Unit = tuple[int, int, int]
 """Ordinal behind an offset, position and size of a record."""
 
 SEARCH_COUNT_MAX: Final = 2048
-"""How many records are looked at to find the one that a damaged entry meant."""
+"""Largest number of records examined to find the one that a damaged entry meant."""
 OWNER_COUNT_MAX: Final = 64
-"""How many queues are asked whether a damaged record is theirs."""
+"""Largest number of queues searched for the owner of a damaged record."""
 LOST_COUNT_MAX: Final = 4096
-"""How many lost entries are remembered, so that each is named once."""
+"""Largest number of lost entries remembered, so that each is reported once."""
 _MASK: Final = 2**64 - 1
 
 
@@ -70,15 +70,15 @@ class ReadCheck:
         self._delays_ms = delays_ms
         self._clock = clock
         self.interval_ms = interval_ms
-        """How long a record that was written or checked is trusted; may be changed."""
+        """Time for which a record that was written or checked is trusted; may be changed."""
         self._fresh_from = 0
         self._marked_ms = 0
         self._marked_end = 0
         self._lost: set[Place] = set()
         self.mended_count = 0
-        """How many queue entries were damaged and are right again."""
+        """Number of damaged queue entries that were mended."""
         self.lost_count = 0
-        """How many queue entries are damaged and lead to no record that could be found."""
+        """Number of damaged queue entries whose record could not be found."""
 
     def start_at(self, end: int) -> None:
         """Trust nothing before ``end``, the end of the recovered log."""

@@ -21,7 +21,7 @@ Place = tuple[str, int, int]
 
 
 class Found(NamedTuple):
-    """What a record states; with ``is_sound``, its body has the CRC that it states."""
+    """The fields of a record; with ``is_sound``, its body matches its CRC."""
 
     position: int
     size: int
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where in which queue the message is."""
+        """Topic, queue id and queue offset of the message."""
         return self.topic, self.queue_id, self.queue_offset
 
 

@@ -57,7 +57,7 @@ class Recovered(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the small files said before anything was changed."""
+    """Contents of the small files before anything was changed."""
 
     checkpoint: Checkpoint
     extent: Extent | None
@@ -262,7 +262,7 @@ class Recovery:
                 heads.append(newest)
             is_short = segment.start in self._segments.cut_short
             if is_short or not all(self._is_sound(segment, head) for head in heads):
-                log.error("segment is damaged, it is read path=%s", segment.path)
+                log.error("segment is damaged and will be read path=%s", segment.path)
                 store_ms = self._store_ms
                 self._scan(segment.start, min(segment.end, start), min(segment.end, start))
                 self._store_ms = store_ms
@@ -430,7 +430,7 @@ class Recovery:
                 queue.cut_at(end)
                 if queue.end < known_end:
                     log.error(
-                        "queue leads behind the end of the log topic=%s queue=%s offset=%s"
+                        "queue has entries past the end of the log topic=%s queue=%s offset=%s"
                         " count=%s", queue.topic, queue.queue_id, queue.end, known_end - queue.end,
                     )  # fmt: skip
                 queue.fill_to(known_end)

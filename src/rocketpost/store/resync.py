@@ -27,7 +27,7 @@ from rocketpost.store.segmented_log import SegmentedLog
 
 RECORD_BYTES_MIN: Final = 91
 CRC_WORK_BYTES_MAX: Final = 256 * 1024 * 1024
-"""How much is spent on bytes that only look like records before long ones are passed over."""
+"""CRC work spent on bytes that only look like records, before long ones are passed over."""
 
 _SHORT_BYTES_MAX: Final = 4096
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -44,7 +44,7 @@ class BadRange(NamedTuple):
     begin: int
     end: int
     entry: Entry | None
-    """What stands there, if all but the CRC of the body agrees."""
+    """The record there, if everything but the CRC of its body is right."""
     is_zero: bool
     """Whether all of it is zeros."""
 

@@ -109,7 +109,7 @@ def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
         chosen = _choose(facts, config, excess)
     why_rejecting = (
         f"the disk is {ratio:.0%} full, over {levels.warning:.0%} (diskSpaceWarningLevelRatio); "
-        f"messages are taken again below {levels.force:.0%}"
+        f"messages are accepted again below {levels.force:.0%}"
         if is_rejecting
         else None
     )

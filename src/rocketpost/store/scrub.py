@@ -34,7 +34,7 @@ from rocketpost.store.tables import TableFile
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 64 * 1024
-"""How much is read and checked at once: half a millisecond of the interpreter's time, about."""
+"""Bytes read and checked at once: about half a millisecond of the interpreter's time."""
 WORK_SHARE: Final = 20
 PAGE_BYTES: Final = 4096
 _IDLE_SECONDS_MAX: Final = 60.0
@@ -45,16 +45,16 @@ _HOUR_MS: Final = 3_600_000
 
 
 class ScrubState(msgspec.Struct):
-    """Where the scrub stands: the contents of ``scrub.json``."""
+    """Progress of the scrub: the contents of ``scrub.json``."""
 
     position: int = 0
     """Everything before was read in this round."""
     begun_ms: int = 0
-    """When this round began; 0 if none did."""
+    """Start time of this round; 0 if none began."""
     is_done: bool = True
     """Whether the round is over."""
     rounds: int = 0
-    """How many rounds were finished."""
+    """Number of finished rounds."""
 
 
 class Scrub:
@@ -84,7 +84,7 @@ class Scrub:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="store-scrub", daemon=True)
         self.found_count = 0
-        """How many damaged ranges were found since the start."""
+        """Number of damaged ranges found since the start."""
 
     def start(self) -> None:
         """Start the thread; it looks whether a round is due a minute later."""
@@ -103,7 +103,7 @@ class Scrub:
             self._thread.join()
 
     def describe_from_thread(self) -> str:
-        """Return how far the scrub has come, for people."""
+        """Return the progress of the scrub as text for people."""
         state = self._state
         if not self.config.scrub_enabled:
             return "off"
@@ -115,7 +115,7 @@ class Scrub:
 
     @property
     def mended_count(self) -> int:
-        """How many queue entries were mended since the start."""
+        """Number of queue entries mended since the start."""
         return self._entries.mended_count
 
     def run_round_blocking(self) -> None:
@@ -139,7 +139,7 @@ class Scrub:
         try:
             self._state = self._table.load_blocking()
         except (StoreError, OSError) as error:
-            log.warning("state of the scrub cannot be read, it begins anew reason=%s", error)
+            log.warning("state of the scrub cannot be read, a new round begins reason=%s", error)
 
     def _run(self) -> None:
         self._wait()

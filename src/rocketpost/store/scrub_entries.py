@@ -26,7 +26,7 @@ from rocketpost.store.segmented_log import SegmentedLog
 log = logging.getLogger(__name__)
 
 BLOCK_COUNT: Final = 256
-"""How many entries of a queue are read at once."""
+"""Number of queue entries read at once."""
 BLOCKS_MAX: Final = 1024
 OWNER_COUNT_MAX: Final = 64
 _NOT_IN_QUEUE: Final = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
@@ -59,7 +59,7 @@ class EntryCheck:
         self._visible_end = visible_end
         self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
         self.mended_count = 0
-        """How many queue entries were damaged and are right again."""
+        """Number of damaged queue entries that were mended."""
 
     def check_from_thread(self, found: Found, record: bytes) -> str | None:
         """Compare a sound record with its entry, which is mended if it is damaged.

@@ -1,4 +1,4 @@
-"""How a table under ``config/`` shows that it is whole, and that it was there.
+"""Checksums of tables under ``config/``, and markers that a table was saved once.
 
 The last member of the JSON object is ``"rocketpostCheck":"CRC"``: the CRC-32, in hexadecimal, of
 the text without that member. RocketMQ ignores it when it reads, and drops it when it writes; a text

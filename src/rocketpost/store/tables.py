@@ -57,7 +57,7 @@ class TableFile(Generic[T]):
         self._marker = Marker(files, path) if is_guarded else None
         self._without = without
         self.repair = ""
-        """What was wrong when the table was loaded, and what was done about it."""
+        """Problem found when the table was loaded, and what was done about it."""
 
     @property
     def was_saved(self) -> bool:

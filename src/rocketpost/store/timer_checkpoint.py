@@ -111,18 +111,18 @@ def decode_own_checkpoint(data: bytes) -> TimerCheckpoint | None:
 
 
 class FileSum(NamedTuple):
-    """How many bytes of a file are written, and their CRC-32."""
+    """Number of bytes written to a file, and their CRC-32."""
 
     length: int = 0
     crc: int = 0
 
 
 class Journal(NamedTuple):
-    """What a save changes in the wheel, and what is true of the files after it."""
+    """Changes that a save makes to the wheel, and checksums of the files after it."""
 
     slots: Mapping[int, bytes]
     counts: Mapping[str, int]
-    """How many messages wait, by topic."""
+    """Number of waiting messages, by topic."""
     wheel_sum: int
     log_sums: Mapping[int, FileSum]
 

@@ -123,7 +123,7 @@ class TimerLog:
 
     @property
     def sums(self) -> dict[int, FileSum]:
-        """What is written to each file, by the position of its first byte."""
+        """Length and checksum of each file, by the position of its first byte."""
         return self._sums.copy()
 
     def load_blocking(self) -> None:

@@ -1,4 +1,4 @@
-"""What of the timer log still waits, read from the log alone: for when the wheel cannot be used."""
+"""Messages that still wait, read from the timer log alone, for when the wheel cannot be used."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 _DELAY_MAX: Final = 2**31 - 1
 _WRITE_AT_ONCE: Final = 50_000
 _CLOCK_ERROR_MS_MAX: Final = 400 * 86_400_000
-"""How far from now the time in a checkpoint of RocketMQ may lie and be believed."""
+"""Largest distance from now at which the time in a checkpoint of RocketMQ is believed."""
 _BLANK: Final = bytes(4096)
 _BAD_WHEEL: Final = "timerwheel is missing or damaged"
 
@@ -113,14 +113,14 @@ class TimerStore:
         self.queue_offset = 0
         """The next message to take from the timer topic."""
         self.waiting: Counter[str] = Counter()
-        """How many messages wait, by topic."""
+        """Number of waiting messages, by topic."""
         self._topics: Mapping[int, str] = {}
         self.is_suspect = False
         """Whether more may have been delivered than these files know."""
         self.is_rebuilt = False
         """Whether everything that the log knows is in the wheel again, also what had left it."""
         self.rebuilt_because: str | None = None
-        """Why the timer topic is read from its beginning, if it is and there is something in it."""
+        """Reason why the timer topic is read from its beginning, if it is and has messages."""
         self.done_before: tuple[int, int] = (0, 0)
         """Messages before this offset of the timer topic whose slot lies before this time are
         delivered, if the topic is read again and no index tells which are."""

@@ -96,7 +96,7 @@ class TimerWheel:
         self._files.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd is not None:
             self._files.close(self._fd)
             self._fd = None

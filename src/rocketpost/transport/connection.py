@@ -80,7 +80,7 @@ class Connection(Requesting):
         self._partial_bytes = 0
         self._handed_bytes = 0
         self.counted_bytes = 0
-        """What the room counts of what the peer has not taken."""
+        """Unread bytes of the peer that the room counts."""
         self._written_bytes = 0
         self._moved_at = 0.0
         self._decoder = FrameDecoder()

@@ -1,4 +1,4 @@
-"""What is to be known of this host: its address, its memory."""
+"""Facts about this host: its address and its memory."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Requesting(asyncio.Protocol):
 
     @property
     def unanswered_count(self) -> int:
-        """How many of our requests the peer has not answered."""
+        """Number of our requests that the peer has not answered."""
         return len(self._waiting)
 
     @property

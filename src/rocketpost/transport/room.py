@@ -1,4 +1,4 @@
-"""What all connections of a server may take together.
+"""Bounds on what all connections of a server take together.
 
 Each connection may hold 16 MiB of a frame that is not whole and 64 MiB that its peer does not read,
 so without this a thousand silent peers could hold 80 GiB.
@@ -14,9 +14,9 @@ from rocketpost.transport.turns import Turns
 logger = logging.getLogger(__name__)
 
 UNWRITTEN_BYTES_FREE: Final = 64 * 1024
-"""Every connection may have so much unwritten; more is counted."""
+"""Unwritten bytes that every connection may have; more is counted."""
 _KEPT: Final = 7 / 8
-"""Once the bound is passed so much of it may stay: else the next write would pass it again."""
+"""Share of the bound that may stay once it is passed; else the next write would pass it again."""
 _STUCK_SECONDS: Final = 1.0
 
 
@@ -24,7 +24,7 @@ class Debtor(Protocol):
     """A connection, as far as its unwritten bytes are concerned."""
 
     counted_bytes: int
-    """What the room counts for it, 0 at first; it need not tell of less."""
+    """Bytes that the room counts for it, 0 at first; smaller amounts need not be reported."""
 
     @property
     def unwritten_bytes(self) -> int:
@@ -42,7 +42,7 @@ class Debtor(Protocol):
 
 
 class Room:
-    """What all connections of a server may take together, whichever port they came by.
+    """Bounds on what all connections of a server take together, whichever port they use.
 
     Belongs to the event loop.
     """

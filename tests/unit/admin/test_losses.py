@@ -22,7 +22,7 @@ def test_lost_rights_and_attributes_of_a_topic_are_named() -> None:
         "hidden messages",
         "producers may no longer send to it (perm 7 -> 0)",
         "consumers may no longer read it (perm 7 -> 0)",
-        "topics may no longer be created after its model (perm 7 -> 0)",
+        "new topics may no longer be modelled on it (perm 7 -> 0)",
         "it is no longer an ordered topic",
         "this removes the attribute b=2",
     ]

@@ -210,7 +210,7 @@ def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     table.update(GroupConfig(group_name="A"))
     with pytest.raises(ServerError, match="takes no more"):
         table.update(GroupConfig(group_name="B"))
-    with pytest.raises(SystemBusy, match="makes no more by itself"):
+    with pytest.raises(SystemBusy, match="creates no more automatically"):
         table.find_or_create("B")
     table.adopt("B", used_ms=clock.now_ms())  # at a start, which must not fail
     assert set(table.configs) == {"A", "B"}

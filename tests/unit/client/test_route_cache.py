@@ -82,7 +82,7 @@ async def test_a_topic_that_does_not_exist_gets_the_templates_queues() -> None:
 
 
 async def test_without_a_template_the_topic_is_not_found() -> None:
-    with pytest.raises(RouteNotFound, match="no broker makes topics after TBW102"):
+    with pytest.raises(RouteNotFound, match="no broker creates topics modelled on TBW102"):
         await cache({}).publish("New")
     with pytest.raises(RouteNotFound):
         await cache({"T": route_of({"a": A}, perm=4)}).publish("T")

@@ -48,10 +48,10 @@ def test_growing_waits_end_at_their_bound() -> None:
         ({"customizedRetryPolicy": {"next": [10**12]}}, "whole numbers"),
         ({"customizedRetryPolicy": {"first": [1]}}, "'first' is unknown"),
         ({"customizedRetryPolicy": [1]}, "a JSON object"),
-        ({"exponentialRetryPolicy": {}}, "does not act with the type CUSTOMIZED"),
+        ({"exponentialRetryPolicy": {}}, "has no effect with the type CUSTOMIZED"),
         (
             {"type": "EXPONENTIAL", "customizedRetryPolicy": {"next": [1]}},
-            "does not act with the type EXPONENTIAL",
+            "has no effect with the type EXPONENTIAL",
         ),
         ({"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 0}}, "initial"),
         ({"type": "EXPONENTIAL", "exponentialRetryPolicy": {"max": 2.5}}, "max"),

@@ -128,7 +128,7 @@ def test_a_disk_nearly_full_refuses_appends(
         for _ in range(3):
             clean(opener, store)
     assert store.writable
-    assert caplog.messages[1:] == ["messages are taken again: disk_used=20%"]
+    assert caplog.messages[1:] == ["messages are accepted again: disk_used=20%"]
 
 
 def test_a_topic_dropped_while_queues_are_trimmed_is_left_alone(opener: Opener) -> None:

@@ -122,7 +122,7 @@ def test_writes_are_rejected_over_the_third_level_until_under_the_second() -> No
     assert seen == [False, True, True, True, False, False, True]
     assert plan(young, percent=91).why_rejecting == (
         "the disk is 91% full, over 90% (diskSpaceWarningLevelRatio); "
-        "messages are taken again below 85%"
+        "messages are accepted again below 85%"
     )
 
 

@@ -54,4 +54,4 @@ def check_same(what: str, present: C, wanted: C) -> None:
     found = differences(present, wanted)
     if found:
         texts = ", ".join(map(str, found))
-        raise AlreadyExists(f"{what} exists with another configuration ({texts}); update() it")
+        raise AlreadyExists(f"{what} exists with another configuration ({texts}); use update()")

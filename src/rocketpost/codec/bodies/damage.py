@@ -1,4 +1,4 @@
-"""What a broker lost to damage on its disk: the answer to GET_DAMAGE, a request of ours."""
+"""Messages lost to damage on a broker's disk: the answer to GET_DAMAGE, a request of ours."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class DamageList(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
     ranges: list[DamagedRange] = []
     total: int = 0
-    """How many ranges were asked for; not all of them may be in the answer."""
+    """Number of ranges that match the request; the answer may hold fewer."""
     unlisted: int = 0
-    """How many further ranges were found when the broker's list was full."""
+    """Number of further ranges that were found when the broker's list was full."""

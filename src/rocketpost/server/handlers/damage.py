@@ -15,7 +15,7 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
 RANGE_COUNT_MAX: Final = 1000
-"""How many ranges one answer holds."""
+"""Largest number of ranges in one answer."""
 
 
 class DamageHandlers:

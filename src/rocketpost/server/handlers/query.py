@@ -61,7 +61,7 @@ class Store(Protocol):
 
     @property
     def damage(self) -> DamageRegister:
-        """What is known to be damaged."""
+        """The damage that is known."""
         ...  # pragma: no cover
 
     def record_at(self, position: int) -> Record | None:

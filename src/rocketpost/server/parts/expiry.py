@@ -21,7 +21,7 @@ class ExpiryPart(Part):
         self._expiry = expiry
 
     async def run(self) -> None:
-        """Look every ten minutes."""
+        """Look for unused names every ten minutes."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             await self.round()
@@ -36,5 +36,5 @@ class ExpiryPart(Part):
             await asyncio.sleep(0)
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take how old unused names become."""
+        """Set the age at which unused names are removed."""
         self._expiry.hours = broker.auto_created_expire_hours

@@ -214,7 +214,7 @@ def archive(
             batch = archive_once(spark, config, is_over=is_over)
         except BatchTaken as error:
             # Another run made progress, so this one has less to do.
-            logger.warning("another run archives too, going on behind it: %s", error)
+            logger.warning("another run archives too, continuing after it: %s", error)
             continue
         if batch is None:
             break

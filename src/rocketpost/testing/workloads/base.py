@@ -19,7 +19,7 @@ from rocketpost.testing.link import BrokerLink
 RETRY_SECONDS: Final = 0.05
 """Rest after a call that failed because the broker is away."""
 SETTLE_SECONDS = 90.0
-"""How long overdue promises are awaited before they count as broken."""
+"""Time for which overdue promises are awaited before they count as broken."""
 POLL_SECONDS: Final = 0.2
 _NAMED_MAX: Final = 5
 
