@@ -66,6 +66,8 @@ class DroppedTopics:
         """Number of the latest deletion."""
         self.is_changed = False
         """Whether the file does not say yet what this does."""
+        self.is_copied = True
+        """Whether the file and its copy were sound and the same when they were read."""
 
     def load_blocking(self) -> None:
         """Read the file or its copy, whichever knows of more deletions.
@@ -93,7 +95,7 @@ class DroppedTopics:
             ) from problem
         newest = max(found, key=lambda each: each.serial)
         self.serial, self._by_topic = newest.serial, newest.topics
-        self.is_changed = len(found) == 1 or found[0] != found[1]
+        self.is_copied = len(found) == 2 and found[0] == found[1]
 
     def encode(self) -> bytes:
         """Return the file's contents as they should be now. Any thread: it is one step."""

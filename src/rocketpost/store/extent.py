@@ -10,11 +10,13 @@ The checkpoint says such things about once a minute; this file is overwritten af
 log, and synced itself only with a checkpoint and before files are removed. So after a kill it is
 exact, and after a power cut it may say too little, but never too much: it is written after what it
 speaks of. A start that finds less than this knows that bytes or files were lost. It counts only
-together with a checkpoint of ours: a Java broker that went on with the store does not know it.
+together with a checkpoint of ours: a Java broker that went on with the store does not know it. On a
+full disk there may be none: the store goes on, and removes files, without it.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from struct import Struct
@@ -81,6 +83,15 @@ class ExtentFile:
             if is_new:
                 self._files.fsync_dir(self._path.rpartition("/")[0])
 
+    def remove_blocking(self) -> None:
+        """Unlink the file, durably; the next write makes it again."""
+        self.close()
+        with self._lock:
+            self._written = None
+            if self._files.stat(self._path) is not None:
+                self._files.unlink(self._path)
+                self._files.fsync_dir(self._path.rpartition("/")[0])
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -105,21 +116,51 @@ class ExtentKeeper:
         self._file = file
         self._segments = segments
         self._queues = queues
+        self._saving = threading.Lock()
+        self._lock = threading.Lock()  # what is gathered first is written first
         self._start_sum = 0
+        self._durable = 0
+        self._is_failing = False
 
     def note_from_thread(self, durable: int) -> None:
         """Note that every byte before ``durable`` is on disk."""
-        try:
-            self._file.write_from_thread(self._extent(durable))
-        except OSError as error:
-            # The log itself is on disk; this only helps to notice what is lost later.
-            log.warning("extent file not written reason=%s", error.strerror)
+        with self._lock:
+            try:
+                self._file.write_from_thread(self._extent(durable))
+            except OSError as error:
+                self._warn(error)
+            else:
+                self._is_failing = False
 
     def save_blocking(self, durable: int) -> None:
-        """Make the file durable, with all that the store holds now."""
-        self._start_sum = self._queues.start_sum()
-        self._file.save_blocking(self._extent(durable))
+        """Make the file durable, with all that the store holds now; without room, remove it.
+
+        Raises:
+            OSError: It can be neither written nor removed.
+        """
+        with self._saving:
+            start_sum = self._queues.start_sum()
+            with self._lock:
+                self._start_sum = start_sum
+                try:
+                    self._file.save_blocking(self._extent(durable))
+                except OSError as error:
+                    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                        raise
+                    self._warn(error)
+                    # An old one would name files that are about to go: a start would miss them.
+                    self._file.remove_blocking()
+                else:
+                    self._is_failing = False
+
+    def _warn(self, error: OSError) -> None:
+        # The log itself is on disk; this only helps to notice what is lost later.
+        if not self._is_failing:
+            log.warning("extent file not written reason=%s", error.strerror)
+        self._is_failing = True
 
     def _extent(self, durable: int) -> Extent:
+        self._durable = max(self._durable, durable)
         segments = self._segments.all_from_thread()
-        return Extent(segments[0].start if segments else durable, durable, self._start_sum)
+        first = segments[0].start if segments else self._durable
+        return Extent(first, self._durable, self._start_sum)

@@ -9,11 +9,14 @@ lock of its own, which says whose it is.
 
 from __future__ import annotations
 
+import logging
 import os
 
 from rocketpost.errors import StoreError, StoreLocked
 from rocketpost.store.files import FileSystem, make_directory, read_whole_blocking, write_all
 from rocketpost.store.layout import Layout
+
+log = logging.getLogger(__name__)
 
 
 class Guard:
@@ -70,9 +73,13 @@ class Guard:
             ) from error
         except OSError as error:
             raise StoreError(f"{self._layout.commit_log} cannot be locked: {error}") from error
-        self._files.ftruncate(self._log_lock_fd, 0)
         owner = f"the broker with storePathRootDir={self._layout.root}, process {os.getpid()}"
-        write_all(self._files, self._log_lock_fd, owner.encode(), 0)
+        try:
+            self._files.ftruncate(self._log_lock_fd, 0)
+            write_all(self._files, self._log_lock_fd, owner.encode(), 0)
+        except OSError as error:
+            # It only helps another broker to say who has the log; a full disk must not stop us.
+            log.warning("owner of the commit log not noted path=%s reason=%s", path, error.strerror)
 
     def _make_directory(self, path: str, key: str) -> None:
         try:

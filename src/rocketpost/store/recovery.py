@@ -448,6 +448,16 @@ class Recovery:
         self._drops.settle(log_first, end)
         if self._drops.is_changed:
             self._drops.save_blocking()
+        elif not self._drops.is_copied:
+            self._copy_drops()
+
+    def _copy_drops(self) -> None:
+        try:
+            self._drops.save_blocking()
+        except OSError as error:
+            # One of the two is sound and says the same; there may be no room for the other.
+            log.warning("list of deleted topics not copied reason=%s", error.strerror)
+            self._drops.is_changed = False
 
 
 def _trusted_extent(found: Found) -> Extent | None:

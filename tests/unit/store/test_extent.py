@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rocketpost.store.extent import FILE_BYTES, Extent, ExtentFile
+from rocketpost.store.extent import FILE_BYTES, Extent, ExtentFile, ExtentKeeper
 from rocketpost.store.files import RealFiles
+from rocketpost.store.segment import Segment
 
 from .conftest import Opener, draft
 
@@ -53,3 +56,39 @@ def test_an_old_one_is_not_believed(opener: Opener) -> None:
     store.close_blocking()
     (opener.root / "extent").write_bytes(old)
     opener()
+
+
+class Hooked:
+    """Segments and queues of which another thread removes some while they are looked at."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.hook: Callable[[], None] | None = None
+
+    def all_from_thread(self) -> list[Segment]:
+        found = [Segment(RealFiles(), "", start=self.first, size=100)]
+        hook, self.hook = self.hook, None
+        if hook is not None:
+            hook()
+        return found
+
+    def start_sum(self) -> int:
+        return self.first
+
+
+def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    store = Hooked()
+    file = ExtentFile(RealFiles(), str(tmp_path / "extent"))
+    keeper = ExtentKeeper(file, store, store)  # type: ignore[arg-type]
+    cleaning = threading.Thread(target=keeper.save_blocking, args=(500,))
+
+    def clean() -> None:
+        store.first = 100
+        cleaning.start()
+        cleaning.join(0.1)  # it has to wait until the older state is written
+
+    store.hook = clean
+    keeper.note_from_thread(600)
+    cleaning.join()
+    file.close()
+    assert file.load_blocking() == Extent(100, 600, 100)

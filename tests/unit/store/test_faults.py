@@ -285,3 +285,58 @@ def test_many_large_messages_are_written_without_joining(opener: Opener) -> None
     store.commit()
     assert files.calls > 1
     assert bodies(store) == [b"%d" % number * 2000 for number in range(300)]
+
+
+class FullDisk(RealFiles):
+    """Real files on a disk without room: what is there can be overwritten, but nothing grows."""
+
+    def pwrite(self, fd: int, data: Buffer, offset: int) -> int:  # type: ignore[override]
+        if offset + len(bytes(data)) > os.fstat(fd).st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.pwrite(fd, data, offset)
+
+    def fallocate(self, fd: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_store_of_an_earlier_version_opens_on_a_full_disk(opener: Opener) -> None:
+    store = opener()
+    store.append(draft(b"kept"))
+    store.append(draft(b"dropped", topic="TopicB"))
+    store.commit()
+    store.drop_queues("TopicB").finish_blocking()
+    opener.crash(store)
+    for name in ("extent", "config/droppedTopics.json.bak", "commitlog/allocating/lock"):
+        (opener.root / name).unlink()
+    store = opener(files=FullDisk())
+    assert store.writable
+    assert bodies(store) == [b"kept"]
+    opener.crash(store)
+    store = opener()
+    assert (opener.root / "extent").stat().st_size
+    assert (opener.root / "config/droppedTopics.json.bak").exists()
+    store.append(draft(b"new", topic="TopicB"))
+    store.commit()
+    queue = store.queue("TopicB", 0)
+    assert queue is not None
+    assert (queue.first, queue.end) == (1, 2)
+
+
+def test_segments_expire_though_the_extent_cannot_be_written(opener: Opener) -> None:
+    files = FaultyFiles()
+    store = opener(files=files)
+    for _ in range(10):
+        store.append(draft(bytes(6000)))
+        store.commit()
+    store.save_blocking()
+    plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms + 10**12, hour=4)
+    assert plan.gone
+    files.failing, files.only = {"pwrite": errno.ENOSPC}, "extent"
+    store.cleaning.forget(plan)
+    while store.cleaning.trim_queues():
+        pass
+    store.cleaning.unlink_blocking()
+    first = store.first_position
+    assert first > 0
+    opener.crash(store)
+    assert opener().first_position == first
