@@ -29,6 +29,9 @@ the file with that journal applied, and checksums that do not fit mean damage.
     28   n x 36      int32 index of a slot, 32 bytes of contents
     ...  JSON        waiting: topic to count; wheel: checksum of the wheel; log: first position of
                      a file of the log to its bytes and their CRC-32
+
+Earlier versions wrote b"RPTWHEEL" and no checksums: the JSON was topic to count. Such a journal is
+read too, so that an upgrade takes the timer's files as they are.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ REBUILD: Final = 2
 _ANNEX: Final = Annex(b"RPTIMER1", theirs=7, ours=7)
 _JOURNAL: Final = Struct(">8sqiiI")
 _JOURNAL_MAGIC: Final = b"RPTWHEE2"
+_UNSUMMED_MAGIC: Final = b"RPTWHEEL"
 _ENTRY: Final = Struct(f">i{SLOT_BYTES}s")
 
 
@@ -125,6 +129,8 @@ class Journal(NamedTuple):
     """Number of waiting messages, by topic."""
     wheel_sum: int
     log_sums: Mapping[int, FileSum]
+    has_sums: bool = True
+    """Whether checksums are known; an earlier version wrote none."""
 
 
 class _Rest(msgspec.Struct):
@@ -151,8 +157,13 @@ def decode_journal(data: bytes, number: int) -> Journal | None:
     magic, found, slot_count, state_bytes, crc = _JOURNAL.unpack_from(data)
     state_at = _JOURNAL.size + slot_count * _ENTRY.size
     rest = data[_JOURNAL.size : state_at + state_bytes]
-    if magic != _JOURNAL_MAGIC or found != number or crc != crc32(rest):
+    is_journal = magic in (_JOURNAL_MAGIC, _UNSUMMED_MAGIC)
+    if not is_journal or found != number or crc != crc32(rest):
         return None
     slots = dict(_ENTRY.iter_unpack(data[_JOURNAL.size : state_at]))
-    state = msgspec.json.decode(rest[slot_count * _ENTRY.size :], type=_Rest)
+    text = rest[slot_count * _ENTRY.size :]
+    if magic == _UNSUMMED_MAGIC:
+        counts = msgspec.json.decode(text, type=dict[str, int])
+        return Journal(slots, counts, 0, {}, has_sums=False)
+    state = msgspec.json.decode(text, type=_Rest)
     return Journal(slots, state.waiting, state.wheel, state.log)

@@ -183,12 +183,15 @@ class TimerLog:
             self._sums = dict(sums)
         return is_so
 
-    def measure_blocking(self) -> None:
-        """Take the files for what is written, up to the end."""
-        self._sums = {
-            start: self._measured(start, min(self._file_bytes, self.end - start))
-            for start in self._starts
-        }
+    def measure_blocking(self, *, only_new: bool = False) -> None:
+        """Take the files for what is written, up to the end.
+
+        With ``only_new``, files that have a checksum keep it.
+        """
+        for start in self._starts:
+            if not only_new or start not in self._sums:
+                length = min(self._file_bytes, self.end - start)
+                self._sums[start] = self._measured(start, length)
 
     def set_aside_blocking(self) -> None:
         """Begin an empty log; what there was keeps its bytes under names that end in .damaged."""

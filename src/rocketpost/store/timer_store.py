@@ -334,7 +334,7 @@ class TimerStore:
         problem: str | None = "config/timercheck is missing or damaged"
         if own is not None:
             self._take_over(own)
-            problem = self._problem(own, has_wheel=has_wheel)
+            problem = self._problem(own, has_wheel=has_wheel, is_last=found.exact is not None)
         if own is not None and problem is None:
             exact = own.exact
             assert exact is not None
@@ -346,6 +346,7 @@ class TimerStore:
             )
             if exact.precision_ms == self.precision_ms and exact.commit_log_end <= commit_log_end:
                 self.log.truncate_blocking(own.java.log_end)
+                self.log.measure_blocking(only_new=True)
             else:
                 self._rebuild(own, commit_log_end, now_ms, position_of)
         elif own is not None and own.exact is not None and own.exact.flags & REBUILD:
@@ -368,8 +369,12 @@ class TimerStore:
             self._number = exact.number
             self.cursor = Cursor(exact.cursor_due_ms, exact.cursor_position)
 
-    def _problem(self, own: TimerCheckpoint, *, has_wheel: bool) -> str | None:
-        """Return why the files are not as our last save left them; None if they are."""
+    def _problem(self, own: TimerCheckpoint, *, has_wheel: bool, is_last: bool) -> str | None:
+        """Return why the files are not as our last save left them; None if they are.
+
+        ``is_last`` is whether nobody wrote the checkpoint since. Where there are no checksums, only
+        that tells.
+        """
         java, exact = own
         assert exact is not None
         if exact.flags & REBUILD:
@@ -380,10 +385,10 @@ class TimerStore:
             return f"{path} is missing, damaged, or not of the save that config/timercheck names"
         if java.log_end > self.log.end or not self.log.matches_blocking(journal.log_sums):
             return "timerlog is damaged"
-        if not has_wheel:
+        if not has_wheel or not (journal.has_sums or is_last):
             return _BAD_WHEEL
         self.wheel.write_blocking(journal.slots)
-        if self.wheel.measure_blocking() != journal.wheel_sum:
+        if self.wheel.measure_blocking() != journal.wheel_sum and journal.has_sums:
             return _BAD_WHEEL
         self.waiting = Counter(journal.counts)
         return None
