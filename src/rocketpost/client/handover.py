@@ -42,6 +42,9 @@ class Handover:
         self._items: deque[_Item] = deque()
         self._bytes = 0
         self._draining: asyncio.Task[None] | None = None
+        self._started = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits until so many have been started."""
         self._awake = False
         self._closed = False
 
@@ -71,11 +74,13 @@ class Handover:
 
     async def drained(self) -> None:
         """Return once everything that was handed over until now has been started."""
-        while self._awake:
-            if self._draining is None:
-                await asyncio.sleep(0)  # the wake-up is on its way
-            else:
-                await asyncio.wait([self._draining])
+        with self._room:
+            if not self._items:
+                return
+            # Not until all is started: threads that go on handing over would hold us up for ever.
+            future = self._loop.create_future()
+            self._waiting.append((self._started + len(self._items), future))
+        await future
 
     async def close(self) -> None:
         """Take nothing more, and return once all that was handed over has been started."""
@@ -98,14 +103,18 @@ class Handover:
                 part = list(islice(self._items, SLICE))
                 if not part:
                     self._awake = False
-                    self._draining = None
                     return
             for start, outer, _ in part:
                 await _start(start, outer)
             with self._room:
                 for _ in part:
                     self._bytes -= self._items.popleft()[2]
+                self._started += len(part)
                 self._room.notify_all()
+            while self._waiting and self._waiting[0][0] <= self._started:
+                _, future = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(None)
 
 
 async def _start(start: Start, outer: concurrent.futures.Future[SendResult]) -> None:

@@ -57,6 +57,8 @@ class Hub:
             sign=config.credentials.sign if config.credentials else None,
         )
         self.name_servers = NameServers(config, self.connector)
+        self.heard: dict[str, float] = {}
+        """When each server last answered any of the clients, on the loop's clock."""
         self._members: list[Member] = []
 
     def join(self, member: Member) -> None:

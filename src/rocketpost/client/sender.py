@@ -197,13 +197,13 @@ class Sender:
     # First attempts.
 
     def _take_off(self, flight: Flight, connection: Connection, address: str) -> None:
-        self._count_attempt(flight)
         out = flight.out
         flight.address = address
         flight.sent_at = self._loop.time()
         request = connection.start_request(
             out.code, fields=out.fields_for(flight.queue), body=out.body
         )
+        self._count_attempt(flight)
         flight.request = request
         flight.unresolved += 1
         self._flights[flight] = None
@@ -365,7 +365,11 @@ class Sender:
 
     async def _find_queue(self, flight: Flight) -> bool:
         """Choose the queue of the next attempt; return False if there is no time for one."""
-        route = await self._session.routes.publish(flight.out.topic)
+        try:
+            route = await self._session.routes.publish(flight.out.topic)
+        except RouteNotFound:
+            await self._rest(flight)  # whoever tries again at once asks the name server for nothing
+            raise
         tried = frozenset(flight.brokers[flight.round_start :])
         queue = self.choose(route, avoid=flight.queue.broker_name)
         if queue.broker_name in tried:

@@ -103,9 +103,9 @@ class Session:
         self.heartbeat: tuple[list[str], bytes] = [], b""
         """The last heartbeat and whom it was for; replaced as a whole, any thread may read it."""
         self.heartbeat_sent = 0.0
-        self._remarks: dict[str, str | None] = {}
         """When that was, on the monotonic clock."""
-        self._heard: dict[str, float] = {}
+        self._remarks: dict[str, str | None] = {}
+        self._heard = self._hub.heard
         self._started = False
 
     @property

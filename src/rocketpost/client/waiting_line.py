@@ -69,10 +69,11 @@ class WaitingLines:
                 self._drop_late(line, loop.time())
                 if not line:
                     return
-                await self._session.routes.refresh(line[0].out.topic)
+                soonest = min(flight.deadline for flight in line)
                 try:
-                    address = self._session.routes.master(name)
-                    async with asyncio.timeout(max(0.0, line[0].deadline - loop.time())):
+                    async with asyncio.timeout_at(soonest):
+                        await self._session.routes.refresh(line[0].out.topic)
+                        address = self._session.routes.master(name)
                         connection = await self._session.connector.connect(address)
                 except TimeoutError:
                     continue

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from client.brokers import NAMESRV, QueueBroker, network_of, route_of
-from client.network import FakeNetwork
+from client.brokers import NAMESRV, QueueBroker, broker, network_of, route_of, stored
+from client.network import Answer, FakeNetwork
 from rocketpost.client import (
     ClientError,
     Message,
@@ -16,11 +16,14 @@ from rocketpost.client import (
     ProducerConfig,
     PushConsumer,
     PushConsumerConfig,
+    RequestTimeout,
     SendStatus,
 )
 from rocketpost.codec.bodies.client import decode_heartbeat
 from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
 from rocketpost.codec.lenient_json import decode_any
+from rocketpost.testing.virtual_time import in_virtual_time
 
 A = "a:1"
 ROUTES = {
@@ -110,3 +113,23 @@ async def test_requests_of_brokers_reach_the_client_of_their_group(use_network: 
         )
         assert response.code != 0
     await asyncio.sleep(0)
+
+
+@in_virtual_time
+async def test_one_client_that_waits_in_vain_does_not_break_the_connection_of_another(
+    use_network: Use,
+) -> None:
+    def answer(command: Command) -> Answer | None:
+        return None if bytes(command.body) == b"unlucky" else stored(command)
+
+    network = use_network(network_of(ROUTES, {A: broker(answer)}))
+    async with producer("one") as first, producer("two") as second:
+        await first.send(Message("T", b"x"))
+        await asyncio.sleep(0.1)
+        waiting = asyncio.ensure_future(first.send(Message("T", b"unlucky"), timeout=0.5))
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            await second.send(Message("T", b"x"))
+        with pytest.raises(RequestTimeout):
+            await waiting
+        assert len(network.links[A]) == 1

@@ -17,12 +17,14 @@ from rocketpost.client import (
     ProducerConfig,
     PullConsumer,
     RequestTimeout,
+    RouteNotFound,
     SendStatus,
 )
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.transport.connection import Connection
 
 A, B = "a:1", "b:1"
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -162,3 +164,51 @@ async def test_what_can_be_asked_again_is_asked_again(use_network: Use) -> None:
         network.cut(A)
         with pytest.raises(NotConnected):
             await consumer.max_offset(QUEUE)
+
+
+@in_virtual_time
+async def test_a_silent_name_server_does_not_prolong_a_wait_in_line(use_network: Use) -> None:
+    network = use_network(network_of(ONE, {}))
+    loop = asyncio.get_running_loop()
+    async with producer() as sender:
+        began = loop.time()
+        patient = await sender.send_soon(Message("T", b"x"), queue=QUEUE, timeout=8.0)
+        hurried = await sender.send_soon(Message("T", b"x"), queue=QUEUE, timeout=2.0)
+        network.servers[NAMESRV] = lambda command: None
+        with pytest.raises(NotConnected):
+            await hurried
+        assert loop.time() - began == pytest.approx(2.0, abs=0.1)
+        network.servers[A] = broker()
+        assert (await patient).status is SendStatus.SEND_OK
+
+
+@in_virtual_time
+async def test_a_topic_that_nobody_may_write_to_is_asked_for_with_pauses(use_network: Use) -> None:
+    routes = dict(ONE)
+
+    def refuse(command: Command) -> Answer:
+        routes["T"] = route_of({"a": A}, perm=4)
+        return Answer(ResponseCode.NO_PERMISSION)
+
+    network = use_network(network_of(routes, {A: broker(refuse)}))
+    async with producer() as sender:
+        with pytest.raises(RouteNotFound):
+            await sender.send(Message("T", b"x"))
+    assert len(network.sent(RequestCode.GET_ROUTEINFO_BY_TOPIC)) < 30
+
+
+@in_virtual_time
+async def test_a_connection_that_closes_at_once_costs_no_attempt(use_network: Use) -> None:
+    class Flaky(FakeNetwork):
+        def pipe(self, address: str, client_end: Connection) -> None:
+            super().pipe(address, client_end)
+            if len(self.links[address]) == 1 and address == A:
+                client_end.close()
+
+    network = Flaky()
+    network.servers = network_of(ONE, {A: broker()}).servers
+    use_network(network)
+    async with producer() as sender:
+        result = await sender.send(Message("T", b"x"), queue=QUEUE)
+    assert result.status is SendStatus.SEND_OK
+    assert len(network.links[A]) == 2
