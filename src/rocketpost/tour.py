@@ -67,7 +67,7 @@ class Ledger:
         return self.acknowledged - self.received
 
     def adds_up(self, messages: int) -> bool:
-        """Whether all of ``messages`` were sent, acknowledged and received unaltered."""
+        """Tell whether all of ``messages`` were sent, acknowledged and received unaltered."""
         return (
             self.sent == len(self.acknowledged) == messages
             and not self.failed

@@ -1,4 +1,4 @@
-"""What every command has: name servers, a time-out, a running client, failures in one line.
+"""The common part of all commands: name servers, a time-out, a client, failures in one line.
 
 A command is an async function that is handed an :class:`~rocketpost.client.admin.AdminClient` and
 its options. It prints with :func:`say` and raises; nothing here or there prints a stack trace.

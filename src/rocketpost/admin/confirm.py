@@ -39,7 +39,7 @@ async def confirm(losses: Sequence[str], *, yes: bool) -> None:
 
 
 def _is_terminal() -> bool:
-    """Whether somebody is there to answer."""
+    """Tell whether somebody is there to answer."""
     return sys.stdin.isatty()
 
 

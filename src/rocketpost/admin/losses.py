@@ -73,7 +73,7 @@ def group_losses(before: GroupConfig | None, after: GroupConfig) -> list[str]:
 
 
 def is_holding(config: GroupConfig) -> bool:
-    """Whether messages expire only after the group has consumed them."""
+    """Tell whether messages expire only after the group has consumed them."""
     return config.attributes.get(_HOLD) == "true"
 
 

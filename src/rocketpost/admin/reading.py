@@ -50,7 +50,7 @@ _end = click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help=
 
 
 class Span(NamedTuple):
-    """Which messages of a queue are wanted."""
+    """The messages of a queue that are wanted."""
 
     subscription: Subscription
     begin: int

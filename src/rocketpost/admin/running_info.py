@@ -67,7 +67,7 @@ def running_info_text(info: RunningInfo) -> str:
 
 
 def same_subscriptions(infos: Sequence[RunningInfo]) -> bool:
-    """Whether all consumers of a group want the same, as they must."""
+    """Tell whether all consumers of a group want the same, as they must."""
     wanted = [
         {(each.topic, each.expression_type, each.sub_string) for each in info.subscriptions}
         for info in infos

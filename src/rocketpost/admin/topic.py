@@ -182,7 +182,7 @@ async def _shown_at(admin: AdminClient, config: TopicConfig) -> set[str | None]:
 async def _needs_order_table(
     admin: AdminClient, plans: Sequence[Planned], order: bool | None
 ) -> bool:
-    """Whether the order table must follow: a wish, or an ordered topic with other queues."""
+    """Tell whether the order table must follow: a wish, or an ordered topic with other queues."""
     if order is not None:
         return order
     changed = any(

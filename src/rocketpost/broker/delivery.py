@@ -1,4 +1,4 @@
-"""What the delivery of waiting messages needs of the store and of the tables."""
+"""The parts of the store and the tables that the delivery of waiting messages needs."""
 
 from __future__ import annotations
 

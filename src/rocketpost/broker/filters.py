@@ -1,4 +1,4 @@
-"""Which messages a consumer wants, as far as that takes more than tags.
+"""Filters of consumers that need more than tags.
 
 Expressions are compiled once and shared: all pulls that wait with the same text are judged by the
 same object. Wrong ones are remembered as well, since their senders ask again and again.
@@ -30,7 +30,7 @@ CACHE_MAX: Final = 1024
 
 
 class FilterRules(NamedTuple):
-    """What of the broker's settings concerns filters; it may change at run time."""
+    """Settings of the broker that concern filters; they may change at run time."""
 
     enabled: bool = True
     judges_retries: bool = False

@@ -202,7 +202,7 @@ class GroupTable:
         self._changed(group)
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether nobody forbade the group to read the topic."""
+        """Tell whether nobody forbade the group to read the topic."""
         row = self._forbidden.get(group)
         return row is None or not row.get(topic, 0) >> FORBIDDEN_READ_BIT & 1
 

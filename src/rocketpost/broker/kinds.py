@@ -113,7 +113,7 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def is_half(draft: Draft, properties: dict[str, str]) -> bool:
-    """Whether a message is the first half of a transaction; the retry of one is none."""
+    """Tell whether a message is the first half of a transaction; the retry of one is none."""
     if properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
         return False
     return not (draft.reconsume_times > 0 and delay_level(properties) > 0)

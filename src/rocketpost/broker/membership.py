@@ -1,4 +1,4 @@
-"""Who is connected: producers and consumers, by connection and client id.
+"""Connected producers and consumers, by connection and client id.
 
 A client is known by the connection its heartbeat came on. The same client id may be on two
 connections for a while, when it reconnected before the old connection was found dead.
@@ -122,7 +122,7 @@ class ConsumerGroup:
 
 
 class Joined(NamedTuple):
-    """What a consumer's heartbeat did. ``stale`` asks the client for its subscriptions in full."""
+    """Effect of a consumer's heartbeat. ``stale`` asks the client for its subscriptions in full."""
 
     changed: bool
     stale: bool = False

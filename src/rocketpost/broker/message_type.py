@@ -40,7 +40,7 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_typed(config: TopicConfig) -> bool:
-    """Whether a topic takes messages of some types only."""
+    """Tell whether a topic takes messages of some types only."""
     return config.attributes.get(MESSAGE_TYPE) in _TAKEN
 
 

@@ -47,12 +47,12 @@ class Part(NamedTuple):
 
     @property
     def start_offset(self) -> int:
-        """What the receipts of these messages call their checkpoint."""
+        """The checkpoint that the receipts of these messages name."""
         return self.offsets[0]
 
 
 class Popped(NamedTuple):
-    """What a pop came to."""
+    """Result of a pop."""
 
     parts: list[Part]
     pop_ms: int
@@ -183,7 +183,7 @@ class PopService:
         return views, rest
 
     def has_message(self, wish: Wish) -> Steps[bool]:
-        """Whether a pop might find something now."""
+        """Tell whether a pop might find something now."""
         for number, target in enumerate(self._targets.of(wish), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield

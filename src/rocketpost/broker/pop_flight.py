@@ -21,11 +21,11 @@ class Stored(Protocol):
     """Messages on their way into the log; an ``asyncio.Future``, as far as decisions need it."""
 
     def done(self) -> bool:
-        """Whether it is known if they are stored."""
+        """Tell whether it is known if they are stored."""
         ...  # pragma: no cover
 
     def cancelled(self) -> bool:
-        """Whether nobody will ever know."""
+        """Tell whether nobody will ever know."""
         ...  # pragma: no cover
 
     def exception(self) -> BaseException | None:
@@ -46,7 +46,7 @@ Put = Callable[[list[Draft]], Stored]
 
 
 def has_failed(stored: Stored) -> bool:
-    """Whether messages are not stored, or may not be."""
+    """Tell whether messages are not stored, or may not be."""
     return stored.cancelled() or stored.exception() is not None
 
 

@@ -37,7 +37,7 @@ _RELEASED_AT_ONCE: Final = 256
 
 
 class ChangedInOrder(NamedTuple):
-    """What the new receipt of a message is made of, valid once it is stored."""
+    """Parts of the new receipt of a message, valid once it is stored."""
 
     stored: Stored
     pop_ms: int
@@ -136,7 +136,7 @@ class OrderService:
         return Popped(parts, pop_ms, wish.invisible_ms, ORDER_QUEUE, rest, is_cut)
 
     def has_message(self, wish: Wish) -> Steps[bool]:
-        """Whether a pop might find something now."""
+        """Tell whether a pop might find something now."""
         now_ms = self._clock.now_ms()
         for number, target in enumerate(self._targets.of(wish), 1):
             if number % QUEUES_AT_A_STEP == 0:

@@ -1,4 +1,4 @@
-"""How far the revive topic has been dealt with, kept among the consumer offsets.
+"""Progress through the revive topic, kept among the consumer offsets.
 
 Two rows of the offset table belong to the revive topic, so that they are saved together with the
 offsets that popping moves. The one of RocketMQ's revive group is the offset of the last record that

@@ -1,4 +1,4 @@
-"""What becomes of popped messages: acknowledged, given more time, or handed out again.
+"""Outcomes of popped messages: acknowledged, given more time, or handed out again.
 
 Each of these is stored before it counts. A message that comes again is a copy in the group's retry
 topic for this topic; the copies of a checkpoint and the record that ends it are written together,
@@ -78,7 +78,7 @@ class Groups(Protocol):
 
 
 class Changed(NamedTuple):
-    """What the new receipt of a message is made of, valid once it is stored."""
+    """Parts of the new receipt of a message, valid once it is stored."""
 
     stored: Stored
     pop_ms: int

@@ -20,7 +20,7 @@ _QUEUES_EXPECTED: Final = 4
 
 
 class Found(NamedTuple):
-    """What is there from an offset on."""
+    """Messages found from an offset on."""
 
     offsets: list[int]
     views: list[memoryview]
@@ -71,7 +71,7 @@ class QueueScan:
 
     @property
     def bytes_max(self) -> int:
-        """How many bytes one pop may return."""
+        """Largest number of bytes that one pop may return."""
         return self._limits().bytes_in_memory
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

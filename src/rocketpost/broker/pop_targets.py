@@ -1,4 +1,4 @@
-"""Where a pop looks: the queues of its topic, and those where messages come again.
+"""Queues that a pop reads: those of its topic, and those where messages come again.
 
 Messages that a group popped from a topic and did not finish come again in a topic of their own,
 ``%RETRY%group_topic``, or in the newer form ``%RETRY%group+topic``, which cannot be mistaken for
@@ -34,7 +34,7 @@ Otherwise a stranger could fill the table of offsets with a few pops of a topic 
 
 
 class Wish(NamedTuple):
-    """What a pop asks for."""
+    """Wish of a pop."""
 
     topic: TopicConfig
     group: str
@@ -98,7 +98,7 @@ class Target(NamedTuple):
 
 
 class RetryRules(NamedTuple):
-    """How messages come again."""
+    """Rules by which messages come again."""
 
     newer_form: bool = False
     """Whether they are written to the newer form of retry topic."""

@@ -39,7 +39,7 @@ P = TypeVar("P", bound=Place)
 
 
 def has_levels(config: TopicConfig) -> bool:
-    """Whether the queues of a topic are levels."""
+    """Tell whether the queues of a topic are levels."""
     return bool(config.attributes) and config.attributes.get(MESSAGE_TYPE) == PRIORITY
 
 

@@ -1,4 +1,4 @@
-"""What idempotent producers have stored, by their sequence numbers.
+"""Messages that idempotent producers have stored, by their sequence numbers.
 
 A producer numbers its messages; the broker keeps, per producer id, the epoch and the set of
 sequences that are in its log. A sequence that is there is a duplicate, whatever queue it asks for;
@@ -37,7 +37,7 @@ _decoder = msgspec.json.Decoder(ProducerSnapshot)
 
 
 class ProducerLimits(NamedTuple):
-    """How much is kept."""
+    """Bounds on what is kept."""
 
     producers_max: int = 20_000
     """Beyond it, who has been silent longest is forgotten."""
@@ -84,7 +84,7 @@ class ProducerTable:
     # -- deciding
 
     def is_stored(self, stamp: Stamp, after: int | None = None) -> bool:
-        """Whether this message is in the log already, as far as it is appended.
+        """Tell whether this message is in the log already, as far as it is appended.
 
         Args:
             stamp: The message.

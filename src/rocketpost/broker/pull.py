@@ -72,7 +72,7 @@ class Records(Protocol):
 
 
 class PullLimits(NamedTuple):
-    """How much one pull may return; less for messages that have left memory."""
+    """Bounds on what one pull may return; lower for messages that have left memory."""
 
     memory_bytes: int
     bytes_in_memory: int = 262_144

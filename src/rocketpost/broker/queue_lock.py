@@ -71,7 +71,7 @@ class QueueLocks:
         return lock if lock is not None and lock.expires_ms > self._clock.now_ms() else None
 
     def holds_locks(self, group: str) -> bool:
-        """Whether the group consumes in order just now."""
+        """Tell whether the group consumes in order just now."""
         locks = self._groups.get(group)
         if locks is None:
             return False

@@ -40,7 +40,7 @@ class Judge(Protocol):
 
     @property
     def weight(self) -> int:
-        """How much memory it takes, in tags that a subscription might have instead."""
+        """Memory that it takes, in tags that a subscription might have instead."""
         ...  # pragma: no cover
 
     def judge(self, record: memoryview) -> tuple[bool, int]:
@@ -59,7 +59,7 @@ class RecordFilter:
 
     @property
     def weight(self) -> int:
-        """How much memory it takes, in tags that a subscription might have instead."""
+        """Memory that it takes, in tags that a subscription might have instead."""
         return _BASE + len(self.expression.text) // _CHARACTERS_PER_TAG
 
     def judge(self, record: memoryview) -> tuple[bool, int]:
@@ -111,7 +111,7 @@ class RetryFilter:
 
     @property
     def weight(self) -> int:
-        """How much memory it takes, in tags that a subscription might have instead."""
+        """Memory that it takes, in tags that a subscription might have instead."""
         return _BASE
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Where a group goes on after an administrator's reset, by time or by offset, queue by queue.
+"""Offsets at which a group continues after a reset, by time or by offset, queue by queue.
 
 Either the broker sets the offsets and the next pull of a queue takes them over, whether anybody is
 online or not; or the members are told, as brokers before 5 did, and set their offsets themselves.

@@ -1,4 +1,4 @@
-"""Which messages are taken, and what is stored of them.
+"""Checks of messages that are sent, and the records that are stored for them.
 
 A send passes the checks of RocketMQ in RocketMQ's order and becomes a ``Draft`` for the store. The
 broker adds three properties to every message: the region, whether it is traced, and the cluster.
@@ -70,7 +70,7 @@ _tags_code = lru_cache(maxsize=8192)(string_hash)
 
 
 class SendHeader(Protocol):
-    """What both forms of a send header have in common."""
+    """Fields that both forms of a send header have."""
 
     producer_group: str
     topic: str

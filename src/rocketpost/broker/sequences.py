@@ -34,7 +34,7 @@ class SequenceSet:
             end_before = end
 
     def __len__(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return len(self._starts)
 
     def __contains__(self, number: int) -> bool:

@@ -36,11 +36,11 @@ class Copies:
         """Messages that turned out to have been delivered."""
 
     def is_needed(self, due_ms: int) -> bool:
-        """Whether what is due at a time may have been delivered before the crash."""
+        """Tell whether what is due at a time may have been delivered before the crash."""
         return due_ms <= self._crash_ms
 
     def exists(self, record: Record, properties: dict[str, str], topic: str) -> bool:
-        """Whether a message came out of the wheel before the crash, to its topic or to wait on."""
+        """Tell whether a message left the wheel before the crash, delivered or put off."""
         if self._crash_ms < 0 or record.position >= self._crash_end:
             return False
         found = self._has_copy(record, properties, topic) or self._has_copy(
@@ -50,7 +50,7 @@ class Copies:
         return found
 
     def _has_copy(self, record: Record, properties: dict[str, str], topic: str) -> bool:
-        """Whether a message has a copy in a topic."""
+        """Tell whether a message has a copy in a topic."""
         key = properties.get(names.UNIQUE_KEY, "")
         if not key:
             return False
@@ -70,7 +70,7 @@ class Copies:
 
 
 def _is_java_copy(copy: Record, record: Record, properties: dict[str, str]) -> bool:
-    """Whether RocketMQ, which leaves no mark, made a copy of a message."""
+    """Tell whether RocketMQ, which leaves no mark, made a copy of a message."""
     if copy.prepared_position or copy.born_ms != record.born_ms:
         return False
     if copy.body_crc != record.body_crc or copy.reconsume_times != record.reconsume_times:

@@ -1,4 +1,4 @@
-"""How messages of the timer topic come into the wheel: which slot, and until when.
+"""The way of messages from the timer topic into the wheel: their slot and their time.
 
 A message that is due later than the wheel reaches, or later than its record is surely kept, waits
 for a part of the time and is put off again. After a crash, what came out of the wheel already is

@@ -98,7 +98,7 @@ class RecallService:
             raise IllegalOperation("too late: the message is delivered")
 
     def _exists(self, where: str, topic: str, message_id: str) -> bool:
-        """Whether a timed message is in the timer topic, or delivered to its own."""
+        """Tell whether a timed message is in the timer topic, or delivered to its own."""
         positions = self._store.find(
             where, message_id, count_max=_FOUND_MAX, begin_ms=0, end_ms=_TIME_MAX
         )

@@ -62,7 +62,7 @@ AGAIN: Final = Again()
 
 
 class _Next(NamedTuple):
-    """What a look ahead found: the next used slot, if any before ``until_ms``."""
+    """Result of a look ahead: the next used slot, if any before ``until_ms``."""
 
     slot_ms: int | None
     until_ms: int
@@ -194,7 +194,7 @@ class TimerService:
 
     @property
     def waiting_count(self) -> int:
-        """How many messages wait."""
+        """Number of waiting messages."""
         return sum(self._timers.waiting.values())
 
     def behind_ms(self, now_ms: int) -> int:
@@ -212,7 +212,7 @@ class TimerService:
         return self._intake.record(position, size)
 
     def was_delivered(self, record: Record, *, due_ms: int) -> bool:
-        """Whether a message came out of the wheel before a crash that made the wheel forget it."""
+        """Tell whether a message left the wheel before a crash that made the wheel forget it."""
         if not self.copies.is_needed(due_ms):
             return False
         properties = record.properties
@@ -231,7 +231,7 @@ class TimerService:
         return waiting.due_ms
 
     def is_reading(self, slot_ms: int) -> bool:
-        """Whether some of a slot may be delivered already, which its old chain alone can tell."""
+        """Tell whether some of a slot may be delivered already; only its old chain can tell."""
         if self._slot is not None and self._slot.slot_ms == slot_ms:
             return True
         return slot_ms == self._timers.read_ms and self._timers.cursor.position != NOWHERE

@@ -50,7 +50,7 @@ class Judged(NamedTuple):
 
 
 class OpenSlot:
-    """What is left in a slot, first due first.
+    """Messages left in a slot, first due first.
 
     Args:
         slot_ms: Where the slot begins.

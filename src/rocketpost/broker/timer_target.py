@@ -38,7 +38,7 @@ class Targets:
         return topic, queue_id
 
     def is_missing(self, topic: str, now_ms: int) -> bool:
-        """Whether there is no such topic; the retry topic of a group is made again."""
+        """Tell whether there is no such topic; the retry topic of a group is made again."""
         if self._topics.find(topic) is None:
             group = topic.removeprefix(RETRY_PREFIX)
             if not topic.startswith(RETRY_PREFIX) or self._groups.find(group) is None:
@@ -51,7 +51,7 @@ class Targets:
         return False
 
     def gave_up(self, topic: str, now_ms: int) -> bool:
-        """Whether a missing topic has been waited for long enough."""
+        """Tell whether a missing topic has been waited for long enough."""
         since_ms = self._missing_since[topic] = min(self._missing_since[topic], now_ms)
         if now_ms - since_ms < MISSING_MS_MAX:
             return False

@@ -60,7 +60,7 @@ UNIT_SUBSCRIBED: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRules:
-    """What of the broker's settings concerns topics."""
+    """Settings of the broker that concern topics."""
 
     auto_create: bool = True
     default_queue_count: int = 8
@@ -124,7 +124,7 @@ class TopicTable:
         return names.SYSTEM_TOPICS | self._builtin.keys()
 
     def is_system(self, topic: str) -> bool:
-        """Whether the system keeps this topic for itself."""
+        """Tell whether the system keeps this topic for itself."""
         return topic in self._builtin or names.is_system_topic(topic)
 
     def require(self, topic: str) -> TopicConfig:

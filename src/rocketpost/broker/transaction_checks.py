@@ -138,7 +138,7 @@ class CheckService:
         return self._work(batch) if batch.halves else None
 
     def is_needed_before(self, position: int) -> bool:
-        """Whether there are still halves before a position, which may not be deleted then."""
+        """Tell whether there are still halves before a position, which may not be deleted then."""
         return bool(self._table.before(position=position))
 
     def stored(self, work: Work, stored: list[Appended]) -> list[Question]:

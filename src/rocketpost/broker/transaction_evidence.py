@@ -53,7 +53,7 @@ class Evidence:
         return None
 
     def was_discarded(self, wanted: Identity) -> bool:
-        """Whether a half was discarded and not resumed since."""
+        """Tell whether a half was discarded and not resumed since."""
         discarded = next(self._copies(CHECK_MAX_TOPIC, wanted), None)
         if discarded is None:
             return False

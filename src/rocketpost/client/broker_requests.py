@@ -1,4 +1,4 @@
-"""What brokers ask of a member of a group: share the queues anew, go on elsewhere.
+"""Requests of brokers to a member of a group: share the queues anew, continue elsewhere.
 
     NOTIFY_CONSUMER_IDS_CHANGED   members came or went
     RESET_CONSUMER_CLIENT_OFFSET  an administrator sets the group back or ahead

@@ -83,7 +83,7 @@ def check_queues(queues: Collection[MessageQueue] | None) -> None:
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Whether calling ``function`` makes a coroutine; an object may have an async __call__."""
+    """Tell whether calling ``function`` makes a coroutine; an object may have an async __call__."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the kind of method is looked at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

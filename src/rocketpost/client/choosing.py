@@ -1,4 +1,4 @@
-"""Which queue of its topic a message goes to: the one chosen, its key's, or the next in turn."""
+"""Choice of a message's queue: the one given, its key's, or the next in turn."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ RETRY_CODES: Final = frozenset(
 
 
 class Compression(enum.Enum):
-    """How large message bodies are compressed."""
+    """Compression of large message bodies."""
 
     ZLIB = "ZLIB"
     LZ4 = "LZ4"
@@ -40,7 +40,7 @@ class Compression(enum.Enum):
 
 
 class StartFrom(enum.Enum):
-    """Where a group starts in a queue that it has never consumed."""
+    """Start of a group in a queue that it has never consumed."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -52,7 +52,7 @@ STABLE_INSTANCE: Final = "DEFAULT"
 
 
 class MessageModel(enum.Enum):
-    """Who of a group gets a message."""
+    """Distribution of messages among the members of a group."""
 
     CLUSTERING = "CLUSTERING"
     """One member; the members share the queues."""
@@ -62,7 +62,7 @@ class MessageModel(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What every kind of client has.
+    """Settings that every kind of client has.
 
     Attributes:
         name_servers: ``host:port;host:port``. Without it ``NAMESRV_ADDR`` is read from the
@@ -100,7 +100,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """How a producer sends.
+    """Settings of a producer.
 
     Attributes:
         send_timeout: Budget of one send with all its retries (``sendMsgTimeout``).
@@ -171,7 +171,7 @@ class ProducerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerConfig(ClientConfig):
-    """How a pull consumer pulls.
+    """Settings of a pull consumer.
 
     Attributes:
         pull_timeout: For a pull that does not wait (``consumerPullTimeoutMillis``).
@@ -198,7 +198,7 @@ class PullConsumerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConsumerConfig(ClientConfig):
-    """How a push consumer fetches and consumes.
+    """Settings of a push consumer.
 
     Attributes:
         model: Whether the members share the messages, or each gets all (``messageModel``). A
@@ -316,7 +316,7 @@ class PushConsumerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullConsumerConfig(ClientConfig):
-    """How a lite pull consumer fetches ahead and commits.
+    """Settings of a lite pull consumer.
 
     Attributes:
         model: Whether the members share the messages, or each gets all (``messageModel``). A

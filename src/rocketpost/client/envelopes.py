@@ -1,4 +1,4 @@
-"""What goes on the wire for a message, or for some together: header fields and body.
+"""Header fields and body that go on the wire for a message, or for several together.
 
 The fields have the one-letter names of SEND_MESSAGE_V2. Where it goes is the sender's to add.
 """

@@ -37,5 +37,5 @@ class FaultTable:
         self.report(broker, ISOLATION_MS, now_ms=now_ms)
 
     def is_available(self, broker: str, *, now_ms: float) -> bool:
-        """Whether nothing speaks against ``broker``; an unknown one is available."""
+        """Tell whether nothing speaks against ``broker``; an unknown one is available."""
         return now_ms >= self._avoid_until_ms.get(broker, 0.0)

@@ -295,12 +295,12 @@ class Feeding:
         return False
 
     async def _is_behind(self, owned: OwnedQueue, offset: int) -> bool:
-        """Whether others stored more than ``offset``; what we stored before a seek is ours."""
+        """Tell whether others stored more than ``offset``; what we stored before a seek is ours."""
         stored = await self._progress.load(owned.queue)
         return stored is not None and stored > offset and stored != owned.persisted
 
     async def _may_store(self, owned: OwnedQueue, offset: int) -> bool:
-        """Whether storing our offset takes nothing back that another member did."""
+        """Tell whether storing our offset takes nothing back that another member did."""
         if owned.lock is not None:
             return owned.lock.held
         try:

@@ -30,7 +30,7 @@ from rocketpost.model.sysflag import (
 
 
 class PullStatus(enum.Enum):
-    """What a pull came to."""
+    """Outcome of a pull."""
 
     FOUND = ResponseCode.SUCCESS
     """There are messages, unless none passed the filter here."""
@@ -48,7 +48,7 @@ _BATCH: Final = INNER_BATCH | NEED_UNWRAP
 
 
 class Replica(enum.Enum):
-    """Which of a broker's servers a pull goes to."""
+    """The server of a broker that a pull goes to."""
 
     SUGGESTED = "suggested"
     """The one that the last answer named; the master at first."""
@@ -78,7 +78,7 @@ class RawPull(NamedTuple):
 
 
 class PullWish(NamedTuple):
-    """What one pull asks for."""
+    """Wish of one pull."""
 
     queue: MessageQueue
     offset: int

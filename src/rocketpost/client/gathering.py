@@ -79,7 +79,7 @@ class Gathering:
         self._loop = asyncio.get_running_loop()
 
     def takes(self, message: Message) -> bool:
-        """Whether a message may travel with others.
+        """Tell whether a message may travel with others.
 
         Raises:
             MessageRefused: The message breaks a rule.

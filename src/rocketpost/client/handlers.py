@@ -18,7 +18,7 @@ from rocketpost.model.names import RETRY_PREFIX
 
 
 class Consumed(enum.Enum):
-    """What an orderly handler returns that commits by itself; see ``subscribe``."""
+    """Result of an orderly handler that commits by itself; see ``subscribe``."""
 
     COMMIT = enum.auto()
     """This and all that were handled before are done with."""
@@ -220,7 +220,7 @@ def holding_text(message: ReceivedMessage, call: Call | None) -> str:
 
 
 class Holder(Protocol):
-    """Where messages come from, as far as handling them depends on it."""
+    """Source of messages, as far as handling them depends on it."""
 
     @property
     def may_handle(self) -> bool:

@@ -29,7 +29,7 @@ class Member(Protocol):
         ...  # pragma: no cover
 
     def serves(self, command: Command) -> bool | None:
-        """Whether it serves such requests, and this one; None if it cannot tell them apart."""
+        """Tell whether it serves such requests, and this one; None if it cannot tell them apart."""
         ...  # pragma: no cover
 
     def serve(self, connection: Connection, command: Command) -> None:

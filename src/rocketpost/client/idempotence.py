@@ -154,7 +154,7 @@ class IdempotentSends:
     async def were_stored(
         self, topic: str, sequences: Sequence[int], timeout: float
     ) -> list[bool | None]:
-        """Whether a broker held sequences when it was asked; None if one is too old to tell.
+        """Tell whether a broker held sequences when it was asked; None if one is too old to tell.
 
         Raises:
             ClientError: A broker does not answer, or knows no idempotent producers.
@@ -269,6 +269,6 @@ class IdempotentSends:
 
 
 def _is_spread(route: PublishRoute) -> bool:
-    """Whether a topic has queues of several brokers."""
+    """Tell whether a topic has queues of several brokers."""
     first, *others = route.queues
     return any(queue.broker_name != first.broker_name for queue in others)

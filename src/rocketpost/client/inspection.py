@@ -1,4 +1,4 @@
-"""What a consumer tells operators of itself: requests that a broker relays to it.
+"""A consumer's answers to operators, whose requests a broker relays to it.
 
     GET_CONSUMER_RUNNING_INFO        settings, subscriptions, queues in hand, rates
     GET_CONSUMER_STATUS_FROM_CLIENT  offsets, queue by queue

@@ -228,7 +228,7 @@ def _priority_property(priority: int, sharding_key: str | None) -> str:
 
 
 class SendStatus(enum.Enum):
-    """How safely a message is stored; it is stored in every case."""
+    """Safety with which a message is stored; it is stored in every case."""
 
     SEND_OK = ResponseCode.SUCCESS
     """As safe as configured."""
@@ -241,7 +241,7 @@ class SendStatus(enum.Enum):
 
 
 class SendResult(NamedTuple):
-    """Where a message went."""
+    """Place at which a sent message was stored."""
 
     status: SendStatus
     message_id: str
@@ -296,7 +296,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """What it says, decompressed.
+        """The decompressed body.
 
         Raises:
             RemoteProtocolError: It is marked as compressed, but cannot be decompressed.
@@ -336,12 +336,12 @@ class ReceivedMessage:
 
     @property
     def sharding_key(self) -> str | None:
-        """What keeps it in order with others."""
+        """The key that keeps it in order with others."""
         return self.properties.get(names.SHARDING_KEY)
 
     @property
     def last_failure(self) -> ConsumeFailure | None:
-        """Why it could not be handled last time, as far as it carries that."""
+        """Reason why it could not be handled last time, if it carries one."""
         return failure_in(self.properties)
 
     @property
@@ -373,17 +373,17 @@ class ReceivedMessage:
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was delivered before."""
+        """Number of earlier deliveries."""
         return self.record.reconsume_times
 
     @property
     def born_ms(self) -> int:
-        """When it was sent, by the sender's clock."""
+        """Time at which it was sent, by the sender's clock."""
         return self.record.born_ms
 
     @property
     def store_ms(self) -> int:
-        """When it was stored, by the broker's clock."""
+        """Time at which it was stored, by the broker's clock."""
         return self.record.store_ms
 
     @property
@@ -398,5 +398,5 @@ class ReceivedMessage:
 
     @property
     def backlog(self) -> int:
-        """How many messages were behind it in the queue when it was pulled."""
+        """Number of messages after it in the queue when it was pulled."""
         return max(0, self.queue_end - self.queue_offset - 1)

@@ -1,4 +1,4 @@
-"""Where the name servers are, and requests to one of them that works.
+"""Addresses of the name servers, and requests to one of them that works.
 
 Addresses come from the first source that has some: the argument, the environment variable
 ``NAMESRV_ADDR``, the HTTP address server. One server is used until it fails; then the next one is.

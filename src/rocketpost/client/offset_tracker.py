@@ -55,7 +55,7 @@ class OffsetTracker:
         self.next_offset = max(self.next_offset, offset)
 
     def holds(self, offset: int) -> bool:
-        """Whether the message at ``offset`` is in hand."""
+        """Tell whether the message at ``offset`` is in hand."""
         return offset in self._sizes
 
     def finish(self, offset: int) -> None:

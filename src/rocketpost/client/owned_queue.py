@@ -14,7 +14,7 @@ from rocketpost.model.route import MessageQueue
 
 
 class Bounds(NamedTuple):
-    """What may be in hand of a queue; fetching rests beyond."""
+    """Bounds on the messages of a queue in hand; fetching rests beyond them."""
 
     count_max: int
     bytes_max: int
@@ -112,7 +112,7 @@ class OwnedQueue:
 
     @property
     def hindrance(self) -> str:
-        """Why nothing is fetched, and for how long that has been so; empty if all is well."""
+        """Reason why nothing is fetched, and since when; empty if all is well."""
         if self._hindrance is None:
             return ""
         why, since = self._hindrance
@@ -155,7 +155,7 @@ class OwnedQueue:
                     wait.cancel()
 
     def holds(self, message: ReceivedMessage) -> bool:
-        """Whether a message is in hand and unfinished."""
+        """Tell whether a message is in hand and unfinished."""
         return self.tracker is not None and self.tracker.holds(message.record.queue_offset)
 
     @property

@@ -435,7 +435,7 @@ class Producer(Lifecycle):
         return await self._numbered().last_sequence(topic)
 
     async def were_stored(self, topic: str, sequences: Sequence[int]) -> list[bool | None]:
-        """Whether an earlier run of this id and epoch has stored each of some sequences.
+        """Tell whether an earlier run of this id and epoch has stored each of some sequences.
 
         Brokers are asked once, so this knows nothing of what was sent since. None means that one
         lies so far back among so many gaps that the broker cannot tell any more.

@@ -1,4 +1,4 @@
-"""How far a group has come, kept where it survives us: with the brokers, or in a local file.
+"""Progress of a group, kept where it survives us: with the brokers, or in a local file.
 
 Members that share their queues keep their offsets with the brokers, for whoever gets a queue next.
 A broadcasting member shares with nobody and keeps its own, see ``local_offsets``.

@@ -1,4 +1,4 @@
-"""Which queues are ours: asked, computed and put into effect, again and again.
+"""The queues that are ours: asked, computed and put into effect, again and again.
 
 Every member of a group asks a broker who the members are and computes its own share. A round runs
 at least every 20 s, at once when a broker tells that members came or went, and again after a second

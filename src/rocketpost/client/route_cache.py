@@ -101,7 +101,7 @@ def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
 
 
 class RouteCache:
-    """What the name servers said last. Belongs to the event loop.
+    """The latest routes from the name servers. Belongs to the event loop.
 
     Args:
         ask: Sends a request to a name server.

@@ -1,4 +1,4 @@
-"""What every client has: connections, name servers, routes, heartbeats, answers to brokers.
+"""The common part of clients: connections, name servers, routes, heartbeats, answers to brokers.
 
 One session is one client id. Producers and consumers are built on it and add what they do; it knows
 nothing of messages.
@@ -53,7 +53,7 @@ Takes = Callable[[Command], bool]
 
 
 def _is_about_access(response: Command) -> bool:
-    """Whether a broker refuses for want of credentials: others lack a permission by setting."""
+    """Tell whether a refusal is for want of credentials; others are permissions by setting."""
     if response.code not in (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR):
         return False
     remark = (response.remark or "").lower()
@@ -61,7 +61,7 @@ def _is_about_access(response: Command) -> bool:
 
 
 class Answer(msgspec.Struct):
-    """What we answer to a request of a broker."""
+    """Our answer to a request of a broker."""
 
     body: bytes = b""
     code: int = ResponseCode.SUCCESS
@@ -389,7 +389,7 @@ class Session:
             callback()
 
     def serves(self, command: Command) -> bool | None:
-        """Whether a request is ours; None if that cannot be told."""
+        """Tell whether a request is ours; None if that cannot be told."""
         _, takes = self._handlers.get(command.code, (None, None))
         if command.code not in self._handlers:
             return False

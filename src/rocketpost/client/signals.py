@@ -100,7 +100,7 @@ def watch_signals_on_loop(stop: Callable[[signal.Signals], object]) -> Iterator[
 
 
 def _is_free(handler: object) -> bool:
-    """Whether a handler is what Python or ``asyncio.run`` has installed by default."""
+    """Tell whether a handler is what Python or ``asyncio.run`` has installed by default."""
     if handler in (signal.SIG_DFL, signal.default_int_handler):
         return True
     if not isinstance(handler, functools.partial):

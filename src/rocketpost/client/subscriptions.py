@@ -1,4 +1,4 @@
-"""What a consumer subscribes to, and how: the part of it that brokers are told."""
+"""Subscriptions of a consumer: the part of it that brokers are told."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Subscriptions:
 
     @property
     def given(self) -> list[Subscription]:
-        """What the application subscribed to."""
+        """Subscriptions of the application."""
         return list(self._wanted.values())
 
     @property

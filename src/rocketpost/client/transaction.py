@@ -51,7 +51,7 @@ _IMMUNITY_MAX: Final = 7 * 24 * 3600
 
 
 class TransactionState(enum.Enum):
-    """What became of a local transaction."""
+    """Outcome of a local transaction."""
 
     COMMIT = TRANSACTION_COMMIT
     """The message is to be delivered."""
@@ -75,7 +75,7 @@ Checker = Callable[[ReceivedMessage], Outcome | Awaitable[Outcome]]
 
 
 class TransactionResult(NamedTuple):
-    """What became of a transaction and its message."""
+    """Outcome of a transaction and its message."""
 
     sent: SendResult
     state: TransactionState

@@ -15,7 +15,7 @@ LANGUAGE: Final = "PYTHON"
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Those from 7000 to 7999 are ours; RocketMQ has none there."""
+    """Codes of requests. Those from 7000 to 7999 are ours; RocketMQ has none there."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -201,7 +201,7 @@ ANSWER_ONLY: Final = frozenset(
 
 
 class ResponseCode(IntEnum):
-    """How a request went. Those from 7000 to 7999 are ours; RocketMQ has none there."""
+    """Codes of responses. Those from 7000 to 7999 are ours; RocketMQ has none there."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

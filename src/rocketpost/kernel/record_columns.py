@@ -536,7 +536,7 @@ def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
 
 
 def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
-    """Whether two pieces are the same."""
+    """Tell whether two pieces are the same."""
     is_same: bool
     if cython.compiled:
         is_same = memcmp(cython.address(data[at]), cython.address(other[begin]), size) == 0

@@ -57,7 +57,7 @@ class GroupChange(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omi
 
 
 class Subscription(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a consumer wants of a topic. Members in the order in which Java writes them."""
+    """A consumer's subscription to a topic. Members in the order in which Java writes them."""
 
     class_filter_mode: bool = False
     code_set: frozenset[int] | None = frozenset()

@@ -96,27 +96,27 @@ def group_problem(group: str) -> str | None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether the system keeps this topic for itself."""
+    """Tell whether the system keeps this topic for itself."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_work_topic(topic: str) -> bool:
-    """Whether a broker keeps unfinished work in this topic: delays, timers, halves, pops."""
+    """Tell whether a broker keeps unfinished work in this topic: delays, timers, halves, pops."""
     return topic in _WORK_TOPICS or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
 def is_own_offset(topic: str, group: str) -> bool:
-    """Whether an offset is a broker's own: how far its transactions and pops are done."""
+    """Tell whether an offset is a broker's own: how far its transactions and pops are done."""
     return group.startswith(SYSTEM_GROUP_PREFIX) and is_system_topic(topic)
 
 
 def is_system_group(group: str) -> bool:
-    """Whether tools or brokers consume under this name, and no user does."""
+    """Tell whether tools or brokers consume under this name, and no user does."""
     return group.startswith(SYSTEM_GROUP_PREFIX) or group in SYSTEM_GROUPS
 
 
 def is_retry_or_dlq(topic: str) -> bool:
-    """Whether this is some group's retry or dead-letter topic."""
+    """Tell whether this is some group's retry or dead-letter topic."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 

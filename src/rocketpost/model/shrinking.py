@@ -50,7 +50,7 @@ def hidden_messages(
 
 
 def is_hiding(before: TopicConfig | None, after: TopicConfig, behind: Sequence[Behind]) -> bool:
-    """Whether a change takes from consumers what they could read, or were about to.
+    """Tell whether a change takes from consumers what they could read, or were about to.
 
     A topic that takes messages which nobody reads may be created, as in RocketMQ: whoever made it
     is told.

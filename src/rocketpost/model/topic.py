@@ -12,7 +12,7 @@ PERM_READ: Final = 4
 
 
 class DataVersion(msgspec.Struct, rename="camel", frozen=True):
-    """Which edition of a table this is; any difference means other contents."""
+    """Edition of a table; any difference means other contents."""
 
     counter: int = 0
     state_version: int = 0

@@ -55,11 +55,11 @@ class Live:
     filter_servers: list[str]
 
     def is_alive(self, now_ms: int) -> bool:
-        """Whether it keeps its place."""
+        """Tell whether it keeps its place."""
         return now_ms <= self.last_ms + min(self.timeout_ms, SILENT_MS)
 
     def is_from(self, owner: Hashable, source: str) -> bool:
-        """Whether somebody may speak for it: its connection, or another of the same host."""
+        """Tell whether somebody may speak for it: its connection, or another of the same host."""
         return self.owner == owner or self.source == source
 
 

@@ -1,4 +1,4 @@
-"""Which broker serves a topic with how many queues, and how much of that a name server keeps.
+"""Brokers and queue numbers of each topic, and the bounds on what a name server keeps.
 
 topics    topic -> broker name -> queues and permission
 mappings  static topic -> broker name -> logical queues

@@ -1,4 +1,4 @@
-"""Which brokers live and which topics they serve: all that a name server knows, in memory.
+"""Living brokers and the topics they serve: all that a name server knows, in memory.
 
 brokers   broker name -> cluster, broker id -> address, zone, acting-master flag
 live      address -> identity, owner, last sign of life, time-out, data version, filter servers
@@ -43,7 +43,7 @@ LIVE_MS_MAX: Final = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteLimits:
-    """How much a name server keeps, whoever asks.
+    """Bounds on what a name server keeps, whoever asks.
 
     Args:
         brokers_max: Addresses of live brokers.

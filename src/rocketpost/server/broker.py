@@ -108,7 +108,7 @@ class BrokerServer:
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """Address at which clients reach it."""
         return f"{self._ip}:{self._listener.port}"
 
     @property
@@ -130,7 +130,7 @@ class BrokerServer:
 
     @property
     def directory(self) -> str:
-        """Where its data lies."""
+        """Directory of its data."""
         return self._store_config.root
 
     async def start(self) -> None:

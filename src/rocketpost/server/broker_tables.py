@@ -33,7 +33,7 @@ _WITHOUT: Final = {
 
 
 class Identity(NamedTuple):
-    """Who a broker is, and where clients reach it."""
+    """Identity of a broker, and the address at which clients reach it."""
 
     cluster: str
     name: str
@@ -42,7 +42,7 @@ class Identity(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """Address at which clients reach it."""
         return f"{self.ip}:{self.port}"
 
 

@@ -55,13 +55,13 @@ _OF_ADDRESS_SERVER: Final = (
 
 
 class BrokerRole(enum.Enum):
-    """What a broker is to its replicas."""
+    """Role of a broker among its replicas."""
 
     ASYNC_MASTER = enum.auto()
 
 
 class RequestModeName(enum.Enum):
-    """How a group takes messages."""
+    """Way in which a group takes messages."""
 
     PULL = enum.auto()
     POP = enum.auto()

@@ -15,7 +15,7 @@ from rocketpost.errors import ConfigError
 
 
 class Refusal(NamedTuple):
-    """Which values of a key stop the start, and why."""
+    """Values of a key that stop the start, and the reason."""
 
     applies: Callable[[str], bool]
     reason: str

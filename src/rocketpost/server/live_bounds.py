@@ -16,7 +16,7 @@ _DAY_MS: Final = 86_400_000
 
 
 class Bound(NamedTuple):
-    """From where to where a request may set a number, and what would happen outside."""
+    """Range within which a request may set a number, and what would happen outside."""
 
     low: int
     high: int

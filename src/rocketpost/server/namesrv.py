@@ -81,7 +81,7 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """What it listens on, as ``host:port``."""
+        """Address on which it listens, as ``host:port``."""
         return f"{self.config.bind_address}:{self.port}"
 
     async def start(self) -> None:

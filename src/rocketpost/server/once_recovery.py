@@ -1,4 +1,4 @@
-"""What a broker knows of duplicates when it starts: from a snapshot, the log and the queues.
+"""A broker's knowledge of duplicates at its start: from a snapshot, the log and the queues.
 
 A snapshot is trusted only if it fits the log: it must not speak of more than is there, and the
 message that it names must be where it says. Else, or if it is damaged or missing, the whole log is
@@ -40,7 +40,7 @@ _find_mark = re.compile(re.escape(_MARK)).search
 
 
 class Known(NamedTuple):
-    """What a broker knows of duplicates."""
+    """A broker's knowledge of duplicates."""
 
     producers: ProducerTable
     producers_file: TableFile[ProducerTable]

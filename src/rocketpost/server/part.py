@@ -19,7 +19,7 @@ class Part:
 
     @property
     def held(self) -> int:
-        """How many requests wait for something to happen before they are answered."""
+        """Number of requests that wait for something to happen before they are answered."""
         return 0
 
     def register(self, dispatcher: Dispatcher) -> None:

@@ -27,7 +27,7 @@ Fresh = dict[tuple[str, int], None]
 
 
 class Place(NamedTuple):
-    """What a pop waits for; the queue is -1 for all of them."""
+    """Topic and queue that a pop waits for; the queue is -1 for all of them."""
 
     topic: str
     group: str

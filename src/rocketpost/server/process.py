@@ -1,4 +1,4 @@
-"""What every server process does: log, listen to signals, run a loop, stop cleanly."""
+"""The common part of server processes: log, listen to signals, run a loop, stop cleanly."""
 
 from __future__ import annotations
 

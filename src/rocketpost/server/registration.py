@@ -40,7 +40,7 @@ _RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What a broker says of itself.
+    """A broker's description of itself.
 
     Args:
         cluster: The cluster's name.
@@ -300,7 +300,7 @@ class Registration:
 
 @dataclass(slots=True)
 class _Link:
-    """How things stand with one name server."""
+    """State of the registration with one name server."""
 
     address: str
     registered: bool = False

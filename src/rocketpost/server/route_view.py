@@ -1,4 +1,4 @@
-"""What the name servers say about topics on all brokers, as far as this broker has to know.
+"""The name servers' view of topics on all brokers, as far as this broker has to know.
 
 A route is fetched when somebody first asks for it, and again and again while somebody keeps asking.
 As long as no name server answers, what was known last holds. A broker without name servers knows

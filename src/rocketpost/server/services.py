@@ -354,7 +354,7 @@ class Services:
 
     @property
     def held(self) -> int:
-        """How many requests wait for something to happen before they are answered."""
+        """Number of requests that wait for something to happen before they are answered."""
         return self.pulls.held + sum(part.held for part in self.parts)
 
     def register(self, dispatcher: Dispatcher) -> None:

@@ -62,7 +62,7 @@ class DataFile(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What the end of a Parquet file says about it."""
+    """Contents of the end of a Parquet file."""
 
     rows: int
     lowest: dict[str, Any]
@@ -70,7 +70,7 @@ class Footer(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one run archived."""
+    """Messages that one run archived."""
 
     number: int
     ranges: list[Range]
@@ -130,7 +130,7 @@ class Flaw(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a lake holds at one moment: the batches that count, in order, and their files."""
+    """Contents of a lake at one moment: the batches that count, in order, and their files."""
 
     batches: list[Batch]
     files: list[DataFile]
@@ -138,12 +138,12 @@ class Snapshot(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many messages there are, by the manifests."""
+        """Number of messages, by the manifests."""
         return sum(batch.rows for batch in self.batches)
 
     @property
     def ranges(self) -> dict[QueueKey, Range]:
-        """What is archived of every queue, from its first offset on."""
+        """Archived offsets of every queue, from its first offset on."""
         found: dict[QueueKey, Range] = {}
         for batch in self.batches:
             for piece in batch.ranges:

@@ -1,4 +1,4 @@
-"""Where a commit log begins and ends: settled once, before any of its parts is read.
+"""Beginning and end of a commit log: settled once, before any of its parts is read.
 
 A store may be running, killed, or a copy that was made while it ran; so the last bytes of its log
 may be torn, and tasks that look for the end one after the other would find different ends. The
@@ -166,7 +166,7 @@ def _written(listed: list[Segment]) -> list[Segment]:
 
 
 def _is_cut(segment: Segment, after: Segment) -> bool:
-    """Whether a file was cut: it has lost something, and what follows is still the log."""
+    """Tell whether a file was cut: it has lost something, and what follows is still the log."""
     return segment.limit < _size(segment, after)
 
 
@@ -176,7 +176,7 @@ def _has_records(segment: Segment) -> bool:
 
 
 def _is_open(segment: Segment) -> bool:
-    """Whether a segment has room for more; one that is full ends with a blank."""
+    """Tell whether a segment has room for more; one that is full ends with a blank."""
     size = segment.limit
     with Opened(segment.path) as file:
         for count in _TAILS:
@@ -242,7 +242,7 @@ def _stated_size(head: bytes) -> int:
 
 
 def _ends_unwritten(file: Opened, segment: Segment, begin: int, data: bytes) -> bool:
-    """Whether the last records of a segment are followed by nothing, or by a part of a record."""
+    """Tell whether the last records of a segment are followed by nothing, or by half a record."""
     if not np.frombuffer(data, np.uint8).any():
         return True
     first = aligned(file, segment, begin, segment.limit) if begin else 0

@@ -192,7 +192,7 @@ def longer(data: bytes, left: int) -> int | None:
 
 
 def _begins_record(data: bytes, position: int) -> bool:
-    """Whether the split that begins hereabouts will find what is here, or nothing need be found."""
+    """Tell whether the split that begins near here finds what is here, or need find nothing."""
     if data[4:8] == BLANK:
         return True
     stated = int.from_bytes(data[_POSITION_AT : _POSITION_AT + 8], "big")

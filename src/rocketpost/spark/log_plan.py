@@ -1,4 +1,4 @@
-"""What to read of a store directory, and how: by scanning, through queues, or by the key index.
+"""Plan for reading a store directory: by scanning, through queues, or by the key index.
 
 Runs on the driver. All three ways give the same rows; the cheapest is taken. A scan leaves out
 segments of other times and without a topic that is asked for. Queues are used where they point at
@@ -49,7 +49,7 @@ _TAIL_SPLITS_MAX: Final = 4
 
 @dataclass(eq=False)
 class LogTask(InputPartition):
-    """What one task reads of a store: splits, ranges of queues, or places that the index gave."""
+    """Part of a store that one task reads: splits, ranges of queues, or places from the index."""
 
     root: str
     state: StoreState

@@ -283,7 +283,7 @@ def _store_ms(chunk: Chunk) -> Ints:
 
 
 def _has_wrapped(chunk: Chunk) -> bool:
-    """Whether any record is a batch of messages."""
+    """Tell whether any record is a batch of messages."""
     if chunk.fields.flags() & _WRAPPED != _WRAPPED:
         return False
     return bool((chunk.fields.number("sysFlag") & _WRAPPED == _WRAPPED).any())

@@ -47,7 +47,7 @@ _NO_TIME: Final = "00000000"
 
 @dataclass(frozen=True)
 class Stand:
-    """What is known of a queue: the marks of even and odd batches, and what it has."""
+    """State of a queue: the marks of even and odd batches, and what it has."""
 
     marks: tuple[int, int]
     bounds: Bounds
@@ -119,7 +119,7 @@ class Marks:
         return found
 
     def is_indexed(self, topic: str, message_id: str, *, is_known: bool) -> bool:
-        """Whether brokers know a message by its id.
+        """Tell whether brokers know a message by its id.
 
         Args:
             topic: Where to look.
@@ -209,7 +209,7 @@ class MarkLink(Link):
         self._thread.call(self._of_each(offsets, one))
 
     def is_indexed(self, topic: str, message_id: str, *, unknown_max: int | None) -> bool:
-        """Whether brokers know a message by its id."""
+        """Tell whether brokers know a message by its id."""
 
         async def ask() -> bool:
             return bool(await self._admin.messages.by_unique_id(topic, message_id))

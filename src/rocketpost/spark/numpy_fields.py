@@ -275,7 +275,7 @@ class NumpyProperties:
         return self._values.take(pa.array(at, mask=at < 0))
 
     def _has_repeats(self) -> bool:
-        """Whether any string says a name twice; the last one counts then."""
+        """Tell whether any string says a name twice; the last one counts then."""
         both = self._rows * (len(self._known) + 1) + self._codes
         if len(both) and both[-1] < _COUNTED_MAX:
             return bool(np.bincount(both).max() > 1)

@@ -268,13 +268,13 @@ class SourceOptions(RowOptions):
         }
 
     def takes(self, queue: QueueKey) -> bool:
-        """Whether a queue is one of those that the options name."""
+        """Tell whether a queue is one of those that the options name."""
         if self.assign:
             return queue in self.assigned
         return self.matches(queue.topic) if self.topic_pattern else queue.topic in self.topics
 
     def matches(self, topic: str) -> bool:
-        """Whether the pattern takes a topic."""
+        """Tell whether the pattern takes a topic."""
         return compiled(self.topic_pattern).fullmatch(topic) is not None
 
 

@@ -127,6 +127,6 @@ def _number(path: str) -> int:
 
 
 def _is_before(path: str, number: int) -> bool:
-    """Whether a file is of a batch of a lower number."""
+    """Tell whether a file is of a batch of a lower number."""
     found = _FOLDER.match(path)
     return found is not None and int(found[1]) < number

@@ -53,7 +53,7 @@ class Texts:
         return self.values is None and not self.prefix
 
     def admits(self, text: str | None) -> bool:
-        """Whether a text lies within the bounds."""
+        """Tell whether a text lies within the bounds."""
         if text is None:
             return self.is_any
         return text.startswith(self.prefix) and (self.values is None or text in self.values)
@@ -92,7 +92,7 @@ class Numbers:
         return self.low is None and self.high is None and self.values is None
 
     def admits(self, number: int) -> bool:
-        """Whether a number lies within the bounds."""
+        """Tell whether a number lies within the bounds."""
         if self.values is not None and number not in self.values:
             return False
         return (self.low is None or number >= self.low) and (

@@ -257,7 +257,7 @@ def picked(wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt)
 
 
 def _is_so_long(file: Opened, segment: Segment, position: int, size: int) -> bool:
-    """Whether a record is as long as an entry says, which may be damaged and say anything."""
+    """Tell whether a record is as long as an entry says, which may be damaged and say anything."""
     at = position - segment.start
     return longer(file.read(at, _HEAD_BYTES), segment.limit - at) == size
 

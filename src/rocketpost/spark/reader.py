@@ -235,7 +235,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stored = done
 
     def _is_too_early(self, start: Offsets, available: Offsets, limit: ReadLimit) -> bool:
-        """Whether the next batch waits for more messages."""
+        """Tell whether the next batch waits for more messages."""
         count_min = self.options.offsets_min
         # A trigger that runs once, or over what is available now, waits for nothing.
         if count_min is None or self._target is not None or isinstance(limit, ReadAllAvailable):

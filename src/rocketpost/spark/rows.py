@@ -28,7 +28,7 @@ class Outgoing(NamedTuple):
         return self.message.sharding_key is None and not self.message.is_delayed
 
     def follows(self, other: Outgoing) -> bool:
-        """Whether it may be in one request with ``other``, right behind it."""
+        """Tell whether it may be in one request with ``other``, right behind it."""
         return (
             self.may_share
             and other.may_share

@@ -215,7 +215,7 @@ class Sending:
         )
 
     def _was_there(self, topic: str) -> bool:
-        """Whether a topic that nobody knows is away, and not a mistake."""
+        """Tell whether a topic that nobody knows is away, and not a mistake."""
         return self._batch_id > 0 or topic in self._taken
 
     async def _has_brokers(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the files beside a commit log say of it: topics, deletions, and how far queues have come."""
+"""State in the files beside a commit log: topics, deletions, and the progress of queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_QUEUES: Final = "batchconsumequeue"
 
 
 class StoreState(NamedTuple):
-    """How a store stood when it was planned to read it."""
+    """State of a store when its reading was planned."""
 
     topics: frozenset[str]
     """Topics with queues or with a configuration."""

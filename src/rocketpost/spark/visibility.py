@@ -1,4 +1,4 @@
-"""Which records of a log a consumer would get: those that a consume queue points at.
+"""Records of a log that a consumer would get: those that a consume queue points at.
 
 A log also holds what no queue has: messages of topics that were deleted, perhaps made again since,
 and marks of old transactions. The files of a queue may be behind the log of a running broker; what

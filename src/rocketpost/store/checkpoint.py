@@ -65,7 +65,7 @@ class Progress(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What the file says; ``progress`` is None if it cannot be trusted."""
+    """Contents of the file; ``progress`` is None if it cannot be trusted."""
 
     times: Times
     progress: Progress | None

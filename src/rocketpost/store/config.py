@@ -26,7 +26,7 @@ _INT_MAX: Final = 2**31 - 1
 
 
 class FlushMode(enum.Enum):
-    """When a message counts as stored."""
+    """Moment at which a message counts as stored."""
 
     ASYNC_FLUSH = "after the write; the disk follows"
     SYNC_FLUSH = "when it is on disk"
@@ -34,7 +34,7 @@ class FlushMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """What the store reads of ``broker.conf``."""
+    """The store's part of ``broker.conf``."""
 
     root: str = option("storePathRootDir", "", important=True)
     commit_log_path: str = option("storePathCommitLog", "", important=True)
@@ -90,7 +90,7 @@ class StoreConfig:
 
     @property
     def timer_roll_window_ms(self) -> int:
-        """How far ahead a timed message waits at once; what is due later is put off again.
+        """Longest time that a timed message waits at once; what is due later is put off again.
 
         A message is stored anew before the one that waits could expire with its segment.
         """

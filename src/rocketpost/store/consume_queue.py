@@ -257,7 +257,7 @@ class ConsumeQueue:
 
     @property
     def unsaved_bytes(self) -> int:
-        """How much of the tail no file has yet."""
+        """Bytes of the tail that no file has yet."""
         tail = self._tail
         return len(tail.data) - tail.saved_bytes
 

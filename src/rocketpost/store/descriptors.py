@@ -28,12 +28,12 @@ _TRANSIENT: Final = _SHORTAGE | {errno.ENOMEM, errno.EAGAIN, errno.EINTR}
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether a call failed because there are no descriptors left: nothing was tried at all."""
+    """Tell whether a call failed for want of descriptors: nothing was tried at all."""
     return error.errno in _SHORTAGE
 
 
 def is_transient(error: OSError) -> bool:
-    """Whether a call may succeed later although nothing was repaired."""
+    """Tell whether a call may succeed later although nothing was repaired."""
     return error.errno in _TRANSIENT
 
 

@@ -1,4 +1,4 @@
-"""Which topics were deleted, and where in the commit log that happened.
+"""Deleted topics, and the positions of the commit log at which that happened.
 
 The records of a deleted topic stay in the log until they expire. Were nothing written down, a queue
 rebuilt from the log would show them again, mixed with those of a topic made later under the same

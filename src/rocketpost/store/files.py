@@ -31,7 +31,7 @@ IOV_MAX: Final = 1024
 
 
 class FileStat(NamedTuple):
-    """What the store asks about a path."""
+    """Facts about a path that the store asks for."""
 
     size: int
     modified_ms: int
@@ -53,7 +53,7 @@ class DiskUsage(NamedTuple):
 
 
 class FileSystem(Protocol):
-    """What the store needs of an operating system. Thread-safe."""
+    """The file operations that the store needs of an operating system. Thread-safe."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         """Open a file, for reading only unless ``write``; ``create`` implies ``write``."""

@@ -108,7 +108,7 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many more entries fit."""
+        """Number of entries that still fit."""
         return self._entry_count_max - self.next_entry
 
     @property

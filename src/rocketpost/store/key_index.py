@@ -95,7 +95,7 @@ class KeyIndex:
 
     @property
     def end_ms(self) -> int:
-        """When the newest indexed message was stored; 0 if none."""
+        """Time at which the newest indexed message was stored; 0 if none."""
         return self._files[-1].end_ms if self._files else 0
 
     @property

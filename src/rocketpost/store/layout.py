@@ -1,4 +1,4 @@
-"""Where things lie under the store's root; the only place that builds or parses file names.
+"""Paths under the store's root; the only place that builds or parses file names.
 
     commitlog/00000000000000000000        segments, named by the position of their first byte
     commitlog/allocating/                 a segment until it has its full size (Java skips it)
@@ -105,7 +105,7 @@ def parse_queue_id(name: str) -> int | None:
 
 
 def is_queue(topic: str, queue_id: int) -> bool:
-    """Whether a queue of this name stays inside the directory of queues; damaged bytes may not."""
+    """Tell whether a queue of this name lies inside the queues directory; damaged names may not."""
     inside = topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
     return inside and queue_id >= 0 and len(topic.encode()) <= NAME_BYTES_MAX
 

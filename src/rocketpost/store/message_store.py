@@ -382,7 +382,7 @@ class MessageStore:
 
     @property
     def sync_count(self) -> int:
-        """How often the log was made durable since it was opened."""
+        """Number of times that the log was made durable since it was opened."""
         return self._flusher.sync_count
 
     @property
@@ -402,7 +402,7 @@ class MessageStore:
 
     @property
     def why_not_writable(self) -> str | None:
-        """Why new messages are refused."""
+        """Reason why new messages are refused."""
         return self._readiness.why_not
 
     @property

@@ -44,7 +44,7 @@ class Readiness:
 
     @property
     def why_not(self) -> str | None:
-        """Why new messages are refused."""
+        """Reason why new messages are refused."""
         return next(iter(list(self.hindrances.values())), self._nearly_full)
 
     @property

@@ -1,4 +1,4 @@
-"""What a store does before it opens: find where the log ends, and make queues and index match it.
+"""Recovery of a store before it opens: find the end of the log, make queues and index match it.
 
 With a checkpoint of ours the log is read from there on, whether the stop was clean or not. Without
 one (the store was Java's, or the file is damaged) RocketMQ's rules say where to start: after a
@@ -49,7 +49,7 @@ _NOT_IN_QUEUE: int = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLL
 
 
 class Recovered(NamedTuple):
-    """Where the store goes on."""
+    """Positions at which the store continues."""
 
     end: int
     index_position: int

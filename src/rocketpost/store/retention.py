@@ -1,4 +1,4 @@
-"""Which segments of the commit log may go, and whether there is room to write.
+"""Choice of the segments that may be deleted, and the check that there is room to write.
 
 :func:`plan_cleaning` decides from facts and touches nothing; :func:`gather_facts_blocking` reads
 the facts. The store carries a plan out: it forgets the segments, then unlinks them on a thread of
@@ -40,7 +40,7 @@ class SegmentFact(NamedTuple):
 
 
 class CleanFacts(NamedTuple):
-    """What a plan is made from.
+    """Facts that a plan is made from.
 
     ``segments`` are oldest first. ``usages`` are the partitions of the commit log and of the
     queues; None where it could not be read. ``is_rejecting`` is what the last plan said. From
@@ -59,7 +59,7 @@ class CleanFacts(NamedTuple):
 
 
 class CleanPlan(NamedTuple):
-    """What to do: segments that go (oldest first) and why, and why writes are rejected, if so.
+    """Plan: segments to delete (oldest first) and why, and why writes are rejected, if so.
 
     ``why_kept`` says why fewer go than should, ``ratio`` how full the fuller partition is.
     """

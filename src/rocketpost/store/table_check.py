@@ -55,7 +55,7 @@ class Marker:
         self._is_set = False
 
     def is_set_blocking(self) -> bool:
-        """Whether the table was saved once."""
+        """Tell whether the table was saved once."""
         return self._files.stat(self._path) is not None
 
     def set_blocking(self) -> None:

@@ -1,4 +1,4 @@
-"""What ties the timer's files together: ``config/timercheck``, and the journals of the wheel.
+"""The files that tie the timer's state together: ``config/timercheck`` and the wheel's journals.
 
 ``timercheck`` has 4096 bytes, big-endian:
 
@@ -88,7 +88,7 @@ class Exact(NamedTuple):
 
 
 class TimerCheckpoint(NamedTuple):
-    """What the file says; ``exact`` is None if a Java broker was the last to write it."""
+    """Contents of the file; ``exact`` is None if a Java broker was the last to write it."""
 
     java: Java
     exact: Exact | None

@@ -59,7 +59,7 @@ class Unit(NamedTuple):
 
     @property
     def slot_ms(self) -> int:
-        """Where its slot begins."""
+        """Start of its slot."""
         return self.written_ms + self.delay_ms
 
     def encode(self) -> bytes:
@@ -78,7 +78,7 @@ class Unit(NamedTuple):
 
 
 class Unsynced(NamedTuple):
-    """What the next sync has to do."""
+    """Work of the next sync."""
 
     descriptors: list[int]
     has_new_file: bool
@@ -171,7 +171,7 @@ class TimerLog:
                 position = start + self._file_bytes
 
     def matches_blocking(self, sums: Mapping[int, FileSum]) -> bool:
-        """Whether the files begin with what a save wrote to them; if so, they are as it left them.
+        """Tell whether the files begin with what a save wrote; if so, they are as it left them.
 
         What lies behind is to be cut off.
         """

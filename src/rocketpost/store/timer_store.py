@@ -59,7 +59,7 @@ _BAD_WHEEL: Final = "timerwheel is missing or damaged"
 
 
 class Item(NamedTuple):
-    """What is to wait: the message at ``position``, in a slot, until it is due."""
+    """A message that is to wait: the one at ``position``, in a slot, until it is due."""
 
     slot_ms: int
     due_ms: int
@@ -86,7 +86,7 @@ class Save(NamedTuple):
 
 
 class TimerStore:
-    """What waits for its time. Owned by the loop thread, but for ``*_blocking``."""
+    """Messages that wait for their time. Owned by the loop thread, but for ``*_blocking``."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class TimerStore:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be saved any more, if so."""
+        """Reason why nothing can be saved any more, if so."""
         return self._failure
 
     def prepare_save(self, *, commit_log_end: int, now_ms: int, flags: int = 0) -> Save:
@@ -394,7 +394,7 @@ class TimerStore:
         return None
 
     def _is_foreign(self, data: bytes, java: Java, problem: str | None, now_ms: int) -> bool:
-        """Whether a Java broker wrote the checkpoint, and the log that goes with it can be used.
+        """Tell whether a Java broker wrote the checkpoint and its log can be used.
 
         It changes the wheel and adds to the log, but leaves alone what is ours.
         """

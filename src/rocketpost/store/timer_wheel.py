@@ -38,7 +38,7 @@ _EMPTY_RUN: Final = bytes(SLOT_BYTES * _SCAN_COUNT)
 
 
 class Slot(NamedTuple):
-    """What waits in one slot."""
+    """Messages that wait in one slot."""
 
     first: int = NOWHERE
     last: int = NOWHERE
@@ -103,7 +103,7 @@ class TimerWheel:
 
     @property
     def changed_count(self) -> int:
-        """How many slots the next save has to write."""
+        """Number of slots that the next save has to write."""
         return len(self._changed)
 
     def get(self, slot_ms: int) -> Slot:

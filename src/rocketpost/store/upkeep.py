@@ -35,7 +35,7 @@ SYNC_ALL_COUNT_MIN: Final = 64
 """From here on one sync of the file system costs less than one per file."""
 
 _PATIENCE_SECONDS: Final = 60.0
-"""For how long messages are taken although no descriptor is left to save their queues."""
+"""Time for which messages are accepted although no descriptor is left to save their queues."""
 
 
 class Upkeep:
@@ -165,7 +165,7 @@ class Upkeep:
         self._on_trouble(None)
 
     def _is_patient(self) -> bool:
-        """Whether to wait for descriptors a little longer: nothing is wrong with the disk."""
+        """Tell whether to wait for descriptors a little longer: nothing is wrong with the disk."""
         now = time.monotonic()
         if self._short_since is None:
             self._short_since = now

@@ -23,7 +23,7 @@ class WritingLock:
         self._is_loop_waiting = False
 
     def locked(self) -> bool:
-        """Whether somebody holds it."""
+        """Tell whether somebody holds it."""
         return self._lock.locked()
 
     def __enter__(self) -> None:

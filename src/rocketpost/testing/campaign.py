@@ -55,7 +55,7 @@ _LOOKUPS: Final = 3
 
 @dataclass(slots=True)
 class Report:
-    """What a campaign did."""
+    """Report of a campaign."""
 
     seed: int
     rounds: int = 0

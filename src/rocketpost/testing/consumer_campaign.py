@@ -73,7 +73,7 @@ _LOOK_SECONDS: Final = 0.05
 
 @dataclass(slots=True)
 class ConsumerReport:
-    """What a campaign did."""
+    """Report of a campaign."""
 
     seed: int
     orderly: bool
@@ -272,7 +272,7 @@ class ConsumerCampaign:
         return len(self.handling.entries), share.queues if share is not None else frozenset()
 
     def _is_covered(self, without: str) -> bool:
-        """Whether those that are left have agreed on all queues, without this member."""
+        """Tell whether those that are left have agreed on all queues, without this member."""
         left = self._members.keys() - self._frozen - {without}
         shares = [self.handling.believed(name, TOPIC) for name in left]
         seen = [share for share in shares if share is not None and without not in share.members]

@@ -244,7 +244,7 @@ class SparkCampaign:
         ]
 
     def _copies(self) -> bool:
-        """Whether the stream is in the middle of a batch."""
+        """Tell whether the stream is in the middle of a batch."""
         newest = [
             max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)
             for folder in (Path(self._job.checkpoint, name) for name in ("offsets", "commits"))
@@ -252,7 +252,7 @@ class SparkCampaign:
         return newest[0] > newest[1]
 
     def _archives(self) -> bool:
-        """Whether the lake has files of a batch that does not count yet."""
+        """Tell whether the lake has files of a batch that does not count yet."""
         number = open_lake(self._job.lake).snapshot().next_number
         return any(Path(self._job.lake).glob(f"data/batch={number:08d}-*"))
 

@@ -362,7 +362,7 @@ class Connection(Requesting):
 
     @property
     def stuck_seconds(self) -> float:
-        """For how long the peer has taken nothing."""
+        """Seconds for which the peer has read nothing."""
         if self._handed_bytes - self.unwritten_bytes != self._written_bytes:
             return 0.0  # it took something since the last write
         return self._loop.time() - self._moved_at

@@ -33,7 +33,7 @@ class Debtor(Protocol):
 
     @property
     def stuck_seconds(self) -> float:
-        """For how long its peer has taken nothing."""
+        """Seconds for which its peer has read nothing."""
         ...  # pragma: no cover
 
     def drop(self, reason: str) -> None:

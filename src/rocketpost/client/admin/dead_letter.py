@@ -33,7 +33,7 @@ class Selection:
     cause: str | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether ``letter`` meets every condition."""
+        """Tell whether ``letter`` meets every condition."""
         dead_ms = letter.dead_ms
         return (
             (not self.ids or not self.ids.isdisjoint(letter.ids))

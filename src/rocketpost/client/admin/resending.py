@@ -54,7 +54,7 @@ _ANY_TIME: Final = 2**63 - 1
 
 
 class Outcome(enum.Enum):
-    """What became of one dead letter."""
+    """Outcome of one dead letter."""
 
     SENT = "SENT"
     ALREADY_SENT = "ALREADY_SENT"

@@ -161,5 +161,5 @@ def _numbers(body: bytes) -> list[int]:
 
 
 def _is_address(host: bytes) -> bool:
-    """Whether these bytes can be a broker; a transaction id may look like an offset id."""
+    """Tell whether these bytes can be a broker; a transaction id may look like an offset id."""
     return 0 < unpack_host(host)[1] < 65536

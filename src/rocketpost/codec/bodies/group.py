@@ -35,7 +35,7 @@ class GroupForbidden(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class GroupSubscription(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a group wants of a topic; without a subscription it is not online."""
+    """A group's subscription to a topic; a group without one is not online."""
 
     group: str
     subscription_data: Subscription | None = None

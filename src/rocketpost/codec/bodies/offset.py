@@ -34,7 +34,7 @@ class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """How far a group has come in one queue.
+    """Progress of a group in one queue.
 
     ``standing`` is ours alone: why it does not go on, if there is something to go on to.
     """
@@ -47,7 +47,7 @@ class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ConsumeState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group has come, and how many messages a second it takes."""
+    """Progress of a group, and the messages per second that it takes."""
 
     queues: dict[MessageQueue, QueueProgress]
     consume_tps: float = 0.0

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Routes(Protocol):
-    """Who knows the queues of topics on all brokers."""
+    """Source of the queues of topics on all brokers."""
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
         """Return the readable queues of a topic; None if nobody knows it."""

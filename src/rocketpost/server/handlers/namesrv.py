@@ -1,4 +1,4 @@
-"""What a name server answers: routes, registrations, key-value tables, its own settings."""
+"""Answers of a name server: routes, registrations, key-value tables, its own settings."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ class OffsetHandlers:
         )
 
     def _starts_at_zero(self, header: QueryOffset) -> bool:
-        """Whether a new group starts at 0, whatever its client prefers.
+        """Tell whether a new group starts at 0, whatever its client prefers.
 
         In a queue that never had a message every preference means 0. A client that is told to
         choose asks for the end with a second request, and would skip what is stored in between.

@@ -59,7 +59,7 @@ _FROM_END: Final = 1
 
 
 class PopRules(NamedTuple):
-    """What pops must keep to."""
+    """Rules for pops."""
 
     broker_readable: bool = True
     held_max: int = 100_000
@@ -114,7 +114,7 @@ class PopHandlers:
 
     @property
     def held(self) -> int:
-        """How many pops wait."""
+        """Number of waiting pops."""
         return len(self._holds)
 
     def arrived(self, messages: list[Appended]) -> None:

@@ -60,7 +60,7 @@ _FOUND = (
 
 
 class PullRules(NamedTuple):
-    """What of the broker's settings concerns pulls; some of it may change at run time."""
+    """Settings of the broker that concern pulls; some may change at run time."""
 
     broker_readable: bool
     lite_pull: bool
@@ -79,7 +79,7 @@ class _Waiting(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """Which messages a pull wants: by their tags codes (none for all), or by a judge."""
+    """Messages that a pull wants: by their tags codes (none for all), or by a judge."""
 
     tags: AbstractSet[int] = frozenset()
     judge: Judge | None = None
@@ -129,7 +129,7 @@ class PullHandler:
 
     @property
     def held(self) -> int:
-        """How many pulls wait."""
+        """Number of waiting pulls."""
         return len(self._holds)
 
     def pull(self, connection: Connection, command: Command) -> None:

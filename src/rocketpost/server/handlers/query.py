@@ -80,7 +80,7 @@ class Store(Protocol):
 
 
 class QueryLimits(NamedTuple):
-    """How many messages one answer may hold."""
+    """Bounds on the messages in one answer."""
 
     by_key: int = 64
     unique: int = 32

@@ -1,4 +1,4 @@
-"""What handlers have in common: bodies in, replies out."""
+"""The common part of handlers: bodies in, replies out."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class PopPart(Part):
 
     @property
     def held(self) -> int:
-        """How many pops wait for messages."""
+        """Number of pops that wait for messages."""
         return self._handlers.held
 
     def register(self, dispatcher: Dispatcher) -> None:

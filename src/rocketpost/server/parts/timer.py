@@ -422,7 +422,7 @@ class TimerPart(Part):
 
 
 class _Rates:
-    """How many messages went into the wheel and out of it, a second."""
+    """Messages per second that went into the wheel and out of it."""
 
     def __init__(self) -> None:
         self.enqueued = self.delivered = 0.0

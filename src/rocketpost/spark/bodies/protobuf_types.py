@@ -97,7 +97,7 @@ def single_of(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
 
 
 def is_map(field: Any) -> bool:
-    """Whether a field is a map."""
+    """Tell whether a field is a map."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 

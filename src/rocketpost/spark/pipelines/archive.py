@@ -50,7 +50,7 @@ _TIME_TYPE: Final = "spark.sql.parquet.outputTimestampType"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveConfig:
-    """What is archived, and where to.
+    """Settings of an archive: what is archived, and where to.
 
     Attributes:
         source: Name servers and topics.
@@ -94,7 +94,7 @@ class ArchiveConfig:
 
 @dataclass(slots=True)
 class ArchiveReport:
-    """What a run did."""
+    """Report of a run."""
 
     batches: int = 0
     rows: int = 0
@@ -125,7 +125,7 @@ class ArchiveReport:
 
 
 class _Plan(NamedTuple):
-    """What a batch is to do."""
+    """Plan of a batch."""
 
     pieces: list[Range]
     """What is there to be read."""

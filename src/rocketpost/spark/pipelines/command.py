@@ -308,7 +308,7 @@ def reason(error: Exception) -> str:
 
 
 def _is_gone(error: Exception) -> bool:
-    """Whether an error says that nobody answers in place of Spark's JVM."""
+    """Tell whether an error says that nobody answers in place of Spark's JVM."""
     if isinstance(error, (ConnectionError, Py4JNetworkError)):
         return True
     is_of_py4j = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)

@@ -31,7 +31,7 @@ class Merge(NamedTuple):
 
 
 class Compaction(NamedTuple):
-    """What a compaction did."""
+    """Report of a compaction."""
 
     before: int
     after: int
