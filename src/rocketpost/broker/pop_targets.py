@@ -53,7 +53,7 @@ class Wish(NamedTuple):
     attempt_id: str = ""
     """Names an attempt at popping in order; the same one again gets the same messages again."""
     only: Mapping[tuple[str, int], None] | None = None
-    """Topics and queues outside which there is nothing new, None if nothing is known of that."""
+    """The only topics and queues that may have something new; None if that is not known."""
 
     @property
     def is_picky(self) -> bool:

@@ -52,7 +52,7 @@ class SequenceSet:
         return list(zip(self._starts, self._ends, strict=True))
 
     def forget_below_first(self) -> None:
-        """Note that numbers below the first one seen may have been seen too."""
+        """Note that numbers below the first one known may have been stored too."""
         if self._starts:
             self.horizon = max(self.horizon, self._starts[0])
 

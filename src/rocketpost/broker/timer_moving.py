@@ -88,7 +88,7 @@ class Moving:
         yield found
 
     def check(self, found: dict[int, int], *, freed_bytes: int) -> None:
-        """Return if it pays to move what was found.
+        """Check that it pays to move what was found.
 
         Raises:
             StoreError: It would take too much of the room that is won.

@@ -92,7 +92,7 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         )
 
     def unsubscribe(self, topic: str) -> None:
-        """Have no more messages of ``topic``."""
+        """End the subscription to ``topic``."""
         self._wish(lambda inner: inner.unsubscribe(topic))
 
     @property

@@ -404,7 +404,7 @@ def check_address(address: str) -> None:
 
 
 def with_name_servers(config: C, name_servers: str | None, kind: type[C] | None = None) -> C:
-    """Return settings in which name servers that are given apart win.
+    """Return settings in which separately given name servers win.
 
     Raises:
         ConfigError: The settings are another client's, or the name servers are no addresses.

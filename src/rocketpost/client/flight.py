@@ -12,7 +12,7 @@ from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
 
 OnEnd = Callable[[MessageQueue, bool, bool], None]
-"""Told the queue, whether the message is stored there, and whether that is known."""
+"""Called with the queue, whether the message is stored there, and whether that is known."""
 
 
 class Outgoing:
@@ -99,7 +99,7 @@ class Flight:
         self.attempt_seconds = 0.0
         """Bound of one attempt, if not the configured one."""
         self.unresolved = 0
-        """Attempts that may have stored it, for all that is known."""
+        """Number of attempts that may have stored it."""
         self.pauses = 0
         """Number of pauses so far, each taken because there was no broker left to try at once."""
         self.round_start = 0

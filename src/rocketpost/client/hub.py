@@ -66,7 +66,7 @@ class Hub:
         self._members.append(member)
 
     async def leave(self, member: Member) -> None:
-        """Use the connections no more; the last one closes them."""
+        """Stop using the connections; the last client closes them."""
         if member in self._members:
             self._members.remove(member)
         if not self._members:

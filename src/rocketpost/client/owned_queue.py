@@ -124,7 +124,7 @@ class OwnedQueue:
         return not self.dropped and (self.lock is None or self.lock.held)
 
     async def wait_until_begun(self) -> None:
-        """Return when its start offset is known, or when it is ours no more."""
+        """Wait until its start offset is known or it is no longer ours."""
         await self._begun.wait()
 
     async def wait_until_gone(self, seconds: float) -> None:

@@ -181,7 +181,7 @@ class PushConsumer(Lifecycle):
         return self._subscribe(subscription_of(topic, tags, sql), listener)
 
     def unsubscribe(self, topic: str) -> Announcement:
-        """Have no more messages of ``topic``."""
+        """End the subscription to ``topic``."""
         self._subscriptions.remove(topic)
         session = self._session
         if session is None:

@@ -80,7 +80,7 @@ _STICKY_SHARE: Final = 3
 STATUS: Final = {int(status.value): status for status in SendStatus}
 _NO_ATTEMPT_LEFT: Final = 0
 _NOT_SENT: Final = (NotConnected, RouteNotFound, GoAway)
-"""Failures of which it is known that no broker has taken the message."""
+"""Failures that mean that no broker has taken the message."""
 _ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 

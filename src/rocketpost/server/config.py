@@ -292,7 +292,7 @@ def with_new_spellings(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def setting_notes(values: Mapping[str, str]) -> list[str]:
-    """Return what is to be said about a broker's properties: each key that is not taken as it is.
+    """Return notes on a broker's properties: one for each key that is not used as it is.
 
     Raises:
         ConfigError: As :func:`broker_settings`.

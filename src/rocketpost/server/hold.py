@@ -49,7 +49,7 @@ class Held(Generic[C, P]):
 
     @property
     def weight(self) -> int:
-        """Its tags, and its expression in their measure, as if nobody shared that."""
+        """Its tags plus its expression, counted in tags, as if no other pull shared it."""
         return len(self.tags) + (0 if self.judge is None else self.judge.weight)
 
 

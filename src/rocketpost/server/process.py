@@ -94,7 +94,7 @@ def _escaped(text: str) -> str:
 
 
 async def _flush_often(limit: LimitRepetition) -> None:
-    """Tell of lines that were left out also if nothing more is logged."""
+    """Log the number of lines left out, even if nothing more is logged."""
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
         limit.flush()

@@ -87,10 +87,10 @@ class IndexFile:
         self._synced_entry = 0
 
     def check_follows(self, previous: IndexFile | None, *, is_last: bool) -> None:
-        """Return if this can be the file behind ``previous``.
+        """Check that this can be the file after ``previous``.
 
         Raises:
-            StoreError: The header says what cannot be.
+            StoreError: The header is impossible here.
         """
         if self.is_empty:
             if not is_last:

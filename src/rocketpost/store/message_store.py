@@ -411,7 +411,7 @@ class MessageStore:
         return self._readiness.is_broken
 
     def check_writable(self) -> None:
-        """Return if new messages are taken, perhaps since what found no room before now finds it.
+        """Check that new messages are accepted, after retrying what found no room before.
 
         Raises:
             StoreFull: There is no room, or hardly any.
@@ -511,7 +511,7 @@ class MessageStore:
         return now_ms
 
     def _check_hindrances(self) -> None:
-        """Return if what hindered appends is gone by now.
+        """Check that what hindered appends is gone by now.
 
         Raises:
             StoreFull: There is no room.

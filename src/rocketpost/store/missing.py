@@ -39,7 +39,7 @@ class MissingLog:
         self._now_ms = now_ms
 
     def check(self, *, first: int | None, end: int) -> list[tuple[int, int]]:
-        """Return if all of [``first``, ``end``) is there, or is accepted as lost.
+        """Check that all of [``first``, ``end``) is there, or is accepted as lost.
 
         Args:
             first: Where the log began, if known.

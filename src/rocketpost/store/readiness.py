@@ -58,7 +58,7 @@ class Readiness:
         return list(self.hindrances) == [_INDEX]
 
     def check(self) -> None:
-        """Return if new messages are taken.
+        """Check that new messages are accepted.
 
         Raises:
             StoreFull: There is no room, or hardly any.
@@ -69,7 +69,7 @@ class Readiness:
             raise StoreFull(self._nearly_full)
 
     def check_appends(self) -> None:
-        """Return if appends are taken.
+        """Check that appends are accepted.
 
         Raises:
             StoreFull: There is no room.

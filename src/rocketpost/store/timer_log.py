@@ -184,7 +184,7 @@ class TimerLog:
         return is_so
 
     def measure_blocking(self, *, only_new: bool = False) -> None:
-        """Take the files for what is written, up to the end.
+        """Compute the checksums of the files as they are, up to the end.
 
         With ``only_new``, files that have a checksum keep it.
         """

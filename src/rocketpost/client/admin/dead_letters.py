@@ -111,7 +111,7 @@ class DeadLetterAdmin:
         return queues
 
     async def _check_known(self, group: str) -> None:
-        """Return if a group without a topic of dead letters has consumers, or had."""
+        """Check that a group without a dead-letter topic has, or had, consumers."""
         try:
             await self._session.routes.fetch(retry_topic(group))
         except RouteNotFound as error:

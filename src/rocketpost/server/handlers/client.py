@@ -72,7 +72,7 @@ _AT_A_STEP: Final = 128
 _LOCKS_AT_A_STEP: Final = 512
 _RELAY_SECONDS: Final = 10.0
 RELAYS_MAX: Final = 64
-"""Requests that a client may have unanswered before it is passed no more on."""
+"""Unanswered requests that a client may have before no more are passed on to it."""
 LEAVE_SECONDS: Final = 0.5  # Java's offsets were 20 ms behind its leave on a crowded machine.
 _VERSION_RUNNING_INFO: Final = 62  # 3.1.8: older clients cannot be asked.
 

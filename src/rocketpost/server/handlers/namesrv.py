@@ -188,7 +188,7 @@ class NamesrvHandlers:
         return Reply()
 
     def _touch(self, connection: Connection, cluster: str, address: str) -> None:
-        """Note a sign of life; others cannot keep a broker that is gone in the routes."""
+        """Note a sign of life; nobody else can keep a broker that is gone in the routes."""
         self._table.touch(cluster, address, self._clock.now_ms(), source=connection.peer[0])
 
     # Routes.

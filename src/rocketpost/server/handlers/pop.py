@@ -243,7 +243,7 @@ class PopHandlers:
     def _look(
         self, look: Callable[[Wish], Steps[T]], wish: Wish, is_found: Callable[[T], bool]
     ) -> Steps[T]:
-        """Look for messages; what arrives behind one's back while one looks counts as well."""
+        """Look for messages; those that arrive during the look count as well."""
         steps = look(wish)
         try:
             next(steps)
