@@ -1,9 +1,9 @@
 """Removes topics and groups that were created by use and never used seriously.
 
 A topic goes that never took a message: its sends were refused. A group goes that has no member and
-no offset, and whose retry topic has no message. Neither holds anything, and both come into being
-again with the next use: nobody loses anything by it. What an administrator made or changed is never
-looked at.
+no offset, whose retry topic has no message, and for which none ever waited to come again. Neither
+holds anything, and both come into being again with the next use: nobody loses anything by it. What
+an administrator made or changed is never looked at.
 """
 
 from __future__ import annotations

@@ -99,6 +99,10 @@ class GroupTable:
             self._store(config, by)
         return config
 
+    def use(self, group: str) -> None:
+        """Note that a message waits to come again for a group: from now on the group stays."""
+        self.auto.claim(group)
+
     def retry_policy(self, group: str) -> RetryPolicy | None:
         """Return how long messages of a group wait before they come again.
 

@@ -56,6 +56,10 @@ class Groups(Protocol):
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...  # pragma: no cover
 
+    def use(self, group: str) -> None:
+        """Note that a message waits for ``group``, which must not expire meanwhile."""
+        ...  # pragma: no cover
+
     def retry_policy(self, group: str) -> RetryPolicy | None:
         """Return how long messages wait before they come again; None: by the delay levels."""
         ...  # pragma: no cover
@@ -134,7 +138,9 @@ class RetryService:
             return self._copy(record, dead.topic_name, 0, _Wait(), why)
         count = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
         wait = self._wait(header, record.reconsume_times)
-        return self._copy(record, retry.topic_name, self._random_below(count), wait, why)
+        copy = self._copy(record, retry.topic_name, self._random_below(count), wait, why)
+        self._groups.use(header.group)
+        return copy
 
     def _wait(self, header: SendBackHeader, times: int) -> _Wait:
         if header.delay_level:

@@ -113,6 +113,10 @@ class Groups(Protocol):
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...  # pragma: no cover
 
+    def use(self, group: str) -> None:
+        """Note that a message waits for ``group``, which must not expire meanwhile."""
+        ...  # pragma: no cover
+
 
 class SendService:
     """Turns send requests into drafts, or refuses them.
@@ -224,6 +228,8 @@ class SendService:
         )
         if is_special:
             draft = self._special(draft, config)
+            if topic.startswith(RETRY_PREFIX):
+                self._groups.use(topic.removeprefix(RETRY_PREFIX))
         if self._unused:
             self._use(config.topic_name)
         return draft

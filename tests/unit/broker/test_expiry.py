@@ -91,6 +91,12 @@ def test_a_message_to_be_retried_keeps_its_group(world: World, topic: str) -> No
     assert world.after() == (True, False)
 
 
+def test_a_message_that_waits_to_be_retried_keeps_its_group(world: World) -> None:
+    world.groups.use("g")  # as a message that is sent back does, before its retry topic has it
+    assert world.after() == (True, False)
+    assert world.topics.find("%RETRY%g") is not None
+
+
 def test_a_member_keeps_its_group(world: World) -> None:
     world.membership.join_consumer(
         "g",

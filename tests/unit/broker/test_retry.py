@@ -40,6 +40,10 @@ class Groups:
         self.config = GroupConfig(group_name="g", retry_max_times=2, retry_queue_nums=3)
 
         self.policy: RetryPolicy | None = None
+        self.used: list[str] = []
+
+    def use(self, group: str) -> None:
+        self.used.append(group)
 
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return self.config if group == "g" else None
@@ -101,6 +105,13 @@ def test_the_copy_keeps_all_but_counts(world: World) -> None:
     made = world.topics.find("%RETRY%g")
     assert made is not None
     assert (made.write_queue_nums, made.perm) == (3, 6)
+
+
+def test_a_message_that_waits_to_come_again_keeps_its_group(world: World) -> None:
+    world.groups.policy = RetryPolicy((700,))
+    world.back(delay_level=18)
+    world.back()
+    assert world.groups.used == ["g", "g"]
 
 
 def test_why_it_failed_is_kept_until_the_next_failure(world: World) -> None:

@@ -61,6 +61,12 @@ class Topics:
 
 
 class Groups:
+    def __init__(self) -> None:
+        self.used: list[str] = []
+
+    def use(self, group: str) -> None:
+        self.used.append(group)
+
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return None if group == "unknown" else GroupConfig(group_name=group, retry_max_times=3)
 
@@ -81,10 +87,15 @@ def locked() -> set[str]:
 
 
 @pytest.fixture
-def service(topics: Topics, clock: FakeClock, locked: set[str]) -> SendService:
+def groups() -> Groups:
+    return Groups()
+
+
+@pytest.fixture
+def service(topics: Topics, groups: Groups, clock: FakeClock, locked: set[str]) -> SendService:
     service = SendService(
         topics=topics,
-        groups=Groups(),
+        groups=groups,
         clock=clock,
         store_host=V4,
         cluster_name="C",
@@ -282,6 +293,16 @@ def test_retries(service: SendService, locked: set[str]) -> None:
     assert draft(service, topic="%RETRY%G", queue_id=0).topic == "%DLQ%G"
     with pytest.raises(GroupNotExist, match="unknown"):
         draft(service, topic="%RETRY%unknown", queue_id=0)
+
+
+def test_a_retry_that_waits_keeps_its_group(service: SendService, groups: Groups) -> None:
+    draft(service, topic="%RETRY%G", queue_id=0)
+    draft(service, properties="DELAY\x013\x02")
+    with pytest.raises(MessageIllegal, match="level"):
+        draft(service, topic="%RETRY%G", queue_id=0, properties="DELAY\x01soon\x02")
+    assert groups.used == []
+    draft(service, topic="%RETRY%G", queue_id=0, properties="DELAY\x013\x02")
+    assert groups.used == ["G"]
 
 
 def test_retry_of_a_group_that_went_away(service: SendService, topics: Topics) -> None:

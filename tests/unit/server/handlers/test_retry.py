@@ -23,6 +23,9 @@ from .fakes import Caller, FakeStore
 
 
 class Groups:
+    def use(self, group: str) -> None:
+        """Nothing expires here."""
+
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         return GroupConfig(group_name=group, retry_queue_nums=0 if group == "none" else 1)
 
