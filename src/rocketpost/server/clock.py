@@ -12,6 +12,7 @@ What users gave as a time of the day is compared with :meth:`BrokerClock.wall_ms
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +25,7 @@ _SLOWED_PARTS, _ALL_PARTS = 9, 10
 
 
 class BrokerClock:
-    """Milliseconds since the epoch that never decrease. Owned by the loop.
+    """Milliseconds since the epoch that never decrease. Any thread may ask for them.
 
     Args:
         wall_ns: The wall clock.
@@ -41,6 +42,7 @@ class BrokerClock:
         self._now_ns = wall_ns()
         self._read_ns: int | None = None  # of the monotonic clock, while this one is ahead
         self._is_told = False
+        self._going_on = threading.Lock()
 
     def now_ms(self) -> int:
         """Return the time now in milliseconds since the epoch."""
@@ -48,7 +50,8 @@ class BrokerClock:
         if self._read_ns is None and wall_ns >= self._now_ns:
             self._now_ns = wall_ns  # nearly always, so nothing else is read
         else:
-            self._go_on(wall_ns)
+            with self._going_on:
+                self._go_on(wall_ns)
         return self._now_ns // 1_000_000
 
     def _go_on(self, wall_ns: int) -> None:

@@ -304,8 +304,12 @@ class Recovery:
                 verify_crc=self._verify_crc,
             )
             for entry in entries:
+                if entry[0] >= stop:
+                    return entry[0]
                 self._replay(entry)
             position = segment.start + at
+            if position >= stop:
+                break
             if verdict == BLANK and _is_blank(segment, at):
                 position = segment.end
             elif verdict in (BLANK, INVALID):

@@ -165,8 +165,13 @@ class Scrub:
         return not 0 <= passed_ms < self.config.scrub_interval_hours * _HOUR_MS
 
     def _sealed(self) -> list[Segment]:
-        """Return the segments that are written no more, but for what is yet to become visible."""
-        return self._segments.all_from_thread()[:-1]
+        """Return the segments that are written no more.
+
+        One that the log has not rolled over yet is none, although the next may be there already: a
+        write that found no room leaves it.
+        """
+        end = self._entries.visible_end()
+        return [segment for segment in self._segments.all_from_thread() if segment.end <= end]
 
     def _read_segment(self, segment: Segment) -> bool:
         """Check the records of one segment; False if it was left early."""

@@ -56,7 +56,7 @@ class EntryCheck:
         self._queues = queues
         self._drops = drops
         self._delays_ms = delays_ms
-        self._visible_end = visible_end
+        self.visible_end = visible_end
         self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
         self.mended_count = 0
         """Number of damaged queue entries that were mended."""
@@ -67,7 +67,7 @@ class EntryCheck:
         Returns:
             Why the record is damaged after all: it states a place that is another's. None if not.
         """
-        if found.sys_flag & _NOT_IN_QUEUE or found.position >= self._visible_end():
+        if found.sys_flag & _NOT_IN_QUEUE or found.position >= self.visible_end():
             return None
         queue = self._queues.get((found.topic, found.queue_id))
         if queue is None or found.queue_offset < queue.first:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from rocketpost.server.clock import BrokerClock
@@ -67,3 +69,22 @@ def test_small_corrections_are_not_worth_a_word(caplog: pytest.LogCaptureFixture
     machine.wait(200)
     assert machine.passed_ms() == 190  # the wall clock has caught up
     assert not caplog.records
+
+
+def test_threads_may_ask_while_the_wall_clock_catches_up() -> None:
+    machine = Machine()
+    machine.wall_ms -= HOUR_MS
+    machine.passed_ms()
+    other = threading.Thread(target=machine.passed_ms)
+
+    def monotonic_ns() -> int:
+        machine.clock._monotonic_ns = lambda: machine.monotonic_ms * MS
+        machine.wall_ms += 2 * HOUR_MS
+        other.start()
+        other.join(0.1)  # it has to wait until this one is done
+        return machine.monotonic_ms * MS
+
+    machine.clock._monotonic_ns = monotonic_ns
+    assert machine.passed_ms() == 0
+    other.join()
+    assert machine.passed_ms() == HOUR_MS

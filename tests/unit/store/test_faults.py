@@ -340,3 +340,19 @@ def test_segments_expire_though_the_extent_cannot_be_written(opener: Opener) -> 
     assert first > 0
     opener.crash(store)
     assert opener().first_position == first
+
+
+def test_a_segment_whose_roll_was_taken_back_is_not_scrubbed(opener: Opener) -> None:
+    files = FaultyFiles()
+    store = opener(files=files, scrub_bytes_per_second=2**30)
+    store.append(draft(b"x" * 8000))
+    store.commit()
+    files.failing = {"pwrite": errno.ENOSPC, "pwritev": errno.ENOSPC}
+    store.append(draft(b"y" * 8000))
+    store.append(draft(b"y" * 8000))
+    with pytest.raises(StoreFull):
+        store.commit()
+    files.failing = {}
+    assert len(store.segments) == 2
+    store.integrity.scrub.run_round_blocking()
+    assert store.damage.all() == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 from pathlib import Path
@@ -569,3 +570,25 @@ def test_a_delayed_message_is_due_when_it_was(opener: Opener) -> None:
     codes = [(queue.entry(offset) or (0, 0, 0))[2] for offset in range(4)]
     now = opener.clock.ms
     assert codes == [now + 10_000, now + 7_200_000, 116, 0]
+
+
+def test_a_damaged_segment_is_read_up_to_where_reading_starts_anyway(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opener()
+    for _ in range(5):
+        store.append(draft())
+    store.commit()
+    store.save_blocking()
+    for _ in range(5):
+        store.append(draft())
+    store.commit()
+    path = store.layout.segment(0)
+    opener.crash(store)
+    with open(path, "r+b") as file:
+        file.seek(4)
+        file.write(b"XXXX")
+    caplog.set_level(logging.INFO)
+    store = opener()
+    assert "replayed=9 " in caplog.text
+    assert len(store.damage.all()) == 1
