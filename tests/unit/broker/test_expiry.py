@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from rocketpost.broker import expiry as expiry_module
@@ -139,6 +141,26 @@ async def test_a_round_removes_whatever_has_become_old(world: World) -> None:
     world.clock.advance(DAY_MS + 1)
     await part.round()
     assert list(world.groups.configs) == ["made-up-7"]
+
+
+async def test_a_round_looks_through_the_offsets_once_if_all_names_are_in_use(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1200):
+        world.groups.find_or_create(f"in-use-{number}", by=f"10.0.{number}.1:1")
+        world.offsets.commit("t", f"in-use-{number}", 0, 0)
+    looks = []
+    used_names = world.expiry.used_names
+
+    def look() -> Collection[str]:
+        looks.append(1)
+        return used_names()
+
+    monkeypatch.setattr(world.expiry, "used_names", look)
+    world.clock.advance(DAY_MS + 1)
+    await ExpiryPart(world.expiry).round()
+    assert len(looks) == 1
+    assert len(world.groups.configs) == 1200
 
 
 def test_how_old_they_become_is_a_setting(world: World) -> None:

@@ -29,8 +29,12 @@ class ExpiryPart(Part):
     async def round(self) -> None:
         """Remove what is unused now."""
         old = self._expiry.candidates()
+        # Nearly all names are in use, and finding out takes a while if there are many.
+        used = self._expiry.used_names() if old else ()
+        old = [name for name in old if name not in used]
         for start in range(0, len(old), _NAMES_A_TURN):
-            used = self._expiry.used_names()  # again: requests came in between
+            if start:
+                used = self._expiry.used_names()  # again: requests came in between
             for name in old[start : start + _NAMES_A_TURN]:
                 self._expiry.remove(name, used)
             await asyncio.sleep(0)
