@@ -47,5 +47,5 @@ async def test_new_topics_are_made_after_a_topic_of_ones_own(tmp_path: Path) -> 
                 await producer.send(Message("Made", b"x"))
             assert (await admin.cluster.route("Made")).queue_datas[0].write_queue_nums == 3
         async with Producer("makers", name_servers=cluster.addresses) as producer:
-            with pytest.raises(RouteNotFound, match="makes topics after TBW102"):
+            with pytest.raises(RouteNotFound, match="creates topics modelled on TBW102"):
                 await producer.send(Message("Other", b"x"))
