@@ -300,6 +300,9 @@ class PopHandlers:
     def _try_again(self, waiting: Waiting[_Asked], fresh: Fresh) -> Steps[bool]:
         connection: Connection = waiting.connection
         command, wish, is_pop = waiting.payload
+        topic = self._topics.find(wish.topic.topic_name)
+        if topic is not None and topic is not wish.topic:
+            wish = wish._replace(topic=topic)  # it may have got more queues meanwhile
         if self._service.unacked_max is None:  # else acks make room in any queue, and tell nobody
             wish = wish._replace(only=fresh)
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.model.topic import TopicChange
 
 from .popping import POP, PopWorld, received
 
@@ -82,6 +83,16 @@ async def test_a_pop_waits_for_a_message_and_two_share(world: PopWorld) -> None:
     assert len(received(answer)) == 1
     world.part.close()
     assert world.link.responses[1].code == ResponseCode.POLLING_TIMEOUT
+
+
+async def test_a_pop_that_waits_is_given_what_comes_in_new_queues(world: PopWorld) -> None:
+    world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
+    assert world.part.held == 1
+    world.topics.update(TopicChange(topic_name="T", read_queue_nums=9, write_queue_nums=9))
+    world.send(queue_id=8, body=b"late")
+    await _until(lambda: bool(world.link.responses))
+    [answer] = world.link.responses
+    assert [bytes(record.body) for record, _ in received(answer)] == [b"late"]
 
 
 async def test_nothing_is_told_at_once_if_nobody_waits(world: PopWorld) -> None:
