@@ -188,6 +188,7 @@ def _first_marked(store: MessageStore, begin: int, end: int) -> int:
             continue
         if _find_mark(segment.view()[: end - segment.start]):
             return max(begin, segment.start)
+        segment.unmap()  # each map keeps a descriptor
     return end
 
 

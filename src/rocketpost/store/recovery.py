@@ -266,6 +266,7 @@ class Recovery:
                 store_ms = self._store_ms
                 self._scan(segment.start, min(segment.end, start), min(segment.end, start))
                 self._store_ms = store_ms
+            segment.unmap()
 
     def _is_sound(self, segment: Segment, position: int) -> bool:
         at = position - segment.start
@@ -288,8 +289,12 @@ class Recovery:
             floor: The log does not end before this.
         """
         position = start
+        before: Segment | None = None
         while position < stop:
             segment = self._segments.find(position)
+            if before is not None and segment is not before:
+                before.unmap()  # each map keeps a descriptor, and there may be more segments
+            before = segment
             if segment is None:
                 following = self._segments.first_from(position)
                 if following is None:
@@ -417,6 +422,8 @@ class Recovery:
         # readers are about to see them.
         for segment in self._segments.between_from_thread(min(read_from, end), end + 1):
             segment.sync_blocking()
+            if segment.end <= end:
+                segment.close_descriptor()
 
     def _zero(self, segment: Segment, offset: int) -> None:
         try:

@@ -43,3 +43,4 @@ def walk(segments: SegmentedLog, begin: int, end: int) -> Iterator[tuple[Positio
             position = following
         elif verdict == BLANK or at == segment.size:
             position = segment.end
+            segment.unmap()  # each map keeps a descriptor, and there may be more segments
