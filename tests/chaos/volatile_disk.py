@@ -9,6 +9,7 @@ Files and directories are known by an id in an extended attribute, which renames
 
     MIRROR/files/ID        bytes as last synced
     MIRROR/directories/ID  JSON {name: [id, is directory]} as last synced
+    MIRROR/boot            boot id of the machine, another one after each power cut
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 PAGE_BYTES = 4096
 _ATTRIBUTE = "user.volatile_disk"
 _ROOT = "root"
+_BOOT = "boot"
 
 
 def is_supported(directory: Path) -> bool:
@@ -53,6 +55,7 @@ def install(store: str, mirror: str, *, sync_seconds: float = 0.0) -> None:
     RealFiles.fdatasync = recorder.fdatasync  # type: ignore[method-assign]
     RealFiles.fsync_dir = recorder.fsync_dir  # type: ignore[method-assign]
     RealFiles.sync_all = recorder.sync_all  # type: ignore[method-assign]
+    RealFiles.boot_id = recorder.boot_id  # type: ignore[method-assign]
     for name in ("rename", "unlink", "rmdir", "mkdir", "open"):
         setattr(RealFiles, name, recorder.locked(getattr(RealFiles(), name)))
 
@@ -75,6 +78,10 @@ class _Recorder:
                 return call(*args, **kwargs)
 
         return staticmethod(locked)
+
+    def boot_id(self) -> str:
+        path = self._files.with_name(_BOOT)
+        return path.read_text() if path.exists() else "first"
 
     def fdatasync(self, fd: int) -> None:
         time.sleep(self._sync_seconds)
@@ -135,6 +142,7 @@ def cut_power(store: Path, mirror: Path, rng: random.Random) -> None:
     if store.exists():
         store.rename(old)
     store.mkdir(parents=True)
+    (mirror / _BOOT).write_text(uuid.uuid4().hex)
     names_survive = rng.random() < 0.5
     _restore(old, store, _ROOT, mirror, rng, names_survive)
     shutil.rmtree(old, ignore_errors=True)

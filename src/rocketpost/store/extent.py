@@ -1,10 +1,11 @@
-"""The ``extent`` file: what the files of the store must hold at least. 36 bytes, big-endian.
+"""The ``extent`` file: what the files of the store must hold at least. 44 bytes, big-endian.
 
     0    8 bytes   b"RPEXTNT1"
     8    int64     the commit log begins here or earlier
     16   int64     every byte of the log before this was made durable
     24   int64     sum of the first offsets of all queues' first files, or less
-    32   uint32    CRC-32 of the bytes 0 to 32
+    32   8 bytes   digest of the machine's boot id, zeros if it is not known
+    40   uint32    CRC-32 of the bytes 0 to 40
 
 The checkpoint says such things about once a minute; this file is overwritten after each sync of the
 log, and synced itself only with a checkpoint and before files are removed. So after a kill it is
@@ -19,6 +20,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -30,7 +32,8 @@ from rocketpost.store.segmented_log import SegmentedLog
 log = logging.getLogger(__name__)
 
 _MAGIC: Final = b"RPEXTNT1"
-_FIELDS: Final = Struct(">8sqqq")
+_FIELDS: Final = Struct(">8sqqq8s")
+_UNKNOWN_BOOT: Final = bytes(8)
 _CRC: Final = Struct(">I")
 FILE_BYTES: Final = _FIELDS.size + _CRC.size
 
@@ -44,6 +47,12 @@ class Extent(NamedTuple):
     """Every byte of the log before this was on disk."""
     queue_start_sum: int
     """Sum of the offsets at which the first files of all queues begin, or less."""
+    boot: bytes = _UNKNOWN_BOOT
+    """Digest of the boot id of the machine that wrote this."""
+
+    def lost_power(self, boot: bytes) -> bool:
+        """Tell whether the machine was started anew since, so that unsynced pages are lost."""
+        return _UNKNOWN_BOOT not in (self.boot, boot) and self.boot != boot
 
 
 class ExtentFile:
@@ -61,13 +70,13 @@ class ExtentFile:
         data = read_whole_blocking(self._files, self._path)
         if len(data) < FILE_BYTES:
             return None
-        magic, first, durable, start_sum = _FIELDS.unpack_from(data)
+        magic, first, durable, start_sum, boot = _FIELDS.unpack_from(data)
         if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size) != (
             crc32(data[: _FIELDS.size]),
         ):
             log.warning("extent file is damaged, it is written again path=%s", self._path)
             return None
-        return Extent(first, durable, start_sum)
+        return Extent(first, durable, start_sum, boot)
 
     def write_from_thread(self, extent: Extent) -> None:
         """Overwrite the file; a kill of this process cannot take that back, a power cut can."""
@@ -112,8 +121,11 @@ class ExtentFile:
 class ExtentKeeper:
     """Records in the file what the store holds. Thread-safe."""
 
-    def __init__(self, file: ExtentFile, segments: SegmentedLog, queues: QueueTable) -> None:
+    def __init__(
+        self, file: ExtentFile, segments: SegmentedLog, queues: QueueTable, *, boot: bytes
+    ) -> None:
         self._file = file
+        self._boot = boot
         self._segments = segments
         self._queues = queues
         self._saving = threading.Lock()
@@ -163,4 +175,10 @@ class ExtentKeeper:
         self._durable = max(self._durable, durable)
         segments = self._segments.all_from_thread()
         first = segments[0].start if segments else self._durable
-        return Extent(first, self._durable, self._start_sum)
+        return Extent(first, self._durable, self._start_sum, self._boot)
+
+
+def read_boot(files: FileSystem) -> bytes:
+    """Return the digest of the machine's boot id, zeros if the system does not tell it."""
+    name = files.boot_id()
+    return blake2b(name.encode(), digest_size=8).digest() if name else _UNKNOWN_BOOT

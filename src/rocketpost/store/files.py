@@ -138,12 +138,19 @@ class FileSystem(Protocol):
         """Move a file or directory within its file system, replacing a file at ``target``."""
         ...  # pragma: no cover
 
+    def boot_id(self) -> str:
+        """Return a name of the machine's current start; empty if the system does not tell."""
+        ...  # pragma: no cover
+
     def lock(self, path: str) -> int:
         """Lock a file for this opener alone, as Java does; ``BlockingIOError`` if it is taken.
 
         The lock lasts until the returned descriptor is closed.
         """
         ...  # pragma: no cover
+
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class RealFiles:
@@ -264,6 +271,14 @@ class RealFiles:
     def mkdir(self, path: str) -> None:
         """See :class:`FileSystem`."""
         os.makedirs(path, exist_ok=True)
+
+    def boot_id(self) -> str:
+        """Return a name of the machine's current start; empty if the system does not tell."""
+        try:
+            with open(_BOOT_ID) as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def lock(self, path: str) -> int:
         """See :class:`FileSystem`.

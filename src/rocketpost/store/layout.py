@@ -51,6 +51,7 @@ class Layout:
         self.damage = posixpath.join(root, "damage.json")
         self.scrub = posixpath.join(root, "scrub.json")
         self.extent = posixpath.join(root, "extent")
+        self.cut_tails = posixpath.join(root, "cut-tails")
         self.timer_wheel = posixpath.join(root, "timerwheel")
         self.timer_log = posixpath.join(root, "timerlog")
         self.timer_checkpoint = posixpath.join(self.config, "timercheck")

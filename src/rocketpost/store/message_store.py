@@ -33,7 +33,7 @@ from rocketpost.store.dispatch import Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.dropping import DroppedQueues, Dropping
 from rocketpost.store.drops import DroppedTopics
-from rocketpost.store.extent import ExtentFile, ExtentKeeper
+from rocketpost.store.extent import ExtentFile, ExtentKeeper, read_boot
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.flusher import Flusher
 from rocketpost.store.guard import Guard
@@ -102,7 +102,8 @@ class MessageStore:
         self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
         self._dispatcher = Dispatcher(self.queues, self.index)
         self._extent_file = ExtentFile(files, self.layout.extent)
-        self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues)
+        self._boot = read_boot(files)
+        self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues, boot=self._boot)
         self._on_durable = on_durable
         self.integrity = Integrity(
             config,
@@ -537,6 +538,7 @@ class MessageStore:
             extent=self._extent_file.load_blocking(),
             clean=clean,
             accept_missing=accept_missing,
+            boot=self._boot,
         )
         recovered = Recovery(
             self.config,
@@ -547,6 +549,7 @@ class MessageStore:
             drops=self._drops,
             damage=self.damage,
             found=found,
+            cut_tails=self.layout.cut_tails,
             now_ms=self._clock.now_ms(),
         ).run_blocking()
         self._guard.mark_open_blocking()

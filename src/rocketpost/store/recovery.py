@@ -9,6 +9,11 @@ The log ends at the first place where no sound record stands (size, magic, its o
 and none follows, but never before what is known to have been durable. Behind the end everything is
 zeroed, so that it can never come back. Where something sound follows, bytes are damaged, not torn:
 they are kept, reported, and the log goes on behind them.
+
+A power cut is different: of what was not synced, any page may be lost and a later one be there.
+Records rely on those before them (a commit before the mark that ends its transaction, a copy before
+the acknowledgement of its original). So if the machine was started anew, the log ends at the first
+place behind the durable position where no sound record stands; what follows is moved to a file.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.checkpoint import Checkpoint
 from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
+from rocketpost.store.cut_tail import keep_cut_tail
 from rocketpost.store.damage import DamageRegister
 from rocketpost.store.dispatch import deliver_time
 from rocketpost.store.drops import DroppedTopics
@@ -63,6 +69,8 @@ class Found(NamedTuple):
     extent: Extent | None
     clean: bool
     accept_missing: bool
+    boot: bytes
+    """Digest of the machine's boot id."""
 
 
 class Recovery:
@@ -79,9 +87,11 @@ class Recovery:
         drops: DroppedTopics,
         damage: DamageRegister,
         found: Found,
+        cut_tails: str,
         now_ms: int,
     ) -> None:
         self._files = files
+        self._cut_tails = cut_tails
         self._segments = segments
         self._queues = queues
         self._index = index
@@ -93,6 +103,7 @@ class Recovery:
         self._delays_ms = parse_delay_levels(config.delay_levels)
         self._is_foreign = found.checkpoint.progress is None
         self._extent = _trusted_extent(found)
+        self._lost_power = self._extent is not None and self._extent.lost_power(found.boot)
         self._missing = MissingLog(segments, damage, accept=found.accept_missing, now_ms=now_ms)
         self._losses = Losses(damage, now_ms=now_ms)
         progress = found.checkpoint.progress
@@ -330,6 +341,10 @@ class Recovery:
         # wrote in its place.
         self._resync.store_ms_min = self._store_ms if self._is_foreign else None
         following = self._resync.find(position, bytes_max=self._look_bytes(position))
+        if self._lost_power and position >= floor:
+            if following is not None:
+                keep_cut_tail(self._files, self._segments, position, self._cut_tails)
+            return None
         if following is None:
             if position >= floor:
                 return None

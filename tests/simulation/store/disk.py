@@ -116,6 +116,10 @@ class SimulatedDisk:
         self.is_dead = False
         self.log: list[tuple[str, str]] = []
         self.now_ms = 0
+        self.boot = 1
+
+    def boot_id(self) -> str:
+        return f"boot {self.boot}"
 
     # -- what may befall it
 
@@ -136,7 +140,9 @@ class SimulatedDisk:
         for changes in self._pending:
             if rng.random() < keep:
                 _apply(names, changes)
-        return self._successor(names, lambda inode: inode.after_power_cut(rng, keep))
+        disk = self._successor(names, lambda inode: inode.after_power_cut(rng, keep))
+        disk.boot = self.boot + 1
+        return disk
 
     def after_kill(self) -> SimulatedDisk:
         """Return the disk that a killed process leaves: all that it wrote is there."""
@@ -148,6 +154,7 @@ class SimulatedDisk:
         self.is_dead = True
         disk = SimulatedDisk(capacity=self.capacity)
         disk.now_ms = self.now_ms
+        disk.boot = self.boot
         settled: dict[int, Inode] = {}
         for path, inode in sorted(names.items()):
             parent = posixpath.dirname(path)

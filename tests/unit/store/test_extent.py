@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.store.extent import FILE_BYTES, Extent, ExtentFile, ExtentKeeper
+from rocketpost.store.extent import FILE_BYTES, Extent, ExtentFile, ExtentKeeper, read_boot
 from rocketpost.store.files import RealFiles
 from rocketpost.store.segment import Segment
 
@@ -44,7 +44,7 @@ def test_it_is_exact_after_each_sync_of_the_log(opener: Opener) -> None:
         store.commit()
         store.flush_blocking()
         extent = ExtentFile(RealFiles(), store.layout.extent).load_blocking()
-        assert extent == Extent(0, store.end_position, 0)
+        assert extent == Extent(0, store.end_position, 0, read_boot(RealFiles()))
 
 
 def test_an_old_one_is_not_believed(opener: Opener) -> None:
@@ -79,7 +79,7 @@ class Hooked:
 def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
     store = Hooked()
     file = ExtentFile(RealFiles(), str(tmp_path / "extent"))
-    keeper = ExtentKeeper(file, store, store)  # type: ignore[arg-type]
+    keeper = ExtentKeeper(file, store, store, boot=b"boot no1")  # type: ignore[arg-type]
     cleaning = threading.Thread(target=keeper.save_blocking, args=(500,))
 
     def clean() -> None:
@@ -91,4 +91,4 @@ def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
     keeper.note_from_thread(600)
     cleaning.join()
     file.close()
-    assert file.load_blocking() == Extent(100, 600, 100)
+    assert file.load_blocking() == Extent(100, 600, 100, b"boot no1")

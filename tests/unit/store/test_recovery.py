@@ -13,7 +13,7 @@ from rocketpost.errors import StoreError
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue_files import FILLER_SIZE
 
-from .conftest import HOST, Opener, draft
+from .conftest import HOST, Opener, Roomy, draft
 from .test_message_store import bodies
 
 
@@ -186,6 +186,59 @@ def test_a_torn_tail_does_not_reach_back_before_what_was_durable(opener: Opener)
     assert again.end_position == last.end
     assert [damage[:2] for damage in again.damage.all()] == [(last.position, last.end)]
     assert again.append(draft(b"next")).queue_offset == 5
+
+
+class AnotherBoot(Roomy):
+    """The files after the machine was started anew."""
+
+    def boot_id(self) -> str:
+        return "another"
+
+
+def test_after_a_power_cut_the_log_ends_at_the_first_torn_record(opener: Opener) -> None:
+    """What survived behind it may rely on what did not."""
+    store = opener()
+    appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(5)]
+    store.commit()
+    store.flush_blocking()
+    extent = (opener.root / "extent").read_bytes()
+    appended += [store.append(draft(b"%d:" % number + bytes(100))) for number in range(5, 10)]
+    store.commit()
+    opener.crash(store)
+    (opener.root / "extent").write_bytes(extent)  # nothing was synced since
+    torn = appended[7].position
+    _flip(opener, torn + 150)
+    log = (opener.root / "commitlog" / ("0" * 20)).read_bytes()
+    again = opener(files=AnotherBoot())
+    assert again.end_position == torn
+    assert len(bodies(again)) == 7
+    assert again.damage.all() == []
+    kept = (opener.root / "cut-tails" / f"{torn:020d}").read_bytes()
+    assert kept[: appended[9].end - torn] == log[torn : appended[9].end]
+    assert not any((opener.root / "commitlog" / ("0" * 20)).read_bytes()[torn:])
+
+
+def test_after_a_kill_what_follows_a_bad_record_is_kept(opener: Opener) -> None:
+    store = opener()
+    appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(10)]
+    store.commit()
+    opener.crash(store)
+    _flip(opener, appended[7].position + 150)
+    again = opener()
+    assert len(readable(again)) == 9
+    assert not (opener.root / "cut-tails").exists()
+
+
+def test_a_power_cut_does_not_cut_what_was_durable(opener: Opener) -> None:
+    store = opener()
+    appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(10)]
+    store.commit()
+    store.flush_blocking()
+    opener.crash(store)
+    _flip(opener, appended[7].position + 150)
+    again = opener(files=AnotherBoot())
+    assert len(readable(again)) == 9
+    assert [damage[0] for damage in again.damage.all()] == [appended[7].position]
 
 
 @pytest.mark.parametrize("verify", [True, False])
