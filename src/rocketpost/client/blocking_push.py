@@ -133,7 +133,8 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         try:
             with watch_signals(ended.put):
                 while self._inner is inner:
-                    # In slices: a signal that another thread received does not end a wait.
+                    # In slices: a signal that arrives just before a wait begins does not end it,
+                    # and its handler runs only afterwards.
                     with contextlib.suppress(queue.Empty):
                         ended.get(timeout=_LOOK_SECONDS)
                         break

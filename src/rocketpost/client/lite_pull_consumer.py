@@ -274,7 +274,7 @@ class LitePullConsumer(Lifecycle):
         except BaseException:
             await self.stop()
             raise
-        self._background.start(self._understudy.keep_moving(), name="show that the loop moves")
+        session.tasks.start(self._understudy.keep_moving(), name="show that the loop moves")
         self._background.start(self._rebalancer.run(), name="rebalance")
 
     async def stop(self) -> None:
@@ -282,18 +282,21 @@ class LitePullConsumer(Lifecycle):
         session = self._session
         if session is None:
             return
-        await self._background.stop()
-        if self.config.auto_commit:
-            await self.commit()
-        await self._commits.wait(self.config.call_timeout)
-        self._session = None
-        await self._commits.stop()
-        await self._feeding.close()
-        await self._polling.close()
-        if self._local is not None:
-            await self._local.close()
-        await self._understudy.stop()
-        await session.stop()
+        try:
+            await self._background.stop()
+            if self.config.auto_commit:
+                await self.commit()
+            await self._commits.wait(self.config.call_timeout)
+        finally:
+            # In any case: as long as we send heartbeats, nobody else is given our queues.
+            self._session = None
+            await self._commits.stop()
+            await self._feeding.close()
+            await self._polling.close()
+            if self._local is not None:
+                await self._local.close()
+            await self._understudy.stop()
+            await session.stop()
 
     async def _assemble(self, session: Session) -> None:
         broadcasting = self.config.model is MessageModel.BROADCASTING

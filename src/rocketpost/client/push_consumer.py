@@ -234,21 +234,28 @@ class PushConsumer(Lifecycle):
                 ended.set()
 
     async def _stop(self, session: Session) -> None:
-        await self._background.stop()
-        await self._feeding.stop_fetching()
-        self._popping.stop_fetching()
-        await self._consumption.stop(self.config.stop_seconds)
-        await self._popping.close(self.config.stop_seconds)
-        await self._sender.in_flight.wait_idle()
-        await self._feeding.close()
-        await self._consumption.close()
-        if self._local is not None:
-            await self._local.close()
-        self._sender.close()
-        if self._tracer is not None:
-            await self._tracer.close()
-        await self._understudy.stop()
-        await session.stop()
+        try:
+            await self._background.stop()
+            await self._feeding.stop_fetching()
+            self._popping.stop_fetching()
+            await self._consumption.stop(self.config.stop_seconds)
+            await self._popping.close(self.config.stop_seconds)
+            await self._sender.in_flight.wait_idle()
+        except BaseException:  # interrupted: handlers get no more time
+            await self._consumption.stop(0.0)
+            await self._popping.close(0.0)
+            raise
+        finally:
+            # In any case: as long as we send heartbeats, nobody else is given our queues.
+            await self._feeding.close()
+            await self._consumption.close()
+            if self._local is not None:
+                await self._local.close()
+            self._sender.close()
+            if self._tracer is not None:
+                await self._tracer.close()
+            await self._understudy.stop()
+            await session.stop()
 
     async def run_forever(self) -> None:
         """Consume until a signal, another task, or a cancellation ends it.
@@ -385,11 +392,12 @@ class PushConsumer(Lifecycle):
 
     def _start_background(self) -> None:
         start, config = self._background.start, self.config
-        start(self._understudy.keep_moving(), name="show that the loop moves")
-        start(self._rebalancer.run(), name="rebalance")
+        # Not in the background: this goes on until the last handler is done.
+        lasting = self._running().tasks.start
+        lasting(self._understudy.keep_moving(), name="show that the loop moves")
         if self._subscriptions.orderly:
-            # Not in the background: locks are renewed until the last handler is done.
-            self._running().tasks.start(self._feeding.locks.run(), name="renew locks")
+            lasting(self._feeding.locks.run(), name="renew locks")
+        start(self._rebalancer.run(), name="rebalance")
         every = config.persist_seconds
         persist = repeat(self._feeding.persist, every=every, first=every, what="offsets")
         start(persist, name="persist offsets")

@@ -155,10 +155,12 @@ class Session:
         if not self._started:
             return
         self._started = False
-        await self.tasks.stop()
-        await self.routes.close()
-        await self._unregister()
-        await self._hub.leave(self)
+        try:
+            await self.tasks.stop()
+            await self.routes.close()
+            await self._unregister()
+        finally:
+            await self._hub.leave(self)
 
     # Groups.
 
