@@ -76,6 +76,8 @@ class EntryCheck:
         if queue.dropped or found.position < self._drops.position(found.topic):
             return None
         if is_behind:
+            if self._is_older(queue, found):
+                return None
             return f"it states the queue offset {found.queue_offset}, which its queue does not have"
         entry = self._entry(queue, found.queue_offset)
         if entry is None:
@@ -86,7 +88,8 @@ class EntryCheck:
             if not is_coded and entry[2] != code:
                 self._mend(queue, found, code)
         elif not self._leads_to_its_record(queue, found.queue_offset, entry):
-            self._mend(queue, found, code)
+            if not self._is_older(queue, found):
+                self._mend(queue, found, code)
         elif entry[0] < found.position:
             return f"it states the queue offset {found.queue_offset}, which is another record's"
         return None
@@ -126,6 +129,18 @@ class EntryCheck:
     def forget_entries(self) -> None:
         """Let go of what was read of queues, before another segment is read."""
         self._blocks.clear()
+
+    def _is_older(self, queue: ConsumeQueue, found: Found) -> bool:
+        """Tell whether a record lies before all that its queue has.
+
+        It was the queue's before a Java broker deleted the topic. That leaves records in the log,
+        and a topic that is made again counts from 0.
+        """
+        first = int(queue.first)
+        entry = self._entry(queue, first)
+        if entry is None:  # in memory
+            return True
+        return found.position < entry[0] and self._leads_to_its_record(queue, first, entry)
 
     def _leads_to_its_record(
         self, queue: ConsumeQueue, offset: int, entry: tuple[int, int, int]

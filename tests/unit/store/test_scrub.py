@@ -156,6 +156,25 @@ class BadSector(Roomy):
         return super().read_aside(fd, size, offset)
 
 
+def test_what_a_java_broker_left_of_a_deleted_topic_is_no_damage(opener: Opener) -> None:
+    store = fill(opener)
+    queue = store.queue("TopicA", 0)
+    assert queue is not None
+    store.queues._remove(queue)
+    queue.dropped = True
+    queue.remove_files()
+    for number in range(250):  # a topic that is made again counts from 0
+        store.append(draft(b"again%03d" % number))
+        store.commit()
+    assert entry(store, 249)[0] > 0
+    change_entry(store, 5, (2**40, 100, 0))
+    store.integrity.scrub.run_round_blocking()
+    assert store.damage.all() == []
+    found = store.record_at(entry(store, 5)[0])
+    assert found is not None
+    assert found.body == b"again005"
+
+
 def test_a_sector_that_cannot_be_read_is_damage(opener: Opener) -> None:
     disk = BadSector()
     store = fill(opener, files=disk)
