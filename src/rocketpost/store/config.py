@@ -49,7 +49,7 @@ class StoreConfig:
     scrub_enabled: bool = option("scrubCommitLogEnable", True)
     scrub_interval_hours: int = option("scrubCommitLogIntervalHours", 168, mutable=True)
     scrub_bytes_per_second: int = option("scrubCommitLogBytesPerSecond", 4 * 1024**2, mutable=True)
-    read_check_interval_ms: int = option("checkCRCOnReadInterval", 1000, mutable=True)
+    read_check_interval_ms: int = option("checkCRCOnReadInterval", 30_000, mutable=True)
 
     flush_mode: FlushMode = option("flushDiskType", FlushMode.ASYNC_FLUSH, important=True)
     flush_interval_ms: int = option("flushIntervalCommitLog", 500, mutable=True)

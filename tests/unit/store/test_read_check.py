@@ -141,7 +141,7 @@ def test_an_entry_whose_record_is_damaged_too_is_named(
 
 
 def test_what_was_written_or_checked_a_moment_ago_is_not_checked_again(opener: Opener) -> None:
-    store = opener()
+    store = opener(read_check_interval_ms=1000)
     for number in range(COUNT):
         store.append(draft(b"body%03d" % number))
     store.commit()
