@@ -1,8 +1,8 @@
 """What README and guides print is run exactly as printed: programs and ``mqadmin`` commands.
 
 The servers have free ports; connections to the printed ports go there. A block whose first line is
-``# Not run: <reason>`` is left out, and its reader sees why. Spark's page takes its names from its
-first block; its programs are checked for names that nobody defines.
+``# Not run: <reason>`` is left out, and its reader sees why. Spark's page is one program, which
+``spark/test_printed.py`` runs; here it is checked for names that nobody defines.
 """
 
 from __future__ import annotations
