@@ -10,7 +10,6 @@ from interop.peer import Peer, named
 from interop.servers import Cluster, Maker
 from rocketpost.client import SimpleConsumer, StartFrom
 from rocketpost.client.admin import AdminClient
-from rocketpost.model.topic import TopicConfig
 
 pytestmark = pytest.mark.interop
 
@@ -20,14 +19,14 @@ async def test_java_messages_are_popped_by_level_and_pulled_as_ever(
 ) -> None:
     if target == "apache":
         pytest.skip("this release has no priorities")
-    levels = TopicConfig(
-        topic_name=topic,
-        read_queue_nums=4,
-        write_queue_nums=4,
-        attributes={"+message.type": "PRIORITY"},
-    )
     async with AdminClient(name_servers=cluster.namesrv) as admin:
-        await admin.topics.create(cluster.broker, levels)
+        await admin.topics.update(
+            cluster.broker,
+            topic,
+            read_queue_nums=4,
+            write_queue_nums=4,
+            attributes={"message.type": "PRIORITY"},
+        )
     common: dict[str, object] = {"namesrv": cluster.namesrv, "topic": topic}
     for level in (0, 2, 3, 1, 9):
         [sent] = named(peer.run("send", **common, properties=f"_SYS_MSG_PRIORITY_:{level}"), "sent")

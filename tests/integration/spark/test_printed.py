@@ -1,4 +1,4 @@
-"""The programs on Spark's page are run as printed, one after the other, as one program.
+"""The programs on Spark's page and README's query are run as printed, as one program.
 
 Only addresses and directories are other ones: the servers have free ports, and the page keeps its
 lakes, checkpoints and schemas in the root directory.
@@ -22,7 +22,9 @@ from rocketpost.testing import BrokerLink, Cluster
 
 pytestmark = pytest.mark.long
 
-PAGE = Path(__file__).parents[3] / "docs" / "guide" / "spark.md"
+REPOSITORY = Path(__file__).parents[3]
+PAGE = REPOSITORY / "docs" / "guide" / "spark.md"
+README = REPOSITORY / "README.md"
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOTS = ("/schemas", "/checkpoints", "/lake", "/data/store")
 PRELUDE = """
@@ -79,7 +81,10 @@ async def test_the_page_runs_as_printed(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         await make_topics(cluster.broker_addresses[0])
         fill(cluster)
-        text = PRELUDE + ARCHIVE + "\n".join(FENCED.findall(PAGE.read_text())) + EPILOGUE
+        query = [block for block in FENCED.findall(README.read_text()) if "spark.read" in block]
+        assert len(query) == 1
+        printed = [*query, *FENCED.findall(PAGE.read_text())]
+        text = PRELUDE + ARCHIVE + "\n".join(printed) + EPILOGUE
         text = text.replace("127.0.0.1:9876", cluster.addresses)
         text = text.replace('"/data/store"', f'"{cluster.broker_directory()}/store"')
         for root in ROOTS:
