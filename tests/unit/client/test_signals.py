@@ -46,6 +46,13 @@ def consumer(group: str = "G") -> PushConsumer:
     return made
 
 
+async def kill_once_watched(number: signal.Signals, before: object) -> None:
+    """Send this process a signal, but not before somebody watches: it would end the tests."""
+    while signal.getsignal(number) is before:
+        await asyncio.sleep(0)
+    os.kill(os.getpid(), number)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_stops_every_consumer_of_the_loop(
     network: FakeNetwork, number: signal.Signals
@@ -53,8 +60,9 @@ def test_a_signal_stops_every_consumer_of_the_loop(
     async def main() -> None:
         first, second = consumer("G"), consumer("H")
         async with first, second:
-            asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), number)
+            killing = asyncio.ensure_future(kill_once_watched(number, signal.getsignal(number)))
             await asyncio.gather(first.run_forever(), second.run_forever())
+            await killing
             assert len(network.sent(LEAVE)) == 2  # by themselves, before the blocks end
             with pytest.raises(ClientError):
                 await first.run_forever()
@@ -98,10 +106,13 @@ def test_a_signal_stops_a_blocking_consumer(network: FakeNetwork, number: signal
     running = blocking.PushConsumer("G", name_servers=NAMESRV)
     running.subscribe("T", print)
     running.start()
-    timer = threading.Timer(0.01, os.kill, (os.getpid(), number))
-    timer.start()
+    before = signal.getsignal(number)
+    killer = threading.Thread(
+        target=lambda: asyncio.run(kill_once_watched(number, before)), daemon=True
+    )
+    killer.start()
     running.run_forever()
-    timer.join()
+    killer.join()
     assert len(network.sent(LEAVE)) == 1
     running.stop()
 
