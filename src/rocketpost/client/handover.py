@@ -44,13 +44,13 @@ class Handover:
         self._draining: asyncio.Task[None] | None = None
         self._started = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Who waits until so many have been started."""
+        """Threads that wait, each until a number of sends have been started."""
         self._awake = False
         self._closed = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was handed over has been started. Any thread may ask."""
+        """Tells whether everything handed over has been started. Any thread may ask."""
         return not self._awake
 
     def put_from_thread(self, start: Start, size: int) -> concurrent.futures.Future[SendResult]:
