@@ -276,9 +276,12 @@ def test_an_ordered_topic_is_in_the_order_table(admin: Admin) -> None:
     )
     got = admin.ok("updateOrderConf", "-t", "Ordered", "-m", "get")
     assert got == "get orderConf success. topic=[Ordered], orderConf=[broker-0:4;broker-1:6]\n"
-    put = admin.ok("updateOrderConf", "-t", "Ordered", "-m", "put", "-v", "broker-0:1")
+    put_words = ("updateOrderConf", "-t", "Ordered", "-m", "put", "-v", "broker-0:1")
+    assert "broker-0 has 1 instead of 4 queues" in admin.fails(*put_words)
+    put = admin.ok(*put_words, "--yes")
     assert put == "update orderConf success. topic=[Ordered], orderConf=[broker-0:1]\n"
-    deleted = admin.ok("updateOrderConf", "-t", "Ordered", "-m", "delete")
+    assert "nothing was changed" in admin.fails("updateOrderConf", "-t", "Ordered", "-m", "delete")
+    deleted = admin.ok("updateOrderConf", "-t", "Ordered", "-m", "delete", "--yes")
     assert deleted == "delete orderConf success. topic=[Ordered]\n"
     assert "no order configuration" in admin.fails("updateOrderConf", "-t", "Ordered", "-m", "get")
 
@@ -539,33 +542,44 @@ def test_offsets_are_reset_skipped_and_copied(admin: Admin, backlog: str) -> Non
     )
     assert cells(text)[1:] == [["broker-0", "0", "0"], ["broker-1", "0", "0"]]
     assert offsets_of(admin, "slow", backlog) == [0, 0]
-    one = admin.ok(
-        "resetOffsetByTime", *common, "-s", "0", "-b", admin.brokers[1], "-q", "0", "-o", "2"
-    )
+    ahead = ("resetOffsetByTime", *common, "-s", "0", "-b", admin.brokers[1], "-q", "0", "-o", "2")
+    assert "the group slow skips 2 messages of Backlog" in admin.fails(*ahead)
+    assert offsets_of(admin, "slow", backlog) == [0, 0]
+    one = admin.ok(*ahead, "--yes")
     assert one.endswith("\nreset consumer offset to 2\n")
     assert offsets_of(admin, "slow", backlog) == [0, 2]
     outside = ("-s", "0", "-b", admin.brokers[1], "-q", "0", "-o", "99")
-    assert "99" in admin.fails("resetOffsetByTime", *common, *outside)
+    assert "99" in admin.fails("resetOffsetByTime", *common, *outside, "--yes")
     elsewhere = ("-s", "0", "-b", "127.0.0.1:1", "-q", "0")
     assert "no broker at 127.0.0.1:1" in admin.fails("resetOffsetByTime", *common, *elsewhere)
-    skipped = admin.json("skipAccumulatedMessage", *common)
+    assert "skips 4 messages of Backlog" in admin.fails("skipAccumulatedMessage", *common)
+    assert offsets_of(admin, "slow", backlog) == [0, 2]
+    gentle = ("skipAccumulatedMessage", *common, "-f", "false")
+    assert [row["offset"] for row in admin.json(*gentle)] == [0, 2]  # moves nothing, so no question
+    skipped = admin.json("skipAccumulatedMessage", *common, "--yes")
     assert [row["offset"] for row in skipped] == [3, 3]
     assert offsets_of(admin, "slow", backlog) == [3, 3]
     admin.ok("updateSubGroup", "-c", CLUSTER, "-g", "copy")
-    copied = admin.ok("cloneGroupOffset", "-s", "slow", "-d", "copy", "-t", backlog)
+    clone = ("cloneGroupOffset", "-s", "slow", "-d", "copy", "-t", backlog)
+    assert "the group copy skips 6 messages of Backlog" in admin.fails(*clone)
+    copied = admin.ok(*clone, "--yes")
     assert copied == (
         f"clone group offset success. srcGroup[slow], destGroup=[copy], topic[{backlog}]\n"
     )
     assert offsets_of(admin, "copy", backlog) == [3, 3]
     nothing = admin.fails("cloneGroupOffset", "-s", "none", "-d", "copy", "-t", backlog)
     assert "nothing is copied" in nothing
+    back = ("resetOffsetByTime", *common, "-s", "0")
+    assert "the group slow is given 6 messages of Backlog again, in 2 queues" in admin.fails(*back)
+    admin.ok(*back, "--yes")
+    assert offsets_of(admin, "slow", backlog) == [0, 0]
 
 
 def test_a_running_consumer_goes_back_when_it_is_reset(
     admin: Admin, clients: Clients, sent: SendResult
 ) -> None:
     before = len(clients.got)
-    admin.ok("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0")
+    admin.ok("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "--yes")
     until(lambda: sent.message_id in [each.message_id for each in clients.got[before:]])
     until(lambda: not admin.json("consumerProgress", "-g", GROUP)["diffTotal"])  # as it was
 
@@ -729,7 +743,9 @@ def test_runtime_values_are_shown(admin: Admin, sent: SendResult) -> None:
 
 
 def test_settings_are_shown_and_changed(admin: Admin) -> None:
-    changed = admin.ok("updateBrokerConfig", "-c", CLUSTER, "-k", "fileReservedTime", "-v", "25")
+    words = ("updateBrokerConfig", "-c", CLUSTER, "-k", "fileReservedTime", "-v", "25")
+    assert "messages expire after 25 instead of 72 hours" in admin.fails(*words)
+    changed = admin.ok(*words, "--yes")
     assert changed == "".join(f"update broker config success, {each}\n" for each in admin.brokers)
     one = admin.ok("getBrokerConfig", "-b", admin.brokers[0])
     assert one.startswith(f"============{admin.brokers[0]}============\n")
@@ -748,12 +764,16 @@ def test_settings_are_shown_and_changed(admin: Admin) -> None:
     "command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"]
 )
 def test_brokers_are_cleaned(admin: Admin, command: str) -> None:
-    assert admin.ok(command, "-b", admin.brokers[0]) == "success\n"
-    assert admin.ok(command, "-c", CLUSTER) == "success\n"
-    everywhere = admin.run(command)
+    yes = () if command == "cleanExpiredCQ" else ("--yes",)  # only that takes nothing away
+    if yes:
+        assert "for good" in admin.fails(command, "-b", admin.brokers[0])
+    assert admin.ok(command, "-b", admin.brokers[0], *yes) == "success\n"
+    assert admin.ok(command, "-c", CLUSTER, *yes) == "success\n"
+    everywhere = admin.run(command, *yes)
     assert everywhere.stdout == "success\n"
-    assert everywhere.stderr == "".join(f"cleaned {each}\n" for each in admin.brokers)
-    assert "cannot connect to 127.0.0.1:1" in admin.fails(command, "-b", "127.0.0.1:1")
+    said = [line for line in everywhere.stderr.splitlines() if not line.startswith("note: ")]
+    assert said == [f"cleaned {each}" for each in admin.brokers]
+    assert "cannot connect to 127.0.0.1:1" in admin.fails(command, "-b", "127.0.0.1:1", *yes)
 
 
 def test_replication_is_shown(admin: Admin) -> None:
@@ -769,7 +789,10 @@ def test_replication_is_shown(admin: Admin) -> None:
 
 def test_write_permission_is_taken_and_given_back(admin: Admin) -> None:
     where = admin.cluster.addresses
-    wiped = admin.ok("wipeWritePerm", "-b", "broker-1")
+    unanswered = admin.fails("wipeWritePerm", "-b", "broker-1")
+    assert "producers may no longer send to the broker broker-1" in unanswered
+    assert {each["perm"] for each in admin.json("topicRoute", "-t", TOPIC)["queueDatas"]} == {6}
+    wiped = admin.ok("wipeWritePerm", "-b", "broker-1", "--yes")
     start = f"wipe write perm of broker[broker-1] in name server[{where}] OK, "
     assert re.fullmatch(re.escape(start) + r"[1-9]\d*\n", wiped)
     perms = {
@@ -787,7 +810,9 @@ def test_write_permission_is_taken_and_given_back(admin: Admin) -> None:
 def test_key_value_settings(admin: Admin) -> None:
     put = admin.ok("updateKvConfig", "-s", "space", "-k", "name", "-v", "a value")
     assert put == "create or update kv config to namespace success.\n"
-    deleted = admin.ok("deleteKvConfig", "-s", "space", "-k", "name")
+    unanswered = admin.fails("deleteKvConfig", "-s", "space", "-k", "name")
+    assert "this deletes name=a value of the namespace space" in unanswered
+    deleted = admin.ok("deleteKvConfig", "-s", "space", "-k", "name", "--yes")
     assert deleted == "delete kv config from namespace success.\n"
 
 
@@ -854,7 +879,7 @@ def test_what_was_done_is_listed_in_json(admin: Admin) -> None:
             ("updateKvConfig", "-s", "N", "-k", "k", "-v", "v"),
             {"namespace": "N", "key": "k", "value": "v"},
         ),
-        (("deleteKvConfig", "-s", "N", "-k", "k"), {"namespace": "N", "key": "k"}),
+        (("deleteKvConfig", "-s", "N", "-k", "k", "--yes"), {"namespace": "N", "key": "k"}),
         (
             ("updateBrokerConfig", "-b", address, "-k", "traceOn", "-v", "true"),
             {"broker": address, "key": "traceOn", "value": "true"},
@@ -863,7 +888,7 @@ def test_what_was_done_is_listed_in_json(admin: Admin) -> None:
         assert admin.json(*words) == [expected]
     sends = admin.json("sendMsgStatus", "-b", "broker-0", "-c", "2")
     assert [each["status"] for each in sends] == ["SEND_OK", "SEND_OK"]
-    assert admin.json("wipeWritePerm", "-b", "broker-1")[0]["brokerName"] == "broker-1"
+    assert admin.json("wipeWritePerm", "-b", "broker-1", "--yes")[0]["brokerName"] == "broker-1"
     assert admin.json("addWritePerm", "-b", "broker-1")[0]["topics"] > 0
 
 

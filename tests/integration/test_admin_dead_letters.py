@@ -316,5 +316,5 @@ async def test_a_killed_broker_remembers_what_was_sent_again(cluster: Cluster) -
 def test_a_broker_that_takes_no_messages_any_more_is_still_asked(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 8))
     assert "8 SENT" in ok(cluster, "dlqResend", "-g", GROUP)
-    ok(cluster, "wipeWritePerm", "-b", "broker-0")
+    ok(cluster, "wipeWritePerm", "-b", "broker-0", "--yes")
     assert "8 ALREADY_SENT" in ok(cluster, "dlqResend", "-g", GROUP)

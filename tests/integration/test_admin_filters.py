@@ -105,7 +105,7 @@ async def test_consumers_name_filters_that_look_into_bodies(cluster: Cluster) ->
         await until_got(got, 3)
         assert got == [b'{"total": 150}', b'{"total": 250}', b'{"total": 350}']
         assert "in use by picky" in await refused(
-            cluster, "deleteFilter", "-b", broker, "-f", "big"
+            cluster, "deleteFilter", "-b", broker, "-f", "big", "--yes"
         )
     with pytest.raises(SubscriptionParseFailed, match="no filter of that name"):
         await consumer(cluster, "lost", [], "MATCHES('none')").start()
@@ -116,7 +116,9 @@ async def test_consumers_name_filters_that_look_into_bodies(cluster: Cluster) ->
             "big" not in (await asyncio.to_thread(run, cluster, "filterList", "-b", broker)).stdout
         ):
             await asyncio.sleep(0.1)
-    assert "success" in await ok(cluster, "deleteFilter", "-b", broker, "-f", "big")
+    kept = "this deletes the filter big"
+    assert kept in await refused(cluster, "deleteFilter", "-b", broker, "-f", "big")
+    assert "success" in await ok(cluster, "deleteFilter", "-b", broker, "-f", "big", "--yes")
     assert "big" not in await ok(cluster, "filterList", "-b", broker)
 
 

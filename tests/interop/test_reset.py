@@ -70,7 +70,7 @@ def test_a_java_consumer_is_set_back_while_it_is_online(
 
     def reset() -> str | None:
         if tool == "ours":
-            return ours(cluster, *words)
+            return ours(cluster, *words, "--yes")
         printed = other_peer.mqadmin(cluster.namesrv, " ".join(words))
         return printed if "broker-a" in printed else None
 
@@ -99,7 +99,7 @@ def test_our_consumer_is_reset_back_and_ahead_while_it_is_online(
     def reset(when: str) -> str | None:
         words = ["resetOffsetByTime", "-g", group, "-t", topic, "-s", when]
         if tool == "ours":
-            return ours(cluster, *words)
+            return ours(cluster, *words, "--yes")
         printed = peer.mqadmin(cluster.namesrv, " ".join(words))
         return printed if "broker-a" in printed else None
 
@@ -155,7 +155,7 @@ def test_a_group_without_members_is_reset_all_the_same(
     peer.run("push", **common, group=group, count=4)
     gentle = ["skipAccumulatedMessage", "-g", group, "-t", topic, "-f"]
     assert until_done(
-        lambda: ours(cluster, "resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
+        lambda: ours(cluster, "resetOffsetByTime", "-g", group, "-t", topic, "-s", "0", "--yes")
     )
     assert until_done(lambda: ours(cluster, *gentle, "false"))  # back only, so nothing changes
     again = named(peer.run("push", **common, group=group, count=4), "message")

@@ -23,6 +23,8 @@ from rocketpost.admin.command import (
     say_json,
     show_rows,
 )
+from rocketpost.admin.confirm import confirm, yes_option
+from rocketpost.admin.losses import is_taking, setting_losses
 from rocketpost.admin.render import (
     NOT_AVAILABLE,
     Column,
@@ -408,6 +410,7 @@ async def _titles(admin: AdminClient, cluster: str | None) -> dict[str, str]:
 @click.option("-k", "--key", required=True, help="The setting.")
 @click.option("-v", "--value", required=True, help="Its new value.")
 @click.option("-a", "--updateAllBroker", "slaves", type=bool, default=False, help="Slaves too.")
+@yes_option
 @json_option
 async def update_broker_config(
     admin: AdminClient,
@@ -417,12 +420,20 @@ async def update_broker_config(
     key: str,
     value: str,
     slaves: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Change a setting of brokers while they run."""
     addresses = await masters_of(admin, broker, cluster)
     if slaves and cluster is not None:
         addresses = [place.address for place in await _places(admin, cluster)]
+    losses = []
+    if is_taking(key):
+        for address in addresses:
+            with asking(address):
+                before = (await admin.brokers.config(address)).get(key)
+            losses += [f"{address}: {loss}" for loss in setting_losses(key, before, value)]
+    await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
         for address in addresses:
             with asking(address):
@@ -440,6 +451,8 @@ async def _clean(
     cluster: str | None,
     clean: Callable[[str], Awaitable[None]],
     *,
+    loss: str | None = None,
+    yes: bool = True,
     as_json: bool,
 ) -> None:
     if broker is None and cluster is None:
@@ -450,6 +463,7 @@ async def _clean(
         addresses = await masters_of(admin, broker, cluster)
     if not addresses:
         raise Failure("there is no master to clean; `mqadmin clusterList` shows the brokers")
+    await confirm([f"{loss} at {', '.join(addresses)}"] if loss else [], yes=yes)
     with Report(as_json=as_json) as report:
         for address in addresses:
             with asking(address):
@@ -471,22 +485,40 @@ async def clean_expired_cq(
 
 @admin_command("cleanUnusedTopic")
 @broker_or_cluster
+@yes_option
 @json_option
 async def clean_unused_topic(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
+    admin: AdminClient, *, broker: str | None, cluster: str | None, yes: bool, as_json: bool
 ) -> None:
     """Delete queues of topics that exist no more; everywhere without -b and -c."""
-    await _clean(admin, broker, cluster, admin.brokers.clean_unused_topics, as_json=as_json)
+    await _clean(
+        admin,
+        broker,
+        cluster,
+        admin.brokers.clean_unused_topics,
+        loss="this deletes the queues of topics that no longer exist for good,",
+        yes=yes,
+        as_json=as_json,
+    )
 
 
 @admin_command("deleteExpiredCommitLog")
 @broker_or_cluster
+@yes_option
 @json_option
 async def delete_expired_commit_log(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
+    admin: AdminClient, *, broker: str | None, cluster: str | None, yes: bool, as_json: bool
 ) -> None:
     """Delete expired commit-log files now; everywhere without -b and -c."""
-    await _clean(admin, broker, cluster, admin.brokers.delete_expired_log, as_json=as_json)
+    await _clean(
+        admin,
+        broker,
+        cluster,
+        admin.brokers.delete_expired_log,
+        loss="this deletes messages older than fileReservedTime for good,",
+        yes=yes,
+        as_json=as_json,
+    )
 
 
 COMMANDS: Final = [

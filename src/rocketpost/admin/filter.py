@@ -18,6 +18,7 @@ from rocketpost.admin.command import (
     say_json,
     show_rows,
 )
+from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.render import Column, Table, time_text_ms
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
@@ -69,13 +70,28 @@ async def update_filter(
 @admin_command("deleteFilter")
 @broker_or_cluster
 @_name
+@yes_option
 @json_option
 async def delete_filter(
-    admin: AdminClient, *, broker: str | None, cluster: str | None, name: str, as_json: bool
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    name: str,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Give up a filter that is kept; refused while a group names it."""
+    masters = await masters_of(admin, broker, cluster)
+    losses = []
+    for address in masters:
+        with asking(address):
+            kept = (await admin.filters.all(address)).filters.get(name)
+        if kept is not None:
+            losses.append(f"this deletes the filter {name} at {address}: {kept.expression}")
+    await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
-        for address in await masters_of(admin, broker, cluster):
+        for address in masters:
             with asking(address):
                 await admin.filters.delete(address, name)
             report.step(

@@ -1,4 +1,4 @@
-"""Descriptions of the losses that a change of a topic or group causes. Pure."""
+"""Descriptions of the losses that a change of a topic, a group or a setting causes. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _RIGHTS: Final = (
     (PERM_INHERIT, "new topics may no longer be modelled on it"),
 )
 _HOLD: Final = "retention.hold"
+_RESERVED: Final = "fileReservedTime"
+_PERMISSION: Final = "brokerPermission"
 
 
 def topic_losses(
@@ -75,6 +77,42 @@ def group_losses(before: GroupConfig | None, after: GroupConfig) -> list[str]:
 def is_holding(config: GroupConfig) -> bool:
     """Tell whether messages expire only after the group has consumed them."""
     return config.attributes.get(_HOLD) == "true"
+
+
+def order_losses(before: str | None, after: str | None) -> list[str]:
+    """Return what a change of a topic's order configuration takes away; None is none."""
+    had, has = _order_queues(before), _order_queues(after)
+    return [
+        f"{broker} has {has.get(broker, 0)} instead of {count} queues in the order configuration"
+        for broker, count in had.items()
+        if has.get(broker, 0) < count
+    ]
+
+
+def _order_queues(text: str | None) -> dict[str, int]:
+    pairs = [part.partition(":") for part in (text or "").split(";") if part]
+    return {broker: int(count) for broker, _, count in pairs if count.isdecimal()}
+
+
+def is_taking(key: str) -> bool:
+    """Tell whether a broker's setting can take something away; see :func:`setting_losses`."""
+    return key in (_RESERVED, _PERMISSION)
+
+
+def setting_losses(key: str, before: str | None, after: str) -> list[str]:
+    """Return what the change of a broker's setting takes away.
+
+    Values that are no numbers are left to the broker, which refuses them.
+    """
+    if before is None or not before.isdecimal() or not after.isdecimal():
+        return []
+    if key == _RESERVED and int(after) < int(before):
+        return [f"messages expire after {after} instead of {before} hours"]
+    if key == _PERMISSION:
+        lost = int(before) & ~int(after)
+        rights = ((PERM_WRITE, "producers may no longer send"), (PERM_READ, "nobody may read"))
+        return [f"{text} (perm {before} -> {after})" for bit, text in rights if lost & bit]
+    return []
 
 
 def _removed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

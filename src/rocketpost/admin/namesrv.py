@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from rocketpost.admin.command import admin_command, json_option, say, say_json
+from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.render import settings_text
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
@@ -19,10 +20,16 @@ _value = click.option("-v", "--value", required=True, help="The value.")
 
 @admin_command("wipeWritePerm")
 @_broker_name
+@yes_option
 @json_option
-async def wipe_write_perm(admin: AdminClient, *, broker: str, as_json: bool) -> None:
+async def wipe_write_perm(admin: AdminClient, *, broker: str, yes: bool, as_json: bool) -> None:
     """Keep producers off a broker, in the routes of every name server."""
     await admin.cluster.broker_addresses(broker)
+    loss = (
+        f"producers may no longer send to the broker {broker}, whatever the topic, "
+        f"until `mqadmin addWritePerm -b {broker}`"
+    )
+    await confirm([loss], yes=yes)
     with Report(as_json=as_json) as report:
         for where, count in (await admin.cluster.wipe_write_perm(broker)).items():
             text = f"wipe write perm of broker[{broker}] in name server[{where}] OK, {count}"
@@ -59,9 +66,15 @@ async def update_kv_config(
 @admin_command("deleteKvConfig")
 @_namespace
 @_key
+@yes_option
 @json_option
-async def delete_kv_config(admin: AdminClient, *, namespace: str, key: str, as_json: bool) -> None:
+async def delete_kv_config(
+    admin: AdminClient, *, namespace: str, key: str, yes: bool, as_json: bool
+) -> None:
     """Delete a key-value setting with every name server."""
+    value = await admin.cluster.kv(namespace, key)
+    losses = [] if value is None else [f"this deletes {key}={value} of the namespace {namespace}"]
+    await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
         await admin.cluster.delete_kv(namespace, key)
         report.step("delete kv config from namespace success.", namespace=namespace, key=key)

@@ -1,4 +1,8 @@
-"""Offsets of consumer groups: set back, skip ahead, copy."""
+"""Offsets of consumer groups: set back, skip ahead, copy.
+
+Messages that a group skips, or is given again, are counted and asked about first; see
+``admin.confirm``.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ from rocketpost.admin.command import (
     show_rows,
     topic_option,
 )
+from rocketpost.admin.confirm import confirm, yes_option
+from rocketpost.admin.offset_losses import clone_moves, move_losses, queue_moves, reset_moves
 from rocketpost.admin.render import Column, Table, parse_time
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
@@ -57,6 +63,7 @@ _force = click.option(
 @click.option("-o", "--offset", type=click.IntRange(0), help="With -q: this offset, not a time.")
 @_force
 @cluster_hint
+@yes_option
 @json_option
 async def reset_offset_by_time(
     admin: AdminClient,
@@ -68,6 +75,7 @@ async def reset_offset_by_time(
     queue_id: int | None,
     offset: int | None,
     force: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Let a group go on at the messages of a time."""
@@ -80,13 +88,15 @@ async def reset_offset_by_time(
     stamps = f"timestamp(string)[{when}], timestamp(long)[{when_ms}]"
     if broker is not None and queue_id is not None:
         queue = await _queue_at(admin, broker, topic, queue_id)
+        if offset is None:
+            offset = await OffsetCalls(admin.session).search_offset(queue, when_ms)
+        moves = await queue_moves(admin, group, queue, offset)
+        await confirm(move_losses(group, topic, moves), yes=yes)
         if not as_json:
             say(
                 f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
                 f"queueId[{queue_id}], broker[{broker}], {stamps}"
             )
-        if offset is None:
-            offset = await OffsetCalls(admin.session).search_offset(queue, when_ms)
         with asking(broker):
             offsets = await admin.groups.reset_queue(broker, group, queue, offset)
         if as_json:
@@ -94,6 +104,8 @@ async def reset_offset_by_time(
         else:
             say(f"reset consumer offset to {offsets.get(queue, offset)}")
         return
+    moves = await reset_moves(admin, group, topic, when_ms, force=force)
+    await confirm(move_losses(group, topic, moves), yes=yes)
     if not as_json:
         say(
             f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
@@ -107,11 +119,14 @@ async def reset_offset_by_time(
 @topic_option
 @_force
 @cluster_hint
+@yes_option
 @json_option
 async def skip_accumulated_message(
-    admin: AdminClient, *, group: str, topic: str, force: bool, as_json: bool
+    admin: AdminClient, *, group: str, topic: str, force: bool, yes: bool, as_json: bool
 ) -> None:
     """Let a group skip everything that it has not consumed yet."""
+    moves = await reset_moves(admin, group, topic, _LATEST, force=force)
+    await confirm(move_losses(group, topic, moves), yes=yes)
     offsets = await admin.groups.reset_offset(group, topic, _LATEST, force=force)
     _show(offsets, as_json=as_json)
 
@@ -123,20 +138,32 @@ async def skip_accumulated_message(
 @click.option(
     "-o", "--offline", type=bool, default=False, help="Copy even if source has left the topic."
 )
+@yes_option
 @json_option
 async def clone_group_offset(
-    admin: AdminClient, *, source: str, target: str, topic: str, offline: bool, as_json: bool
+    admin: AdminClient,
+    *,
+    source: str,
+    target: str,
+    topic: str,
+    offline: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Let a group stand where another one stands in a topic."""
     route = await admin.cluster.route(topic)
-    copied = []
+    brokers = []
     for address in [each.master for each in route.broker_datas if each.master]:
         with asking(address):
             if topic in await admin.groups.topics_of(address, source):
-                await admin.groups.clone_offset(address, source, target, topic, offline=offline)
-                copied.append(address)
-    if not copied:
+                brokers.append(address)
+    if not brokers:
         raise Failure(f"the group {source} has no offset in the topic {topic}; nothing is copied")
+    moves = await clone_moves(admin, source, target, topic)
+    await confirm(move_losses(target, topic, moves), yes=yes)
+    for address in brokers:
+        with asking(address):
+            await admin.groups.clone_offset(address, source, target, topic, offline=offline)
     with Report(as_json=as_json) as report:
         text = f"srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
         report.step(
@@ -144,7 +171,7 @@ async def clone_group_offset(
             srcGroup=source,
             destGroup=target,
             topic=topic,
-            brokers=copied,
+            brokers=brokers,
         )
 
 

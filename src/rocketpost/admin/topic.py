@@ -26,6 +26,7 @@ from rocketpost.admin.command import (
     topic_option,
 )
 from rocketpost.admin.confirm import confirm, yes_option
+from rocketpost.admin.losses import order_losses
 from rocketpost.admin.render import topic_text
 from rocketpost.admin.report import Report
 from rocketpost.admin.topic_change import (
@@ -382,14 +383,17 @@ async def count_messages(admin: AdminClient, topic: str, masters: Sequence[str])
 @topic_option
 @click.option("-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True)
 @click.option("-v", "--orderConf", "value", help="For put: broker-a:4;broker-b:4")
+@yes_option
 @json_option
 async def update_order_conf(
-    admin: AdminClient, *, topic: str, method: str, value: str | None, as_json: bool
+    admin: AdminClient, *, topic: str, method: str, value: str | None, yes: bool, as_json: bool
 ) -> None:
     """Read or change the queues of an ordered topic in the name servers' table."""
     if method == "put" and not value:
         raise click.UsageError("put needs -v, such as -v broker-a:4")
     old = await admin.cluster.kv(ORDER_NAMESPACE, topic)
+    if method != "get":
+        await confirm(order_losses(old, value if method == "put" else None), yes=yes)
     with Report(as_json=as_json) as report:
         if method == "put":
             assert value

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from rocketpost.admin.losses import group_losses, topic_losses
+import pytest
+
+from rocketpost.admin.losses import group_losses, order_losses, setting_losses, topic_losses
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
 
@@ -50,3 +52,30 @@ def test_lost_rights_of_a_group_are_named() -> None:
         "messages may expire before the group has consumed them",
         "this removes the attribute priority.factor=5",
     ]
+
+
+def test_queues_that_leave_an_order_configuration_are_told() -> None:
+    assert order_losses("a:4;b:2", "a:3;b:2;c:1") == [
+        "a has 3 instead of 4 queues in the order configuration"
+    ]
+    assert len(order_losses("a:4;b:2", None)) == 2
+    assert order_losses(None, "a:4") == order_losses("a:4", "a:5") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after", "losses"),
+    [
+        ("fileReservedTime", "72", "48", ["messages expire after 48 instead of 72 hours"]),
+        ("fileReservedTime", "72", "96", []),
+        ("fileReservedTime", "72", "soon", []),
+        ("fileReservedTime", None, "48", []),
+        ("brokerPermission", "6", "4", ["producers may no longer send (perm 6 -> 4)"]),
+        ("brokerPermission", "4", "2", ["nobody may read (perm 4 -> 2)"]),
+        ("brokerPermission", "4", "6", []),
+        ("flushIntervalCommitLog", "500", "200", []),
+    ],
+)
+def test_settings_that_take_messages_away_are_told(
+    key: str, before: str | None, after: str, losses: list[str]
+) -> None:
+    assert setting_losses(key, before, after) == losses
