@@ -1,0 +1,133 @@
+"""The blocks of README and guides, and the commands in them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+FENCE = re.compile(r" *```(\w*)$")
+INDENT = " " * 4
+PROMPT = "$ "
+
+NOT_COMMANDS = {
+    ("README.md", "┌─────────────┐   who serves topic T?"): "a drawing",
+    ("damage.md", "commit log is damaged position="): "a line of the broker's log",
+    ("damage.md", "messages are missing in a queue "): "a line of the broker's log",
+    ("damage.md", "queue entry was damaged and is mended "): "a line of the broker's log",
+    ("damage.md", "the commit log in /data/store/commitlog lacks "): "an error of the broker",
+    ("damage.md", "the commit log /fast/log is in use "): "an error of the broker",
+    ("filters.md", "price > 100          >= < <= = <>"): "the syntax of filters",
+    ("mqadmin.md", "CONSUMED      the group has passed it"): "words in the output of explain",
+}
+"""Blocks that hold no command, by page and how they begin."""
+
+NOT_RUN = {
+    ("README.md", "make run     # a guided tour"): (
+        "`make test` is the run that this test is part of, and `make run` sets up the virtual "
+        "environment and calls `rocketpost tour`, whose parts are run by tests/unit/test_tour.py"
+    ),
+    ("spark.md", ".venv/bin/pytest tests/chaos/test_spark.py "): (
+        "takes the better part of an hour; `make chaos` runs the same test with fewer messages"
+    ),
+}
+"""Blocks of commands that are not run, by page and how they begin, and why."""
+
+
+class Block(NamedTuple):
+    """A block that a page prints, without its indent."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+    @property
+    def start(self) -> str:
+        """Its first line, without the indent of its own."""
+        return self.text.strip().partition("\n")[0]
+
+    @property
+    def uses_spark(self) -> bool:
+        """Whether its commands start Spark or follow some that do."""
+        return self.page.name == "spark.md" or "rocketpost pipeline" in self.text
+
+
+class Command(NamedTuple):
+    """A command that a page prints, with the output that stands below it."""
+
+    page: Path
+    line: int
+    text: str
+    output: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}: {self.text}"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Yield the fenced and the indented blocks of a page."""
+    lines = page.read_text().splitlines()
+    at = 0
+    while at < len(lines):
+        if fence := FENCE.match(lines[at]):
+            end = next(i for i in range(at + 1, len(lines)) if lines[i].strip() == "```")
+            yield _block(page, at + 1, fence[1], lines[at + 1 : end])
+            at = end + 1
+        elif lines[at].startswith(INDENT) and not lines[at - 1].strip():
+            end = at
+            while end < len(lines) and (lines[end].startswith(INDENT) or not lines[end].strip()):
+                end += 1
+            yield _block(page, at, "", lines[at:end])
+            at = end
+        else:
+            at += 1
+
+
+def _block(page: Path, at: int, language: str, lines: list[str]) -> Block:
+    return Block(page, at + 1, language, textwrap.dedent("\n".join(lines)).rstrip() + "\n")
+
+
+def commands_of(block: Block) -> Iterator[Command]:
+    """Yield the commands of a block: the lines after a prompt, or without any prompt all lines."""
+    lines = block.text.splitlines()
+    has_prompts = any(line.startswith(PROMPT) for line in lines)
+    at = 0
+    while at < len(lines):
+        first = at
+        while lines[at].endswith("\\"):
+            at += 1
+        text = "\n".join(lines[first : at + 1])
+        at += 1
+        output = None
+        if has_prompts:
+            text = text.removeprefix(PROMPT)
+            below = at
+            while at < len(lines) and not lines[at].startswith(PROMPT):
+                at += 1
+            output = "\n".join(lines[below:at])
+        if text.strip():
+            yield Command(block.page, block.line + first, text, output)
+
+
+def is_listed(block: Block, table: dict[tuple[str, str], str]) -> bool:
+    """Return whether a table names a block."""
+    return any(block.page.name == page and block.start.startswith(start) for page, start in table)
+
+
+OTHERS = [block for page in PAGES for block in blocks_of(page) if block.language != "python"]
+"""All blocks that are no Python."""
+
+SHELL = [
+    block
+    for block in OTHERS
+    if not is_listed(block, NOT_COMMANDS) and not is_listed(block, NOT_RUN)
+]
+"""The blocks that are run by a shell."""
