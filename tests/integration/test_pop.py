@@ -17,6 +17,7 @@ import pytest
 from rocketpost.codec.bodies.pop import AckSet, BatchAck, encode_batch_ack, encode_bits
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.headers.offset import CloneOffset, ResetOffset, UpdateOffset
 from rocketpost.codec.headers.pop import (
     AckMessage,
     ChangedInvisibleTime,
@@ -214,13 +215,7 @@ async def test_waiting_pops_share_what_arrives(broker: Broker) -> None:
     [first] = await links[0].pop()
     await links[0].ack(first)
     waiting = [asyncio.ensure_future(link.pop(count=1, poll_ms=10_000)) for link in links]
-    info = PollingInfo(consumer_group="g", topic="T", queue_id=-1)
-    async with asyncio.timeout(5):
-        while True:
-            answer = await links[0].ask(RequestCode.POLLING_INFO, info)
-            if answer.read(dict[str, str])["pollingNum"] == "5":
-                break
-            await asyncio.sleep(0.01)
+    await _until_waiting(links[0], 5)
     notice = Notification(consumer_group="g", topic="T", queue_id=-1, poll_time=10_000)
     noticed = asyncio.ensure_future(links[0].ask(RequestCode.NOTIFICATION, notice))
     names = [f"n{at}" for at in range(5)]
@@ -235,6 +230,51 @@ async def test_waiting_pops_share_what_arrives(broker: Broker) -> None:
     assert await links[0].pop(exp="B") == []
     for link in links:
         link.close()
+
+
+def _reset() -> tuple[int, msgspec.Struct]:
+    header = ResetOffset(topic="T", group="g", timestamp=0)
+    return RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header
+
+
+def _set() -> tuple[int, msgspec.Struct]:
+    header = UpdateOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=0)
+    return RequestCode.UPDATE_CONSUMER_OFFSET, header
+
+
+def _clone() -> tuple[int, msgspec.Struct]:
+    header = CloneOffset(src_group="fresh", dest_group="g", topic="T")
+    return RequestCode.CLONE_GROUP_OFFSET, header
+
+
+async def test_a_waiting_pop_gets_what_a_group_is_set_back_to(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    with broker.process:
+        link, other = await broker.connect(), await broker.connect()
+        await send(link, ["only"])
+        stand = UpdateOffset(consumer_group="fresh", topic="T", queue_id=0, commit_offset=0)
+        (await other.ask(RequestCode.UPDATE_CONSUMER_OFFSET, stand)).raise_for_code()
+        [got] = await link.pop()
+        for back in (_reset, _set, _clone):
+            await link.ack(got)
+            waiting = asyncio.ensure_future(link.pop(poll_ms=15_000))
+            await _until_waiting(other, 1)
+            (await other.ask(*back())).raise_for_code()
+            popped = await waiting
+            assert [each.name for each in popped] == ["only"], back.__name__
+            [got] = popped
+        link.close()
+        other.close()
+
+
+async def _until_waiting(link: Link, count: int) -> None:
+    info = PollingInfo(consumer_group="g", topic="T", queue_id=-1)
+    async with asyncio.timeout(5):
+        while True:
+            answer = await link.ask(RequestCode.POLLING_INFO, info)
+            if answer.read(dict[str, str])["pollingNum"] == str(count):
+                return
+            await asyncio.sleep(0.01)
 
 
 async def test_what_makes_no_sense_is_refused(broker: Broker) -> None:

@@ -403,6 +403,7 @@ class Services:
             broker_address=self._identity.address,
             saved=saved,
             memory_bytes=self._pull_service.limits.memory_bytes,
+            on_back=self._offset_back,
         ).register(dispatcher)
         ResetHandlers(
             service=ResetService(
@@ -524,6 +525,9 @@ class Services:
 
     def _offset_reset(self, topic: str, queue_id: int) -> None:
         self.pulls.wake(topic, queue_id)
+        self._offset_back(topic, queue_id)
+
+    def _offset_back(self, topic: str, queue_id: int) -> None:
         for part in self.parts:
             part.offset_reset(topic, queue_id)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from rocketpost.broker.group import GroupTable
@@ -11,7 +12,7 @@ from rocketpost.broker.membership import Membership
 from rocketpost.broker.offset import NO_OFFSET, OffsetTable
 from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.query import ProgressQueries
-from rocketpost.broker.steps import Steps
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import (
     BrokerConsumeState,
@@ -99,6 +100,8 @@ class OffsetHandlers:
         broker_address: Where this broker is reached; some answers say it.
         saved: Returns once the offsets are on disk; administrators are answered then.
         memory_bytes: How much of the log's end counts as in memory.
+        on_back: Called with the topic and queue in which a group was given an earlier offset, or
+            its first one: there may be messages for those of its consumers that wait.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class OffsetHandlers:
         broker_address: str,
         saved: Callable[[], Awaitable[None]],
         memory_bytes: int,
+        on_back: Callable[[str, int], None] = lambda topic, queue_id: None,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -125,6 +129,7 @@ class OffsetHandlers:
         self._broker_address = broker_address
         self._saved = saved
         self._memory_bytes = memory_bytes
+        self._on_back = on_back
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request of this family."""
@@ -178,11 +183,14 @@ class OffsetHandlers:
         if header.queue_id < 0 or (header.queue_id >= count and queue is None):
             raise InvalidParameter(f"queueId={header.queue_id} is not a queue of {header.topic}")
         self._check_range(connection, header, end=0 if queue is None else queue.end)
+        before = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
         taken = self._offsets.commit(
             header.topic, header.consumer_group, header.queue_id, header.commit_offset
         )
         if not taken:
             return Reply(remark="offset has been reset, the commit is ignored")
+        if header.commit_offset < before or before == NO_OFFSET:
+            self._on_back(header.topic, header.queue_id)
         members = self._membership.consumer_group(header.consumer_group)
         is_member = members is not None and connection in members.members
         return Reply() if is_member or command.is_oneway else None
@@ -210,13 +218,25 @@ class OffsetHandlers:
             known = self._topics.find(topic) is not None
             wanted = header.offline or members is None or topic in members.subscriptions
             if known and wanted and not is_own_offset(topic, header.dest_group):
+                before = self._offsets.row(topic, header.dest_group)
                 self._offsets.clone(header.src_group, header.dest_group, topic)
+                await self._tell_back(topic, before, self._offsets.row(topic, header.dest_group))
                 logger.info(
                     "offsets cloned: topic=%s group=%s from=%s peer=%s",
                     topic, header.dest_group, header.src_group, connection.peer_text,
                 )  # fmt: skip
         await self._saved()
         return Reply()
+
+    async def _tell_back(
+        self, topic: str, before: Mapping[int, int], after: Mapping[int, int]
+    ) -> None:
+        for number, queue_id in enumerate(before.keys() | after.keys(), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                await asyncio.sleep(0)  # others are served in between
+            old = before.get(queue_id, NO_OFFSET)
+            if old == NO_OFFSET or after.get(queue_id, NO_OFFSET) < old:
+                self._on_back(topic, queue_id)
 
     def correction(self, connection: Connection, command: Command) -> Reply:
         """Return, by queue, the lowest offset of all groups but some."""

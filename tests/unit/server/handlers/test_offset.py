@@ -59,6 +59,23 @@ async def test_members_do_not_wait_for_the_disk_and_administrators_do(world: Wor
     assert world.saves.count == 1
 
 
+async def test_consumers_that_wait_are_told_of_offsets_that_go_back(world: World) -> None:
+    world.add_topic("T")
+    world.store.table["T", 0] = FakeQueue("T", range(5))
+    for offset, told in ((3, 1), (4, 1), (4, 1), (1, 2)):  # the first one counts as well
+        await world.call(Code.UPDATE_CONSUMER_OFFSET, {**OFFSET, "commitOffset": str(offset)})
+        assert world.back == [("T", 0)] * told
+    world.back.clear()
+    for queue_id, (ours, theirs) in enumerate([(4, 5), (5, 4), (4, 4), (3, None), (None, 3)]):
+        if ours is not None:
+            world.offsets.commit("T", "Ours", queue_id, ours)
+        if theirs is not None:
+            world.offsets.commit("T", "Theirs", queue_id, theirs)
+    fields = {"srcGroup": "Theirs", "destGroup": "Ours", "topic": "T"}
+    await world.call(Code.CLONE_GROUP_OFFSET, fields)
+    assert sorted(world.back) == [("T", 1), ("T", 3), ("T", 4)]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -88,6 +88,7 @@ class World:
                 notifies=lambda: self.notifies,
             ),
         )
+        self.back: list[tuple[str, int]] = []
         self.call = Caller(
             self.clients, self._topics(), self._groups(), self._offsets(), self._resets(),
             self._rest(), self._admin(),
@@ -135,6 +136,7 @@ class World:
             broker_address="10.0.0.1:10911",
             saved=self.saves,
             memory_bytes=5000,
+            on_back=lambda topic, queue_id: self.back.append((topic, queue_id)),
         )
 
     def _resets(self) -> ResetHandlers:
