@@ -303,8 +303,10 @@ class Feeding:
         """Tell whether storing our offset takes nothing back that another member did."""
         if owned.lock is not None:
             return owned.lock.held
+        if not (owned.doubted or offset == owned.found_at):
+            return True
         try:
-            return not owned.doubted or not await self._is_behind(owned, offset)
+            return not await self._is_behind(owned, offset)
         except RocketpostError as error:
             logger.info("offset not stored: queue=%s reason=%s", owned.queue, error)
             return False
@@ -401,8 +403,10 @@ class Feeding:
                 logger.warning("no start offset: queue=%s reason=%s", owned.queue, error)
                 with owned.hindered(f"no start offset: {error}"):
                     await asyncio.sleep(self._config.error_seconds)
-        if self._manual and start is None:
-            owned.persisted = owned.committable  # where nothing was polled there is no progress
+        if start is None:
+            owned.found_at = owned.committable
+            if self._manual:
+                owned.persisted = owned.committable  # where nothing was polled is no progress
         return owned.tracker.next_offset
 
     async def _pull(
@@ -410,7 +414,8 @@ class Feeding:
     ) -> PullResult | None:
         config = self._config
         tells = self._shared and owned.may_handle and not owned.doubted and not self._manual
-        committable = owned.committable if tells else None
+        # Whoever had the queue before may store more only now; we have nothing to add yet.
+        committable = owned.committable if tells and not owned.is_untouched else None
         wish = PullWish(
             queue=owned.queue,
             offset=offset,

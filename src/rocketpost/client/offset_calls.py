@@ -1,7 +1,14 @@
-"""Requests about offsets: what brokers know of a queue and of a group's progress in it."""
+"""Requests about offsets: what brokers know of a queue and of a group's progress in it.
+
+Apache's broker makes the table of a group's offsets in a topic at the first commit, without a lock:
+of two first commits handled by two of its threads, one table replaces the other and an answered
+commit is lost. So our first commit to such a table is sent alone and read back, and the others
+follow once it is there.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from typing import Final
 
@@ -15,11 +22,15 @@ from rocketpost.codec.headers.offset import (
     TimestampResponse,
     UpdateOffset,
 )
-from rocketpost.errors import RouteNotFound
+from rocketpost.errors import RocketpostError, RouteNotFound
 from rocketpost.model.route import MessageQueue
 
 OFFSET_TIMEOUT: Final = 5.0
 _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
+_FIRST_COMMITS_MAX: Final = 3
+
+_Table = tuple[str, str, str]
+"""A group, a broker's name and a topic: offsets that the broker keeps together."""
 
 
 class Boundary(enum.Enum):
@@ -36,6 +47,9 @@ class OffsetCalls:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._tables: set[_Table] = set()
+        """Tables that exist: something was read from them."""
+        self._first_commits: dict[_Table, asyncio.Future[RocketpostError | None]] = {}
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message still there."""
@@ -76,10 +90,48 @@ class OffsetCalls:
         )
         if response.code != ResponseCode.SUCCESS:
             return None
-        return response.read(OffsetResponse).offset
+        offset = response.read(OffsetResponse).offset
+        if offset:  # brokers also say 0 where nothing is stored
+            self._tables.add(_table(group, queue))
+        return offset
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Tell the broker where a group stands, and wait until it knows."""
+        """Tell the broker where a group stands, and wait until it knows.
+
+        Raises:
+            Fault: The broker refuses.
+            ClientError: The broker is unknown, or does not answer.
+        """
+        table = _table(group, queue)
+        while table not in self._tables:
+            first = self._first_commits.get(table)
+            if first is None:
+                await self._commit_first(group, queue, offset)
+                return
+            await asyncio.wait([first])
+            if not first.cancelled() and (error := first.result()) is not None:
+                raise error  # waiting for as long again would tell us the same
+        await self._commit(group, queue, offset)
+
+    async def _commit_first(self, group: str, queue: MessageQueue, offset: int) -> None:
+        table = _table(group, queue)
+        done = self._first_commits[table] = asyncio.get_running_loop().create_future()
+        try:
+            for _ in range(_FIRST_COMMITS_MAX):
+                await self._commit(group, queue, offset)
+                # Another member's first commit may have replaced the table.
+                if not offset or await self.group_offset(group, queue):
+                    break
+            self._tables.add(table)
+            done.set_result(None)
+        except RocketpostError as error:
+            done.set_result(error)
+            raise
+        finally:
+            done.cancel()
+            del self._first_commits[table]
+
+    async def _commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         await self._session.call(
             await self._any_address(queue),
             RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -118,6 +170,10 @@ class OffsetCalls:
     ) -> int:
         response = await self._session.call(await self.master(queue), code, header)
         return response.read(OffsetResponse).offset
+
+
+def _table(group: str, queue: MessageQueue) -> _Table:
+    return group, queue.broker_name, queue.topic
 
 
 def _queue_header(queue: MessageQueue) -> QueueRequest:

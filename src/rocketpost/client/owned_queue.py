@@ -79,6 +79,8 @@ class OwnedQueue:
         """None until the start offset is known."""
         self.persisted: int | None = None
         """The offset that is stored."""
+        self.found_at: int | None = None
+        """The offset where we found the group; None until that is known, or after a seek."""
         self.pulled_ms = 0
         """When it was last pulled from."""
         self.finished_ms = 0
@@ -162,6 +164,11 @@ class OwnedQueue:
     def committable(self) -> int | None:
         """The offset to be committed; None if nothing is known yet."""
         return self.tracker.committable if self.tracker is not None else None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the group stands where we found it, as far as we are concerned."""
+        return self.found_at is not None and self.committable == self.found_at
 
     def take(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Take fetched messages in hand; everything before ``next_offset`` has been seen."""

@@ -194,10 +194,10 @@ class MarkLink(Link):
         Raises:
             Fault: A broker does not let us.
         """
+        calls = OffsetCalls(self._admin.session)
 
         async def one(queue: MessageQueue) -> None:
             offset = offsets[QueueKey(queue.topic, queue.broker_name, queue.queue_id)]
-            calls = OffsetCalls(self._admin.session)
             try:
                 await calls.commit_offset(group, queue, offset)
             except GroupNotExist:

@@ -115,12 +115,13 @@ async def test_refusals_and_senseless_arguments_raise(use_network: Use) -> None:
 
 async def test_offsets_are_asked_and_committed(use_network: Use) -> None:
     offset = {"offset": "3"}
+    known = iter([Answer(ResponseCode.QUERY_NOT_FOUND), Answer(fields={"offset": "4"})])
     network = use_network(
         network_of(ONE, {A: broker(
             GET_MIN_OFFSET=lambda command: Answer(fields=offset),
             GET_MAX_OFFSET=lambda command: Answer(fields=offset),
             SEARCH_OFFSET_BY_TIMESTAMP=lambda command: Answer(fields=offset),
-            QUERY_CONSUMER_OFFSET=lambda command: Answer(ResponseCode.QUERY_NOT_FOUND),
+            QUERY_CONSUMER_OFFSET=lambda command: next(known),
         )})
     )  # fmt: skip
     async with consumer() as reader:

@@ -934,3 +934,37 @@ async def test_a_broker_that_forgot_offsets_is_told_them_again(use_network: Use)
         await until(lambda: len(got) == 4)
     assert [message.body for message in got] == [b"0", b"1", b"2", b"3"]
     assert broker.offsets[("T", 0)] == 4
+
+
+@pytest.mark.parametrize("found", [None, 1])
+async def test_who_handled_nothing_takes_back_nothing_that_is_stored_late(
+    use_network: Use, found: int | None
+) -> None:
+    network, broker = setup(use_network)
+    for n in range(4):
+        broker.put(b"%d" % n)
+    if found is not None:
+        broker.offsets["T", 0] = found
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        await never.wait()
+
+    reader = consumer(persist_seconds=0.001)
+    broker.refuse[RequestCode.UPDATE_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
+    reader.subscribe("T", handle)
+    async with reader:
+        await begun.wait()
+        broker.offsets["T", 0] = 3  # stored by the member that had the queue before
+        del broker.refuse[RequestCode.UPDATE_CONSUMER_OFFSET]
+        pulls = len(network.sent(RequestCode.PULL_MESSAGE))
+        broker.put(b"4")
+        await until(lambda: len(network.sent(RequestCode.PULL_MESSAGE)) > pulls)
+    assert broker.offsets["T", 0] == 3
+    told = [
+        command.fields["commitOffset"]
+        for command in network.sent(RequestCode.PULL_MESSAGE)
+        if command.fields["topic"] == "T" and command.fields["queueId"] == "0"
+    ]
+    assert set(told) == {"0"}
