@@ -11,6 +11,10 @@ spent, the rest of them waits, undecoded and in order, until the answers are gon
 comes (``transport.turns``). A request that takes long by itself is worked on in steps, and those
 behind it wait as well. A peer that does not read what it asked for is cut off once
 ``write_bytes_max`` wait for it, or too much waits for all (``transport.room``).
+
+Requests that want no answer are served even if their peer is gone by then: a server's connection
+that is lost ends, and is told to ``on_lost``, only when those it had received have been served. One
+that is closed at this end serves nothing more.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.transport.host import parse_address
+from rocketpost.transport.leftover import read_leftover
 from rocketpost.transport.requesting import Buffer, Requesting, Sign
 from rocketpost.transport.room import UNWRITTEN_BYTES_FREE, Room
 from rocketpost.transport.turns import BUDGET_SECONDS, Steps, advance
@@ -50,7 +55,7 @@ class Connection(Requesting):
 
     Args:
         on_request: Called with every request of the peer.
-        on_lost: Called once, when the connection is gone.
+        on_lost: Called once, when the connection is gone and nothing of it is left to be served.
         on_made: Called once, when it is there.
         pending_max: Requests of the peer that may be unanswered.
         write_bytes_max: Bytes that may wait for the peer.
@@ -90,6 +95,10 @@ class Connection(Requesting):
         self._postponed: Iterator[Command] | None = None
         self._steps: Steps | None = None
         self._flush_scheduled = False
+        self._is_given_up = False
+        """Whether this end closed it."""
+        self._is_lost = False
+        """Whether it is gone, but for requests that are still to be served."""
         self._unanswered = 0
         self._writable = True
         self._paused = False
@@ -220,7 +229,7 @@ class Connection(Requesting):
         return False
 
     def _postpone(self, commands: Iterator[Command]) -> None:
-        if self.is_open:
+        if self.is_open or self._is_lost:
             self._postponed = commands
             self._continue_soon()
             self._regulate()
@@ -248,17 +257,49 @@ class Connection(Requesting):
         self._regulate()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail whoever waits for a response."""
-        self._transport = None
+        """Fail whoever waits for a response; serve what wants none."""
+        transport, self._transport = self._transport, None
+        left = self._postponed
         self._out.clear()
+        self._stop_work()
+        if self._room is not None:
+            self._room.count_unwritten(self, 0)
+            if transport is not None and exc is not None and not self._is_given_up:
+                left = self._with_leftover(left, transport, self._room)
+        self._fail_requests()
+        if left is None or self._room is None or self._is_given_up:
+            self._end()
+            return
+        self._is_lost = self._writable = True
+        self._postponed = (command for command in left if command.flag & ONEWAY)
+        self._continue_soon()
+
+    def _with_leftover(
+        self, left: Iterator[Command] | None, transport: asyncio.Transport, room: Room
+    ) -> Iterator[Command] | None:
+        """Return what is left to be served, with what was received and never read."""
+        data = read_leftover(transport, room.partial_bytes_max - room.partial_bytes)
+        if not data:
+            return left
+        room.partial_bytes += len(data)
+        self._partial_bytes += len(data)
+        try:
+            more = decode_commands(self._decoder.feed(data))
+        except RemoteProtocolError as error:
+            logger.warning("bytes of a peer ignored: peer=%s reason=%s", self.peer_text, error)
+            return left
+        return more if left is None else itertools.chain(left, more)
+
+    def _end(self) -> None:
+        """Tell that nothing of this connection is left."""
+        if self._closed.done():
+            return
+        self._is_lost = False
         self._stop_work()
         if self._room is not None:
             self._room.partial_bytes -= self._partial_bytes
             self._partial_bytes = 0
-            self._room.count_unwritten(self, 0)
-        self._fail_requests()
-        if not self._closed.done():
-            self._closed.set_result(None)
+        self._closed.set_result(None)
         if self._on_lost is not None:
             self._on_lost(self)
 
@@ -306,16 +347,22 @@ class Connection(Requesting):
 
     def close(self) -> None:
         """Send what is queued, then close."""
+        self._is_given_up = True
         self._flush()
         if self._transport is not None:
             self._transport.close()
+        elif self._is_lost:
+            self._end()
 
     def abort(self) -> None:
         """Close at once; what is queued is dropped."""
+        self._is_given_up = True
         self._out.clear()
         self._stop_work()
         if self._transport is not None:
             self._transport.abort()
+        elif self._is_lost:
+            self._end()
 
     async def wait_closed(self) -> None:
         """Return once the connection is gone."""
@@ -380,11 +427,13 @@ class Connection(Requesting):
     def go_on(self) -> None:
         """Take up what was postponed, unless there is a reason to do so later."""
         commands = self._postponed
-        if commands is None or not self.is_open:
+        if commands is None or not (self.is_open or self._is_lost):
             return
         if self._writable and self._out_bytes <= WRITE_BYTES_HIGH:
             self._postponed = None
             self._pass_on(commands)
+            if self._is_lost and self._postponed is None:
+                self._end()
             self._regulate()
 
     def _stop_work(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 
 import pytest
 
@@ -13,6 +15,7 @@ from rocketpost.transport import turns as turns_module
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
 from rocketpost.transport.listener import Listener
+from rocketpost.transport.room import Room
 from rocketpost.transport.turns import SlicedWork, Turns, advance
 
 SLOW, STEPPED, ENDS_TURN = 2, 3, 4
@@ -127,6 +130,82 @@ async def test_requests_without_an_answer_are_served_although_the_peer_hangs_up(
     while len(server.served) < 20:
         await asyncio.sleep(0.01)
     assert [opaque for _, opaque in server.served] == list(range(20))
+
+
+def reset(sock: socket.socket) -> None:
+    """Close at once, as a peer does that has not read all its answers."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+async def test_requests_without_an_answer_are_served_although_the_peer_takes_none(
+    listener: Listener, server: Server
+) -> None:
+    sock = socket.create_connection(("127.0.0.1", listener.port))
+    wants_answer = encode_command(SLOW, opaque=0)
+    sock.sendall(
+        wants_answer + b"".join(encode_command(SLOW, opaque=at, flag=2) for at in range(1, 10))
+    )
+    reset(sock)
+    async with asyncio.timeout(20):
+        while len(server.served) < 10:
+            await asyncio.sleep(0.01)
+        assert [opaque for _, opaque in server.served] == list(range(10))
+        while listener.connections:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_connection_is_told_lost_when_its_last_request_is_served(server: Server) -> None:
+    lost: list[Connection] = []
+    room = Room(connections_max=1, partial_bytes_max=10_000, unwritten_bytes_max=10_000)
+    connection = Connection(on_request=server.on_request, on_lost=lost.append, room=room)
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    connection.connection_made(SocketTransport(near))
+    far.sendall(b"".join(encode_command(SLOW, opaque=at, flag=2) for at in range(3)))
+    far.sendall(encode_command(SLOW, opaque=3))  # nobody is left to take its answer
+    connection.connection_lost(ConnectionResetError())  # before anything was read
+    near.close()
+    far.close()
+    assert not lost
+    assert room.partial_bytes > 0
+    async with asyncio.timeout(20):
+        await connection.wait_closed()
+    assert [opaque for _, opaque in server.served] == [0, 1, 2]
+    assert lost == [connection]
+    assert room.partial_bytes == 0
+
+
+@pytest.mark.parametrize("end", [Connection.abort, Connection.close])
+async def test_a_lost_connection_that_is_given_up_serves_nothing_more(
+    server: Server, end: Callable[[Connection], None]
+) -> None:
+    lost: list[Connection] = []
+    room = Room(connections_max=1, partial_bytes_max=10_000, unwritten_bytes_max=10_000)
+    connection = Connection(on_request=server.on_request, on_lost=lost.append, room=room)
+    connection.connection_made(SocketTransport(None))
+    connection.data_received(b"".join(encode_command(SLOW, opaque=at, flag=2) for at in range(3)))
+    connection.connection_lost(None)
+    end(connection)
+    assert lost == [connection]
+    await asyncio.sleep(0.05)
+    assert [opaque for _, opaque in server.served] == [0]
+
+
+class SocketTransport(asyncio.Transport):
+    """The transport of a socket that nobody reads."""
+
+    def __init__(self, sock: socket.socket | None) -> None:
+        super().__init__({"socket": sock, "peername": ("127.0.0.1", 1)})
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Accept any limits."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Read nothing, as before."""
 
 
 async def test_a_listener_that_stops_serves_nothing_more(

@@ -1,0 +1,36 @@
+"""Bytes of a peer that the kernel still has when its connection is lost.
+
+A peer that closes without reading all its answers resets the connection. The next write then fails,
+and the event loop gives the connection up with everything that it has not read yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+LEFTOVER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""About what a kernel holds for one connection."""
+_READ_BYTES: Final = 256 * 1024
+
+
+def read_leftover(transport: asyncio.BaseTransport, bytes_max: int) -> bytes:
+    """Return what the peer of a plain connection sent before it was lost; does not wait.
+
+    Args:
+        transport: Its transport, which the event loop closes after ``connection_lost``.
+        bytes_max: How much at most; if there is more, the rest is lost.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("sslcontext") is not None:
+        return b""
+    parts: list[bytes] = []
+    left = min(bytes_max, LEFTOVER_BYTES_MAX)
+    try:
+        while left > 0 and (data := os.read(sock.fileno(), min(left, _READ_BYTES))):
+            parts.append(data)
+            left -= len(data)
+    except OSError:
+        pass  # Nothing is left: the socket is closed, reset or empty.
+    return b"".join(parts)
