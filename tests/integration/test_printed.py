@@ -1,8 +1,9 @@
-"""What README and guides print is run exactly as printed: programs and ``mqadmin`` commands.
+"""The programs in README and guides are run exactly as printed.
 
 The servers have free ports; connections to the printed ports go there. A block whose first line is
 ``# Not run: <reason>`` is left out, and its reader sees why. Spark's page is one program, which
-``spark/test_printed.py`` runs; here it is checked for names that nobody defines.
+``spark/test_printed.py`` runs; here it is checked for names that nobody defines. The commands in
+other blocks are run by the tests in ``printed/``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -24,37 +25,14 @@ from rocketpost.client import Message
 from rocketpost.client.blocking import Producer
 from rocketpost.testing import Cluster
 
+from .printed.pages import PAGES, PYTHON, SHELL, Block, commands_of
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("run_printed.py")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^(?:    |\$ )?(?:\.venv/bin/)?mqadmin (.+?)(?: {2,}#.*)?$", re.MULTILINE)
-PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b(?!=)|\.\.\.|<")
-QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 NOT_RUN = "# Not run: "
-SPARK = "spark"
+PREPARED = ("filters.md", "timers.md", "priority.md", "exactly-once.md")
 TOPICS = ("Orders", "Jobs", "Prices", "Reminders")
-
-
-class Block(NamedTuple):
-    page: Path
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.name}:{self.line}"
-
-
-def blocks() -> list[Block]:
-    found = []
-    for page in PAGES:
-        text = page.read_text()
-        for match in FENCED.finditer(text):
-            if match[1] == "python":
-                found.append(Block(page, text.count("\n", 0, match.start()) + 2, match[2]))
-    return found
 
 
 def uses_spark(block: Block) -> bool:
@@ -65,10 +43,9 @@ def is_conftest(block: Block) -> bool:
     return "pytest_plugins" in block.text or "def rocketmq_settings" in block.text
 
 
-BLOCKS = blocks()
 PROGRAMS = [
     block
-    for block in BLOCKS
+    for block in PYTHON
     if not uses_spark(block)
     and not block.text.startswith(NOT_RUN)
     and "def test_" not in block.text
@@ -89,6 +66,17 @@ class Runner:
         self._process.stdin.flush()
         code, output = json.loads(self._process.stdout.readline())
         return code, output
+
+
+def prepare(runner: Runner) -> None:
+    """Run the commands of the pages whose programs need what these set."""
+    for block in SHELL:
+        if block.page.name not in PREPARED:
+            continue
+        for command in commands_of(block):
+            words = shlex.split(command.text, comments=True)[1:]
+            code, output = runner.run(kind="mqadmin", arguments=words)
+            assert code == 0, f"{command}\n{output}"
 
 
 @pytest.fixture(scope="module")
@@ -113,30 +101,11 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
             env={**os.environ, "NAMESRV_ADDR": "127.0.0.1:9876", "ORDERS_SECRET": "secret"},
         ) as process:
             try:
-                yield Runner(process)
+                runner = Runner(process)
+                prepare(runner)
+                yield runner
             finally:
                 process.kill()
-
-
-COMMANDS = [
-    Block(page, text.count("\n", 0, match.start()) + 1, match[1])
-    for page in PAGES
-    for text in [page.read_text()]
-    for match in COMMAND.finditer(text)
-    if page.name in ("README.md", "filters.md", "timers.md", "priority.md", "exactly-once.md")
-    and not PLACEHOLDER.search(QUOTED.sub("", match[1]).replace("=PRIORITY", ""))
-]
-
-
-def test_commands(runner: Runner) -> None:
-    # Before the programs, some of which need what these set.
-    failed = []
-    for command in COMMANDS:
-        code, output = runner.run(kind="mqadmin", arguments=shlex.split(command.text))
-        if code:
-            failed.append(f"{command}: mqadmin {command.text}\n{output}")
-    assert not failed, "\n".join(failed)
-    assert len(COMMANDS) >= 8
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=map(str, PROGRAMS))
@@ -149,8 +118,8 @@ def test_programs(runner: Runner, block: Block) -> None:
 
 def test_tests(tmp_path: Path) -> None:
     """Tests that a page prints pass in a project of their own, with the fixtures it describes."""
-    tests = [block for block in BLOCKS if "def test_" in block.text]
-    conftest = [block.text for block in BLOCKS if is_conftest(block)]
+    tests = [block for block in PYTHON if "def test_" in block.text]
+    conftest = [block.text for block in PYTHON if is_conftest(block)]
     assert len(conftest) == 2
     (tmp_path / "conftest.py").write_text("\n".join(conftest))
     for at, block in enumerate(tests):
@@ -166,12 +135,12 @@ def test_tests(tmp_path: Path) -> None:
 
 
 def test_no_page_prints_what_a_file_cannot_hold() -> None:
-    for block in BLOCKS:
+    for block in PYTHON:
         ast.parse(block.text, filename=str(block))  # no await outside of a function
 
 
 def test_names_on_the_page_of_spark_are_defined(tmp_path: Path) -> None:
-    page = [block.text for block in BLOCKS if block.page.name == "spark.md"]
+    page = [block.text for block in PYTHON if block.page.name == "spark.md"]
     program = tmp_path / "page.py"
     program.write_text(
         "from rocketpost.spark.session import make_session\nspark = make_session('page')\n"

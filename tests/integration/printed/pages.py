@@ -14,13 +14,14 @@ FENCE = re.compile(r" *```(\w*)$")
 INDENT = " " * 4
 PROMPT = "$ "
 
+IN_DAMAGE_PAGE = "what a broker says; test_damage_page.py compares it"
 NOT_COMMANDS = {
     ("README.md", "┌─────────────┐   who serves topic T?"): "a drawing",
-    ("damage.md", "commit log is damaged position="): "a line of the broker's log",
-    ("damage.md", "messages are missing in a queue "): "a line of the broker's log",
-    ("damage.md", "queue entry was damaged and is mended "): "a line of the broker's log",
-    ("damage.md", "the commit log in /data/store/commitlog lacks "): "an error of the broker",
-    ("damage.md", "the commit log /fast/log is in use "): "an error of the broker",
+    ("damage.md", "commit log is damaged position="): IN_DAMAGE_PAGE,
+    ("damage.md", "messages are missing in a queue "): IN_DAMAGE_PAGE,
+    ("damage.md", "queue entry was damaged and is mended "): IN_DAMAGE_PAGE,
+    ("damage.md", "the commit log in /data/store/commitlog lacks "): IN_DAMAGE_PAGE,
+    ("damage.md", "the commit log /fast/log is in use "): IN_DAMAGE_PAGE,
     ("filters.md", "price > 100          >= < <= = <>"): "the syntax of filters",
     ("mqadmin.md", "CONSUMED      the group has passed it"): "words in the output of explain",
 }
@@ -122,8 +123,9 @@ def is_listed(block: Block, table: dict[tuple[str, str], str]) -> bool:
     return any(block.page.name == page and block.start.startswith(start) for page, start in table)
 
 
-OTHERS = [block for page in PAGES for block in blocks_of(page) if block.language != "python"]
-"""All blocks that are no Python."""
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+OTHERS = [block for block in BLOCKS if block.language != "python"]
 
 SHELL = [
     block

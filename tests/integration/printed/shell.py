@@ -22,7 +22,9 @@ ENDLESS = {
     re.compile(r"(\.venv/bin/)?mqnamesrv\b"): NAMESRV_READY,
     re.compile(r"(\.venv/bin/)?mqbroker\b"): BROKER_READY,
     re.compile(r"(\.venv/bin/)?rocketpost up\b"): r"Clients connect to \S+:\d+\. Data is in .*",
-    re.compile(r"(\.venv/bin/)?rocketpost pipeline .* --every\b"): r"archived +\d+",
+    re.compile(
+        r"(\.venv/bin/)?rocketpost pipeline .* --every\b"
+    ): r"archiving: (\d+) of \1 messages",
 }
 """Commands that run until they are stopped, and what they print once they are at work."""
 SECONDS_MAX = 300

@@ -21,7 +21,6 @@ Blocks of ``spark.md`` and others that start Spark are run by ``test_shell_spark
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,16 +28,13 @@ from typing import NamedTuple
 
 import pytest
 
-from rocketpost.client import Message, Producer
-from rocketpost.server.up import SingleNode
-from rocketpost.settings import format_properties
 from rocketpost.testing import Cluster
-from rocketpost.testing.cluster import SMALL_STORE
 from rocketpost.testing.process import free_port
 
 from . import story
-from .pages import NOT_COMMANDS, NOT_RUN, OTHERS, ROOT, SHELL, Block, blocks_of, commands_of
+from .pages import NOT_COMMANDS, NOT_RUN, OTHERS, ROOT, SHELL, Block, commands_of
 from .shell import Shell, is_endless
+from .test_damage_page import lose_file, make_store
 
 pytestmark = pytest.mark.slow
 
@@ -114,51 +110,6 @@ def masked(output: str) -> list[str]:
     for pattern, name in MASKS.items():
         output = re.sub(pattern, name, output)
     return [line.rstrip() for line in output.splitlines() if line.strip()]
-
-
-SIZES = {
-    **SMALL_STORE,
-    "mappedFileSizeCommitLog": str(128 * 1024),
-    "maxMessageSize": str(64 * 1024),
-}
-
-
-async def make_store(directory: Path) -> None:
-    """Make a store of several files, and the ``broker.conf`` for it."""
-    node = SingleNode(directory, namesrv_port=0, broker_port=0, settings=SIZES)
-    await node.start()
-    try:
-        async with Producer("orders", name_servers=node.address) as producer:
-            for _ in range(40):  # of bytes that nobody can compress
-                await producer.send(Message("orders", os.urandom(16 * 1024)))
-    finally:
-        await node.stop()
-    values = {"storePathRootDir": str(directory / "store"), "brokerName": "broker-a", **SIZES}
-    (directory / "broker.conf").write_text(format_properties(values))
-
-
-def lose_file(directory: Path) -> str:
-    """Delete the second file of the commit log and return its name."""
-    files = sorted(path for path in (directory / "store/commitlog").iterdir() if path.is_file())
-    assert len(files) > 3
-    files[1].unlink()
-    return files[1].name
-
-
-def test_a_missing_file_is_refused_in_the_words_of_the_page(tmp_path: Path) -> None:
-    asyncio.run(make_store(tmp_path))
-    name = lose_file(tmp_path)
-    [printed] = [
-        block.text
-        for block in blocks_of(ROOT / "docs/guide/damage.md")
-        if block.start.startswith("the commit log in /data/store/commitlog lacks ")
-    ]
-    printed = printed.replace("/data/store", str(tmp_path / "store"))
-    printed = re.sub(r"\b\d{20}\b", name, printed)
-    shell = Shell(tmp_path, {9876: free_port(), 10911: free_port()})
-    done = shell.call("mqbroker -c broker.conf")
-    assert done.returncode
-    assert " ".join(printed.split()) in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("table", [NOT_COMMANDS, NOT_RUN], ids=["not commands", "not run"])
