@@ -40,6 +40,7 @@ from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
+from rocketpost.store.heritage import is_foreign_blocking
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.retention import CleanPlan, check_levels
@@ -235,6 +236,8 @@ class BrokerServer:
     async def _open(
         self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]
     ) -> Services:
+        layout = Layout(self._store_config.root, self._store_config.commit_log_path)
+        is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
         store = await asyncio.to_thread(
             MessageStore.open_blocking,
             self._store_config,
@@ -266,6 +269,7 @@ class BrokerServer:
                 topics=tables.topics,
                 config=self._broker,
                 clock=self._clock,
+                is_foreign=is_foreign,
             )
             timers = await asyncio.to_thread(
                 open_timers_blocking, store, clock=self._clock, topics=list(tables.topics.configs)

@@ -3,7 +3,8 @@
 A snapshot is trusted only if it fits the log: it must not speak of more than is there, and the
 message that it names must be where it says. Else, or if it is damaged or missing, the whole log is
 read, and where that no longer reaches back, the log of the broker and its status say so. What
-Apache's broker stored in between is read like everything after the snapshot.
+Apache's broker stored in between is read like everything after the snapshot. A store that Apache's
+brokers alone have written has no numbered messages, so it is not read.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def recover_blocking(
     topics: TopicTable,
     config: BrokerConfig,
     clock: Clock,
+    is_foreign: bool = False,
     limits: ProducerLimits | None = None,
     files: FileSystem | None = None,
 ) -> Known:
@@ -65,6 +67,7 @@ def recover_blocking(
         topics: Which topics look at unique keys.
         config: How much is remembered, and of unique keys by default.
         clock: Says which unique keys count still.
+        is_foreign: Whether all of it was stored by RocketMQ (``store.heritage``).
         limits: How much is remembered of producers, if not what ``config`` says.
         files: The file system, if not the real one.
 
@@ -73,7 +76,7 @@ def recover_blocking(
     """
     limits = limits or producer_limits(config)
     file = snapshot_file(store, files if files is not None else RealFiles(), limits)
-    table, repair = _load_blocking(store, file, limits)
+    table, repair = _load_blocking(store, file, limits, is_foreign=is_foreign)
     keys = KeyWindow(clock=clock)
     keys.configure(default_seconds=config.dedup_seconds, keys_max=config.dedup_keys_max)
     for name, topic in topics.configs.items():
@@ -112,7 +115,7 @@ def snapshot_file(
 
 
 def _load_blocking(
-    store: MessageStore, file: TableFile[ProducerTable], limits: ProducerLimits
+    store: MessageStore, file: TableFile[ProducerTable], limits: ProducerLimits, *, is_foreign: bool
 ) -> tuple[ProducerTable, str]:
     """Return the producers, and what had to be done to know them if it was not the usual."""
     end = int(store.written_position)
@@ -124,7 +127,8 @@ def _load_blocking(
         return _rebuild_blocking(store, file, limits, end=end, because=because, was_saved=True)
     if table.position < 0:
         because = "producerState.json is missing"
-        return _rebuild_blocking(store, file, limits, end=end, because=because)
+        begin = end if is_foreign else 0
+        return _rebuild_blocking(store, file, limits, begin=begin, end=end, because=because)
     if not _fits(store, table, end):
         because = "producerState.json belongs to another log"
         return _rebuild_blocking(store, file, limits, end=end, because=because)
@@ -140,19 +144,20 @@ def _rebuild_blocking(
     file: TableFile[ProducerTable],
     limits: ProducerLimits,
     *,
+    begin: int = 0,
     end: int,
     because: str,
     older: ProducerTable | None = None,
     was_saved: bool = False,
 ) -> tuple[ProducerTable, str]:
-    """Read what producers stored from the whole log, and save it.
+    """Read what producers stored from the log, and save it; all of it, or from ``begin`` on.
 
     Where the log does not reach back to its beginning, numbers below the first one of a producer
     are refused from now on: whether they were stored is not known.
     """
     table = ProducerTable(limits)
     is_whole = store.first_position == 0
-    is_used = _replay(store, table, 0, end) > 0 or bool(older) or (was_saved and not is_whole)
+    is_used = _replay(store, table, begin, end) > 0 or bool(older) or (was_saved and not is_whole)
     if not is_whole:
         table.forget_before_log()
     if older is not None:

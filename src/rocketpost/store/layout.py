@@ -7,6 +7,7 @@
     dropped/{serial}-{position}-{topic}/  queues of a deleted topic until they are unlinked
     index/yyyyMMddHHmmssSSS               key index
     config/*.json                         tables
+    config/known/                         names of tables that were saved once
     timerwheel  timerlog/0000...          when messages of the timer topic are due
     timerwheel.journal0 and 1             what the last saves changed in the wheel
     config/timercheck                     how far the timer has come
@@ -15,8 +16,9 @@
     scrub.json                            how far the scrub has read the commit log
     extent                                what log and queues must hold at least
 
-``allocating``, ``dropped``, ``config/droppedTopics.json``, ``config/producerState.json``,
-``damage.json``, ``scrub.json``, ``extent`` and the journals are ours; the rest is RocketMQ's.
+``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
+``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent`` and the journals are
+ours; the rest is RocketMQ's. ``store.heritage`` goes by that.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from typing import Final
 
 NAME_DIGITS: Final = 20
 NAME_BYTES_MAX: Final = 255
+KNOWN_NAME: Final = "known"
+"""Directory of empty files, one for each table that was saved once."""
 LOG_LOCK_NAME: Final = "lock"
 """The file among unfinished segments that is none; Java takes every file beside segments for one.
 """
@@ -43,6 +47,7 @@ class Layout:
         self.dropped = posixpath.join(root, "dropped")
         self.index = posixpath.join(root, "index")
         self.config = posixpath.join(root, "config")
+        self.known = posixpath.join(self.config, KNOWN_NAME)
         self.dropped_topics = posixpath.join(self.config, "droppedTopics.json")
         self.producer_state = posixpath.join(self.config, "producerState.json")
         self.checkpoint = posixpath.join(root, "checkpoint")

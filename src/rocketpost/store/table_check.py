@@ -16,6 +16,7 @@ from zlib import crc32
 
 from rocketpost.errors import StoreError
 from rocketpost.store.files import FileSystem
+from rocketpost.store.layout import KNOWN_NAME
 
 _find_check = re.compile(rb',?\s*"rocketpostCheck":"([0-9a-f]{8})"\s*\}\s*\Z').search
 
@@ -50,7 +51,7 @@ class Marker:
 
     def __init__(self, files: FileSystem, table_path: str) -> None:
         self._files = files
-        self._directory = posixpath.join(posixpath.dirname(table_path), "known")
+        self._directory = posixpath.join(posixpath.dirname(table_path), KNOWN_NAME)
         self._path = posixpath.join(self._directory, posixpath.basename(table_path))
         self._is_set = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +94,35 @@ async def test_numbers_that_the_log_has_lost_are_refused_and_told(
         )  # fmt: skip
         assert answer.code != ResponseCode.SUCCESS
         assert "where its memory begins" in (answer.remark or "")
+
+
+def make_foreign(root: Path) -> None:
+    """Remove every sign that the store was ever ours."""
+    shutil.rmtree(root / "commitlog" / "allocating")
+    shutil.rmtree(root / "config" / "known")
+    for name in ("extent", "damage.json", "scrub.json"):
+        (root / name).unlink(missing_ok=True)
+    for pattern in ("config/producerState.json*", "config/droppedTopics.json*", "timerwheel.j*"):
+        for path in root.glob(pattern):
+            path.unlink()
+    checkpoint = root / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:64].ljust(4096, b"\0"))
+
+
+@pytest.mark.slow
+async def test_a_store_of_rocketmq_is_not_searched_for_numbers(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, connected(server) as peer:
+        assert [await send(peer, number) for number in range(3)] == [False] * 3
+    make_foreign(tmp_path)
+    async with broker(tmp_path) as server, connected(server) as peer:
+        assert (await peer.status())["producerStateRepair"] == ""
+        assert not await send(peer, 2)  # nobody has looked
+        assert await send(peer, 2)
+    for path in (tmp_path / "config").glob("producerState.json*"):
+        path.unlink()
+    async with broker(tmp_path) as server, connected(server) as peer:  # it is ours by now
+        assert "rebuilt from the whole log" in (await peer.status())["producerStateRepair"]
+        assert await send(peer, 2)
 
 
 @pytest.mark.slow

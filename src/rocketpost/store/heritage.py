@@ -1,0 +1,40 @@
+"""Whether a store was written by RocketMQ alone, as seen before it is opened.
+
+RocketMQ leaves files alone that it does not know, and the bytes behind its own in the checkpoint.
+So a store that this program has ever opened keeps signs of it, whoever wrote to it since.
+"""
+
+from __future__ import annotations
+
+from rocketpost.store.annex import FOREIGN_BYTES
+from rocketpost.store.files import FileSystem, read_whole_blocking
+from rocketpost.store.layout import Layout
+
+
+def is_foreign_blocking(layout: Layout, files: FileSystem) -> bool:
+    """Tell whether RocketMQ wrote all of a store; in doubt it did not.
+
+    A store without RocketMQ's checkpoint is in doubt: its other files may have been lost as well.
+    """
+    checkpoint = read_whole_blocking(files, layout.checkpoint)
+    if not any(checkpoint) or any(checkpoint[FOREIGN_BYTES:]):
+        return False
+    return all(files.stat(path) is None for path in _own_paths(layout))
+
+
+def _own_paths(layout: Layout) -> list[str]:
+    """Return the files and directories that RocketMQ has not."""
+    return [
+        layout.allocating,
+        layout.extent,
+        layout.damage,
+        layout.scrub,
+        layout.dropped,
+        layout.cut_tails,
+        layout.known,
+        layout.dropped_topics,
+        layout.producer_state,
+        f"{layout.producer_state}.bak",
+        layout.timer_journal(0),
+        layout.timer_journal(1),
+    ]
