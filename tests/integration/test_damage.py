@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,3 +160,24 @@ async def test_two_brokers_cannot_have_one_commit_log(tmp_path: Path) -> None:
         with pytest.raises(ServerFailed, match=r"(?s)log is in use by .*one/store"):
             two.process.start()
         two.process.kill()
+
+
+async def test_a_file_that_is_cut_beneath_a_broker_costs_what_was_cut_off(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, checkCRCOnReadInterval="0")
+    with broker.process:
+        await broker.send()
+        assert await broker.read() == list(range(COUNT))  # the file is mapped now
+        segment = broker.segments()[0]
+        whole = segment.stat().st_size
+        os.truncate(segment, whole // 2)
+        found = await broker.read()
+        assert await broker.read() == found
+        lost = sorted(set(range(COUNT)) - set(found))
+        assert lost
+        assert lost == list(range(lost[0], lost[-1] + 1))
+        assert lost[-1] < COUNT - 1  # what lies in later files is read
+        await broker.send(2)
+        assert await broker.read() == sorted([*found, 0, 1])
+        broker.process.stop()
+        named = {(each["queue_id"], each["queue_offset"]) for each in broker.damage()}
+        assert named == {(number % QUEUES, number // QUEUES) for number in lost}

@@ -136,6 +136,14 @@ STORE: Final = {
     "checkCRCOnRecover": (
         "tests/unit/store/test_recovery.py::test_bodies_are_verified_if_checkCRCOnRecover_says_so"
     ),
+    "enabledAppendPropCRC": (
+        "tests/unit/store/test_checksum.py::"
+        "test_enabledAppendPropCRC_ends_each_record_with_its_checksum"
+    ),
+    "forceVerifyPropCRC": (
+        "tests/unit/store/test_checksum.py::"
+        "test_forceVerifyPropCRC_refuses_records_without_a_checksum"
+    ),
     "checkCRCOnReadInterval": (
         "tests/unit/store/test_read_check.py::"
         "test_everything_is_checked_each_time_if_the_interval_is_zero"

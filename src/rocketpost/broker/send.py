@@ -160,12 +160,17 @@ class SendService:
         self._kinds = kinds
         self._auto = auto
         self._unused: Mapping[str, int] = {} if auto is None else auto.made
-        self.configure(message_bytes_max=4 * 1024 * 1024, trace_on=True, accept_from_ms=0)
+        self.configure(
+            message_bytes_max=4 * 1024 * 1024,
+            trace_on=True,
+            accept_from_ms=0,
+        )
 
     def configure(
         self,
         *,
         message_bytes_max: int,
+        properties_bytes_max: int = PROPERTIES_BYTES_MAX,
         trace_on: bool,
         accept_from_ms: int,
         broker_writable: bool = True,
@@ -176,6 +181,7 @@ class SendService:
         self._broker_writable = broker_writable
         self._is_closed = bool(accept_from_ms) or not broker_writable
         self._message_bytes_max = message_bytes_max
+        self._properties_bytes_max = properties_bytes_max
         self._accept_from_ms = accept_from_ms
         self._added = {
             names.MSG_REGION: self._region,
@@ -204,7 +210,8 @@ class SendService:
             config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
             topic = config.topic_name
         encoded, tags_code, keys, is_special = self._properties(header.properties)
-        if not 0 < len(body) <= self._message_bytes_max or len(encoded) > PROPERTIES_BYTES_MAX:
+        is_short = len(encoded) <= self._properties_bytes_max
+        if not 0 < len(body) <= self._message_bytes_max or not is_short:
             self._check_size(len(body), len(encoded))
         if config.attributes:
             if self._checks_types and is_typed(config):
@@ -263,7 +270,7 @@ class SendService:
             encoded, tags_code, keys = self._batch_properties(item.properties, shared, at)
             if typed:
                 check_type(config, decode_properties(encoded))
-            if not item.body or len(encoded) > PROPERTIES_BYTES_MAX:
+            if not item.body or len(encoded) > self._properties_bytes_max:
                 self._check_entry(at, len(item.body), len(encoded))
             drafts.append(
                 Draft(
@@ -420,10 +427,10 @@ class SendService:
                 f"the message body has {body_bytes} bytes; "
                 f"at most {self._message_bytes_max} (maxMessageSize) are allowed"
             )
-        if properties_bytes > PROPERTIES_BYTES_MAX:
+        if properties_bytes > self._properties_bytes_max:
             raise MessageIllegal(
                 f"the message properties take {properties_bytes} bytes; "
-                f"at most {PROPERTIES_BYTES_MAX} are allowed"
+                f"at most {self._properties_bytes_max} are allowed"
             )
 
     def _sys_flag(self, sys_flag: int, config: TopicConfig, born_host: bytes) -> int:

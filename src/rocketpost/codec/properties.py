@@ -17,6 +17,10 @@ from rocketpost.model.failure import KIND, TEXT, ConsumeFailure
 PROPERTIES_BYTES_MAX: Final = 32767
 """Lengths are signed 16-bit numbers in records and batches."""
 
+CHECKSUM_NAME: Final = b"__CRC32#\x01"
+CHECKSUM_BYTES: Final = 20
+"""Length of the property that holds a record's checksum: its name, ten digits, separators."""
+
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"
 
@@ -45,6 +49,22 @@ def decode_properties(data: bytes | memoryview) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def properties_bytes_max(has_checksum: bool) -> int:
+    """Return the length that a sender's properties may have beside what a broker adds to them."""
+    return PROPERTIES_BYTES_MAX - (CHECKSUM_BYTES + 1 if has_checksum else 0)
+
+
+def encode_checksum(checksum: int) -> bytes:
+    """Return the property that holds a record's checksum: ten digits, the last one first."""
+    return CHECKSUM_NAME + (b"%010d" % checksum)[::-1] + b"\x02"
+
+
+def without_checksum(properties: bytes) -> bytes:
+    """Return a property string without the checksum of the record that it came from."""
+    pairs = properties.split(b"\x02")
+    return b"\x02".join([pair for pair in pairs if not pair.startswith(CHECKSUM_NAME)])
 
 
 def without_failure(properties: Mapping[str, str]) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 Layout of a record: see ``record_scan``. A record is sound if its size, magic, position, queue and
 queue offset are those of the entry, its topic that of the queue, its lengths add up, and its body
-has the CRC that it states. No checksum covers the rest: flag, times, hosts and properties.
+has the CRC that it states. That covers neither flag, times, hosts nor properties. A record that
+ends with a checksum property is checked by that instead, which covers all of it.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 from zlib import crc32
+
+from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
 
 _MAGIC_V1 = 0xDAA3_20A7
 _MAGIC_V2 = 0xDAA3_20AB
@@ -28,6 +31,7 @@ def find_unsound(
     offset: int,
     queue_id: int,
     topic: bytes,
+    checksum_required: bool = False,
 ) -> list[int]:
     """Return the indexes of the ``units`` whose records are not sound.
 
@@ -38,10 +42,15 @@ def find_unsound(
         offset: The queue offset of ordinal 0.
         queue_id: The queue of all entries.
         topic: Its topic, as UTF-8.
+        checksum_required: Whether a record without a checksum property is unsound.
     """
     unsound: list[int] = []
     data_bytes = len(data)
-    topic_bytes = len(topic)
+    # The topic as a record has it, its length in front; one byte cannot say a longer one.
+    long_name = _SHORT.pack(len(topic)) + topic
+    short_name = long_name[1:] if len(topic) < 256 else b""
+    long_bytes = len(long_name)
+    short_bytes = len(short_name) or data_bytes
     index = -1
     for ordinal, position, size in units:
         index += 1
@@ -64,25 +73,37 @@ def find_unsound(
         body_at = at + 88
         if sys_flag & 0x30:
             body_at += 24 if sys_flag & 0x30 == 0x30 else 12
+            if body_at > end:
+                unsound.append(index)
+                continue
         (body_bytes,) = _int_of(data, body_at - 4)
         body_end = body_at + body_bytes
-        topic_at = body_end + (1 if magic == _MAGIC_V1 else 2)
-        properties_at = topic_at + topic_bytes + 2
-        if body_bytes < 0 or properties_at > end:
-            unsound.append(index)
-            continue
         if magic == _MAGIC_V1:
-            stated_bytes = data[body_end]
+            topic_end = body_end + short_bytes
+            name = short_name
         elif magic == _MAGIC_V2:
-            (stated_bytes,) = _short_of(data, body_end)
+            topic_end = body_end + long_bytes
+            name = long_name
         else:
             unsound.append(index)
             continue
+        properties_at = topic_end + 2
         if (
-            stated_bytes != topic_bytes
-            or properties_at + _short_of(data, properties_at - 2)[0] != end
-            or data[topic_at : topic_at + topic_bytes] != topic
-            or (body_bytes and crc32(data[body_at:body_end]) & 0x7FFF_FFFF != body_crc)
+            body_bytes < 0
+            or properties_at > end
+            or properties_at + _short_of(data, topic_end)[0] != end
+            or data[body_end:topic_end] != name
+        ):
+            unsound.append(index)
+            continue
+        if data[end - 12] == 1:  # the end of a name: a checksum may follow
+            checksum = judge_checksum(data, at, properties_at, end)
+            if checksum != NO_CHECKSUM:
+                if checksum == CHECKSUM_FAILS:
+                    unsound.append(index)
+                continue
+        if checksum_required or (
+            body_bytes and crc32(data[body_at:body_end]) & 0x7FFF_FFFF != body_crc
         ):
             unsound.append(index)
     return unsound

@@ -7,8 +7,9 @@ Layout of a record, big-endian (both hosts IPv4; a sysFlag bit each makes them 1
     prepared offset 8, body 4 + n, topic 1 + n (version 2: 2 + n), properties 2 + n
 
 A record counts only if size, magic, physical offset, lengths and body CRC all agree and no part
-of its text is still zeros. Decoding for users is ``codec.record``'s business; errors are verdicts
-here, since a scan expects to meet one.
+of its text is still zeros. If its last property is ``__CRC32#`` (a checksum of all that precedes
+it, ten digits, the last one first), that must agree instead of the body CRC. Decoding for users is
+``codec.record``'s business; errors are verdicts here, since a scan expects to meet one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ MAGIC_V1 = 0xDAA3_20A7
 MAGIC_V2 = 0xDAA3_20AB
 MAGIC_BLANK = 0xCBD4_3194
 
+NO_CHECKSUM = 0
+"""The record does not end with a checksum property."""
+CHECKSUM_HOLDS = 1
+CHECKSUM_FAILS = 2
+
 _HEAD = Struct(">iIIiiqqi")
+_CHECKSUM_NAME = b"__CRC32#\x01"
+_CHECKSUM_BYTES = 20
 _SMALLEST = 91
 _HOLE = bytes(512)
 _MARK = Struct(">iI")
@@ -127,9 +135,14 @@ def parse_record(
     (properties_bytes,) = _SHORT.unpack_from(data, properties_at - 2)
     if properties_bytes < 0 or properties_at + properties_bytes != end:
         return None
-    body = data[body_at : body_at + body_bytes]
-    if verify_crc and body_bytes and crc32(body) & 0x7FFF_FFFF != body_crc:
-        return None
+    if verify_crc:
+        checksum = judge_checksum(data, at, properties_at, end)
+        if checksum == CHECKSUM_FAILS:
+            return None
+        if checksum == NO_CHECKSUM and body_bytes:
+            body = data[body_at : body_at + body_bytes]
+            if crc32(body) & 0x7FFF_FFFF != body_crc:
+                return None
     name = bytes(data[topic_at : topic_at + topic_bytes])
     properties = bytes(data[properties_at:end])
     if is_torn(name, properties):
@@ -141,6 +154,27 @@ def parse_record(
     tags_hash, keys = index_words(properties)
     (store_ms,) = _LONG.unpack_from(data, store_at)
     return position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_hash, keys
+
+
+def judge_checksum(data: bytes | memoryview, at: int, properties_at: int, end: int) -> int:
+    """Compare the record from ``at`` to ``end`` with the checksum in its last property.
+
+    Returns:
+        NO_CHECKSUM, CHECKSUM_HOLDS or CHECKSUM_FAILS.
+    """
+    length = end - properties_at
+    if length < _CHECKSUM_BYTES or data[end - 12] != 1:
+        return NO_CHECKSUM
+    tail = bytes(data[end - _CHECKSUM_BYTES : end])
+    if not tail.startswith(_CHECKSUM_NAME) or not tail.endswith(b"\x02"):
+        return NO_CHECKSUM
+    if length > _CHECKSUM_BYTES and data[end - _CHECKSUM_BYTES - 1] != 2:
+        return NO_CHECKSUM  # the end of a longer name
+    digits = tail[18:8:-1]
+    if not digits.isdigit():
+        return CHECKSUM_FAILS
+    found = crc32(data[at : end - _CHECKSUM_BYTES]) & 0x7FFF_FFFF
+    return CHECKSUM_HOLDS if found == int(digits) else CHECKSUM_FAILS
 
 
 def is_torn(name: bytes, properties: bytes) -> bool:

@@ -330,7 +330,6 @@ IGNORED: Final[dict[str, str]] = {
 _NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this version")
 _NO_REPLICAS: Final = Refusal(_is_above_one, "replication is not in this version")
 _NO_LIGHT_QUEUES: Final = Refusal(_is_on, "light queues are not in this version")
-_NO_CHECKSUMS: Final = Refusal(_is_on, "property checksums are not in this version")
 
 _REFUSED_NETTY: Final = {
     "useTLS": Refusal(_is_on, "TLS is not in this version"),
@@ -358,8 +357,6 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
     ),
     "enableLmq": _NO_LIGHT_QUEUES,
     "enableMultiDispatch": _NO_LIGHT_QUEUES,
-    "enabledAppendPropCRC": _NO_CHECKSUMS,
-    "forceVerifyPropCRC": _NO_CHECKSUMS,
     "storeType": Refusal(_is_other_than("default"), "only the file store (default) is supported"),
     "rocksdbCQDoubleWriteEnable": Refusal(_is_on, "there is no RocksDB here"),
     "messageStorePlugIn": Refusal(_is_other_than(), "store plug-ins are not in this version"),

@@ -24,6 +24,7 @@ from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer import Timers
 from rocketpost.client.compression import decompress
+from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.delay_levels import parse_delay_levels
@@ -460,6 +461,7 @@ class Services:
         self.sends.trace_on = broker.trace_on
         self._send_service.configure(
             message_bytes_max=store.message_bytes_max,
+            properties_bytes_max=properties_bytes_max(store.append_checksum),
             trace_on=broker.trace_on,
             accept_from_ms=broker.accept_sends_from_ms,
             broker_writable=bool(broker.permission & PERM_WRITE),

@@ -13,7 +13,13 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from rocketpost.codec.properties import PROPERTIES_BYTES_MAX
+from rocketpost.codec.properties import (
+    CHECKSUM_BYTES,
+    CHECKSUM_NAME,
+    PROPERTIES_BYTES_MAX,
+    encode_checksum,
+    without_checksum,
+)
 from rocketpost.codec.record import (
     CRC_MASK,
     HEAD_V4,
@@ -50,7 +56,12 @@ _pack_short = _SHORT.pack
 _HEAD_BYTES: Final = HEAD_V4.size
 _IPV4_HOST_BYTES: Final = 8
 _NUL: Final = b"\0"
+_HASH: Final = b"#"
+"""Part of the name of a checksum, and of hardly any other property."""
 _SEPARATOR: Final = b"\x02"
+_PARTS: Final = 5
+"""Number of buffers that a record is packed into."""
+_UNSIGNED: Final = encode_checksum(0)
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -64,11 +75,13 @@ class CommitLog:
         allocator: Allocator,
         *,
         long_topics: bool = True,
+        append_checksum: bool = False,
     ) -> None:
         self._files = files
         self._segments = segments
         self._allocator = allocator
         self._long_topics = long_topics
+        self._append_checksum = append_checksum
         self._topics: dict[str, tuple[int, bytes]] = {}
         self._segment: Segment | None = None
         self._room_end = 0  # a record must end before this position
@@ -102,8 +115,12 @@ class CommitLog:
         topic = draft.topic
         body = draft.body
         properties = draft.properties
-        if _NUL in properties:
+        if _NUL in properties or _HASH in properties:
             properties = _sound(properties)
+        is_unsigned = False
+        if self._append_checksum:
+            properties = _with_checksum_room(given := properties)
+            is_unsigned = properties is not given
         born_host = draft.born_host
         store_host = draft.store_host
         try:
@@ -145,14 +162,24 @@ class CommitLog:
             _pack_short(len(properties)),
             properties,
         )
+        if is_unsigned:
+            self._sign_last()
         self.end = position + size
         return position
+
+    def _sign_last(self) -> None:
+        """Put its checksum into the record that was packed last."""
+        *parts, properties = self._buffers[-_PARTS:]
+        signed = b"".join((*parts, properties[:-CHECKSUM_BYTES]))
+        self._buffers[-_PARTS:] = (signed, encode_checksum(crc32(signed) & CRC_MASK))
 
     def size_of(self, draft: Draft) -> int:
         """Return how many bytes the record of ``draft`` takes."""
         head = HEADS[len(draft.born_host), len(draft.store_host)]
         topic_bytes = self._topic(draft.topic)[1]
         properties = _sound(draft.properties)
+        if self._append_checksum:
+            properties = _with_checksum_room(properties)
         return head.size + len(draft.body) + len(topic_bytes) + 2 + len(properties)
 
     def reserve(self, size: int) -> None:
@@ -200,10 +227,15 @@ class CommitLog:
         found = (segment._view or segment.view())[at : at + size]
         return found if len(found) == size else None
 
+    def is_readable(self, position: int, size: int) -> bool:
+        """Tell whether a view of bytes of the log can be used (``Segment.is_readable``)."""
+        segment = self._segments.find(position)
+        return segment is not None and segment.is_readable(position - segment.start, size)
+
     def store_time(self, position: int) -> int:
-        """Return the store time of the record at ``position``; -1 if it is gone."""
+        """Return the store time of the record at ``position``; -1 if it is gone or unreadable."""
         head = self.view(position, STORE_TIME_AT + 8 + 12)
-        if head is None:
+        if head is None or not self.is_readable(position, len(head)):
             return -1
         six = _INT.unpack_from(head, SYS_FLAG_AT)[0] & sysflag.BORN_HOST_V6
         found: int = _LONG.unpack_from(head, STORE_TIME_AT + (12 if six else 0))[0]
@@ -276,14 +308,26 @@ class CommitLog:
 
 
 def _sound(properties: bytes) -> bytes:
-    """Return properties that recovery cannot take for a record cut by a crash.
+    """Return properties that recovery cannot take for a damaged record or one cut by a crash.
 
-    No CRC covers them, so zeros where text should be are what tells a torn record
+    A checksum that comes from elsewhere, with a message that was consumed and sent again, is that
+    of another record, and is left out. Zeros where text should be are what tells a torn record
     (``kernel.record_scan.is_torn``). One at the very end is made harmless by a separator, which
     changes no property; many in a row are refused.
     """
+    if CHECKSUM_NAME in properties:
+        properties = without_checksum(properties)
     if properties.endswith(_NUL):
         properties += _SEPARATOR
     if is_torn(b"", properties) or len(properties) > PROPERTIES_BYTES_MAX:
         raise StoreError("the properties hold too many zero bytes to be told from a torn record")
     return properties
+
+
+def _with_checksum_room(properties: bytes) -> bytes:
+    """Return properties that end with an empty checksum, if there is room for one."""
+    room = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - len(properties)
+    if not properties or properties.endswith(_SEPARATOR):
+        return properties + _UNSIGNED if room >= 0 else properties
+    # A copy that the broker made may have no room; sends of this length are refused.
+    return properties + _SEPARATOR + _UNSIGNED if room > 0 else properties

@@ -46,6 +46,9 @@ class StoreConfig:
     long_topics: bool = option("autoMessageVersionOnTopicLen", True)
     verify_crc: bool = option("checkCRCOnRecover", True)
 
+    append_checksum: bool = option("enabledAppendPropCRC", False)
+    require_checksum: bool = option("forceVerifyPropCRC", False)
+
     scrub_enabled: bool = option("scrubCommitLogEnable", True)
     scrub_interval_hours: int = option("scrubCommitLogIntervalHours", 168, mutable=True)
     scrub_bytes_per_second: int = option("scrubCommitLogBytesPerSecond", 4 * 1024**2, mutable=True)

@@ -27,6 +27,10 @@ from rocketpost.store.files import FileSystem, read_whole_blocking, write_all
 
 log = logging.getLogger(__name__)
 
+BAD_BODY: Final = "the body does not match its CRC"
+BAD_RECORD: Final = "the record does not match its checksum, __CRC32#"
+UNREADABLE: Final = "it cannot be read from its file"
+NO_CHECKSUM: Final = "it has no checksum, __CRC32#, which forceVerifyPropCRC asks for"
 RANGE_COUNT_MAX: Final = 4096
 """Largest number of ranges listed; more are only counted."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -26,6 +26,8 @@ Buffer = bytes | bytearray | memoryview
 """What may be written."""
 
 _CAN_READ_ASIDE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "posix_fadvise")
+_MADV_POPULATE_READ: Final = 22
+_UNREADABLE: Final = (errno.EFAULT, errno.EIO, getattr(errno, "EHWPOISON", 133))
 IOV_MAX: Final = 1024
 """How many buffers one ``pwritev`` takes."""
 
@@ -108,6 +110,14 @@ class FileSystem(Protocol):
 
     def map(self, fd: int, size: int) -> memoryview:
         """Map the first ``size`` bytes read-only; unmapped when the last view of it is gone."""
+        ...  # pragma: no cover
+
+    def populate(self, view: memoryview, offset: int, size: int) -> bool:
+        """Read bytes of a map into memory; returns False if the system does not offer that.
+
+        Raises:
+            OSError: Some of them cannot be read. To touch them would end the process (SIGBUS).
+        """
         ...  # pragma: no cover
 
     def stat(self, path: str) -> FileStat | None:
@@ -245,6 +255,18 @@ class RealFiles:
         """See :class:`FileSystem`."""
         # A map keeps a descriptor of its own.
         return memoryview(with_spares(lambda: mmap.mmap(fd, size, prot=mmap.PROT_READ)))
+
+    def populate(self, view: memoryview, offset: int, size: int) -> bool:
+        """See :class:`FileSystem`; by ``MADV_POPULATE_READ``, which Linux has since 5.14."""
+        mapped: mmap.mmap = view.obj  # type: ignore[assignment]
+        start = offset - offset % mmap.PAGESIZE
+        try:
+            mapped.madvise(_MADV_POPULATE_READ, start, offset + size - start)
+        except OSError as error:
+            if error.errno not in _UNREADABLE:
+                return False  # the call is not known, or there is no memory now
+            raise
+        return True
 
     def stat(self, path: str) -> FileStat | None:
         """See :class:`FileSystem`."""

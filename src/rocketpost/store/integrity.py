@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.commit_log import CommitLog
@@ -34,6 +36,7 @@ class Integrity:
         drops: DroppedTopics,
         damage: DamageRegister,
         dispatcher: Dispatcher,
+        durable: Callable[[], int],
         clock: Clock,
     ) -> None:
         delays_ms = parse_delay_levels(config.delay_levels)
@@ -45,8 +48,11 @@ class Integrity:
             delays_ms=delays_ms,
             clock=clock,
             interval_ms=config.read_check_interval_ms,
+            require_checksum=config.require_checksum,
         )
-        self.reader = RecordReader(commit_log.view, dispatcher, self.check)
+        self.reader = RecordReader(
+            commit_log, dispatcher, self.check, require_checksum=config.require_checksum
+        )
         self.scrub = Scrub(
             config,
             files,
@@ -61,6 +67,7 @@ class Integrity:
                 visible_end=lambda: dispatcher.position,
             ),
             damage=damage,
+            durable=durable,
             clock=clock,
         )
 

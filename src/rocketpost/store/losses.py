@@ -6,17 +6,16 @@ from typing import Final
 
 from rocketpost.kernel.record_scan import BLANK, INVALID, scan_records
 from rocketpost.store.consume_queue import TAIL_BYTES_MAX
-from rocketpost.store.damage import Damage, DamageRegister
+from rocketpost.store.damage import BAD_BODY, BAD_RECORD, Damage, DamageRegister
 from rocketpost.store.queue_files import ENTRY_BYTES
 from rocketpost.store.queue_replay import Placed
 from rocketpost.store.resync import RECORD_BYTES_MIN, BadRange
 from rocketpost.store.segmented_log import SegmentedLog
 
-BAD_BODY: Final = "the body does not match its CRC"
 NO_RECORD: Final = "no sound record"
 ZEROS: Final = "zeros where records were"
 MISSING: Final = "files of the commit log are missing"
-_BYTES: Final = frozenset((BAD_BODY, NO_RECORD, ZEROS, MISSING))
+_BYTES: Final = frozenset((BAD_BODY, BAD_RECORD, NO_RECORD, ZEROS, MISSING))
 """Damage that is gone when the right bytes are back."""
 _UNSAVED_COUNT_MAX: Final = TAIL_BYTES_MAX // ENTRY_BYTES
 """Largest number of entries that a queue file may lack after a kill."""
@@ -38,7 +37,9 @@ class Losses:
         topic, queue_id, queue_offset = None, -1, -1
         if bad.entry is not None:
             _, _, topic, queue_id, queue_offset, *_ = bad.entry
-        reason = ZEROS if bad.is_zero else NO_RECORD if bad.entry is None else BAD_BODY
+        reason = BAD_RECORD if bad.is_body_sound else BAD_BODY
+        if bad.is_zero or bad.entry is None:
+            reason = ZEROS if bad.is_zero else NO_RECORD
         self._found.append(
             Damage(
                 bad.begin, bad.end, reason, topic, queue_id, queue_offset, self._now_ms, "recovery"

@@ -90,7 +90,13 @@ class MessageStore:
         segment_bytes = config.segment_bytes
         self.segments = SegmentedLog(files, self.layout, segment_bytes=segment_bytes)
         self._allocator = Allocator(files, self.layout, segment_bytes=segment_bytes)
-        self._log = CommitLog(files, self.segments, self._allocator, long_topics=config.long_topics)
+        self._log = CommitLog(
+            files,
+            self.segments,
+            self._allocator,
+            long_topics=config.long_topics,
+            append_checksum=config.append_checksum,
+        )
         self.view = self._log.view
         self._drops = DroppedTopics(files, self.layout.dropped_topics)
         self.damage = DamageRegister(files, self.layout.damage)
@@ -115,6 +121,7 @@ class MessageStore:
             drops=self._drops,
             damage=self.damage,
             dispatcher=self._dispatcher,
+            durable=lambda: self._flusher.durable,
             clock=clock,
         )
         self.sound = self.integrity.check.sound
@@ -565,7 +572,7 @@ class MessageStore:
         self._flusher.start(recovered.end)
         self._save_recovered()
         self._upkeep.start()
-        self.integrity.scrub.start()
+        self.integrity.scrub.start(recovered.end)
 
     def _save_recovered(self) -> None:
         self._files.mkdir(self.layout.consume_queues)

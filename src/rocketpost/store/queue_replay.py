@@ -97,6 +97,13 @@ class QueueReplay:
         else:
             self._held[topic, queue_id] = placed
 
+    def awaits(self, topic: str, queue_id: int, placed: Placed) -> bool:
+        """Tell whether a queue is at the place that a damaged record claims, or has it already."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return False
+        return placed.position <= queue.last_position or placed.queue_offset == queue.end
+
     def put_lost(self, topic: str, queue_id: int, placed: Placed) -> None:
         """Take a record whose body is damaged; its offset is never given again."""
         queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)

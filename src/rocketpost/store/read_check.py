@@ -19,7 +19,7 @@ from rocketpost.kernel.record_check import find_unsound
 from rocketpost.model.clock import Clock
 from rocketpost.store.commit_log import CommitLog
 from rocketpost.store.consume_queue import ConsumeQueue
-from rocketpost.store.damage import Damage, DamageRegister
+from rocketpost.store.damage import UNREADABLE, Damage, DamageRegister
 from rocketpost.store.queue_files import FILLER_SIZE
 from rocketpost.store.queue_table import QueueTable
 from rocketpost.store.record_evidence import (
@@ -42,10 +42,13 @@ Unit = tuple[int, int, int]
 
 SEARCH_COUNT_MAX: Final = 2048
 """Largest number of records examined to find the one that a damaged entry meant."""
+SPAN_BYTES_MAX: Final = 16 * 1024
+"""Up to so many bytes for each record, all between the first and the last are made resident."""
 OWNER_COUNT_MAX: Final = 64
 """Largest number of queues searched for the owner of a damaged record."""
 LOST_COUNT_MAX: Final = 4096
 """Largest number of lost entries remembered, so that each is reported once."""
+_BLANK_BYTES: Final = 8
 _MASK: Final = 2**64 - 1
 
 
@@ -62,6 +65,7 @@ class ReadCheck:
         delays_ms: tuple[int, ...],
         clock: Clock,
         interval_ms: int,
+        require_checksum: bool,
     ) -> None:
         self._log = commit_log
         self._segments = segments
@@ -69,6 +73,7 @@ class ReadCheck:
         self._damage = damage
         self._delays_ms = delays_ms
         self._clock = clock
+        self._require_checksum = require_checksum
         self.interval_ms = interval_ms
         """Time for which a record that was written or checked is trusted; may be changed."""
         self._fresh_from = 0
@@ -120,13 +125,20 @@ class ReadCheck:
             queue.checked = (begin, end, now_ms)
         return units
 
+    def is_fresh(self, position: int) -> bool:
+        """Tell whether the record at ``position`` was written a moment ago."""
+        now_ms = self._clock.now_ms()
+        if not 0 <= now_ms - self._marked_ms < self.interval_ms:
+            self._move_mark(now_ms)
+        return position >= self._fresh_from
+
     def report_at(self, position: int) -> None:
         """Report the record at ``position``, which cannot be read, if an entry leads to it.
 
         Anybody may ask for any position, so that a place without a record is no damage.
         """
         segment = self._segments.find(position)
-        if segment is None:
+        if segment is None or not segment.is_readable(position - segment.start, RECORD_BYTES_MIN):
             return
         stated = stated_place(segment.view(), position - segment.start, position)
         if stated is None:
@@ -154,16 +166,27 @@ class ReadCheck:
 
     def _find_unsound(self, queue: ConsumeQueue, offset: int, units: list[Unit]) -> list[int]:
         topic = queue.topic.encode()
-        segment = self._segments.find(units[0][1])
-        if segment is not None and segment is self._segments.find(units[-1][1]):
-            view = segment.view()
-            return find_unsound(view, segment.start, units, offset, queue.queue_id, topic)
+        first, (_, last, last_bytes) = units[0][1], units[-1]
+        segment = self._segments.find(first)
+        if segment is not None and segment is self._segments.find(last):
+            span = last + last_bytes - first
+            is_dense = 0 < span <= len(units) * SPAN_BYTES_MAX
+            if is_dense and segment.is_readable(first - segment.start, span):
+                return find_unsound(
+                    segment.view(), segment.start, units, offset, queue.queue_id, topic,
+                    self._require_checksum,
+                )  # fmt: skip
         unsound = []
         for index, unit in enumerate(units):
             segment = self._segments.find(unit[1])
-            if segment is None or find_unsound(
-                segment.view(), segment.start, [unit], offset, queue.queue_id, topic
-            ):
+            if (
+                segment is None
+                or not segment.is_readable(unit[1] - segment.start, unit[2])
+                or find_unsound(
+                    segment.view(), segment.start, [unit], offset, queue.queue_id, topic,
+                    self._require_checksum,
+                )
+            ):  # fmt: skip
                 unsound.append(index)
         return unsound
 
@@ -219,7 +242,9 @@ class ReadCheck:
         if segment is None or size < RECORD_BYTES_MIN or position + size > self._log.written:
             return False
         at = position - segment.start
-        if resembles(segment.view()[at : at + size], position, size, wanted):
+        if segment.is_readable(at, size) and resembles(
+            segment.view()[at : at + size], position, size, wanted
+        ):
             return True
         before, after = self._neighbours(queue, wanted[2])
         return before <= position and position + size <= after
@@ -246,6 +271,8 @@ class ReadCheck:
             if found is not None:
                 yield position
                 position += found.size
+            elif not segment.is_readable(position - segment.start, _BLANK_BYTES):
+                return
             elif is_blank(segment.view(), position - segment.start):
                 position = segment.end
             elif (following := self._damage.next_sound(position)) > position:
@@ -257,7 +284,13 @@ class ReadCheck:
         segment = self._segments.find(position)
         if segment is None or not self._log.first <= position < self._log.written:
             return None
-        return read_record(segment.view(), position - segment.start, position)
+        at = position - segment.start
+        if not segment.is_readable(at, RECORD_BYTES_MIN):
+            return None
+        size = int.from_bytes(segment.view()[at : at + 4], "big", signed=True)
+        if size > RECORD_BYTES_MIN and not segment.is_readable(at, size):
+            return None
+        return read_record(segment.view(), at, position, require_checksum=self._require_checksum)
 
     def _mend(self, queue: ConsumeQueue, queue_offset: int, position: int) -> tuple[int, int]:
         segment, found = self._segments.find(position), self._read(position)
@@ -279,7 +312,9 @@ class ReadCheck:
         assert segment is not None
         at = position - segment.start
         end = min(position + max(size, 1), segment.end)
-        reason = why_unsound(segment.view()[at : end - segment.start], position, size, wanted)
+        reason = UNREADABLE
+        if segment.is_readable(at, end - position):
+            reason = why_unsound(segment.view()[at : end - segment.start], position, size, wanted)
         self._damage.report_from_thread(
             Damage(position, end, reason, *wanted, self._clock.now_ms(), "read")
         )

@@ -5,10 +5,18 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from rocketpost.codec.record import decode_record
+from rocketpost.codec.record import decode_record, locate
 from rocketpost.errors import CorruptRecord
-from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, parse_record
+from rocketpost.kernel.record_scan import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    judge_checksum,
+    parse_record,
+)
+from rocketpost.kernel.record_scan import NO_CHECKSUM as _ABSENT
 from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.store.damage import BAD_BODY, BAD_RECORD, NO_CHECKSUM
 from rocketpost.store.dispatch import deliver_time
 
 RECORD_BYTES_MIN: Final = 91
@@ -21,7 +29,7 @@ Place = tuple[str, int, int]
 
 
 class Found(NamedTuple):
-    """The fields of a record; with ``is_sound``, its body matches its CRC."""
+    """The fields of a record; with ``is_sound``, it matches its CRC or checksum."""
 
     position: int
     size: int
@@ -39,10 +47,14 @@ class Found(NamedTuple):
         return self.topic, self.queue_id, self.queue_offset
 
 
-def read_record(data: bytes | memoryview, at: int, position: int) -> Found | None:
+def read_record(
+    data: bytes | memoryview, at: int, position: int, *, require_checksum: bool = False
+) -> Found | None:
     """Return what the record at byte ``at`` of ``data`` states; None if it is not whole."""
     entry = parse_record(data, at, position, True)
     is_sound = entry is not None
+    if entry is not None and require_checksum:
+        is_sound = not lacks_checksum(data[at : at + entry[1]])
     if entry is None:
         entry = parse_record(data, at, position, False)
         if entry is None:
@@ -118,4 +130,19 @@ def why_unsound(data: bytes | memoryview, position: int, size: int, place: Place
         return "its lengths do not add up to its size, or its text is cut short"
     if entry[2] != place[0]:
         return f"it states the topic {entry[2]!r}"
-    return "the body does not match its CRC"
+    return failed_check(data[:size])
+
+
+def failed_check(record: bytes | memoryview) -> str:
+    """Say which check a record of right structure fails."""
+    try:
+        decode_record(record)
+    except CorruptRecord:
+        return BAD_BODY
+    return NO_CHECKSUM if lacks_checksum(record) else BAD_RECORD
+
+
+def lacks_checksum(record: bytes | memoryview) -> bool:
+    """Tell whether a record of right structure has no checksum property."""
+    *_, properties_at = locate(record)
+    return judge_checksum(record, 0, properties_at, len(record)) == _ABSENT

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
+from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
+from rocketpost.store.commit_log import CommitLog
 from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.read_check import ReadCheck
@@ -15,20 +15,25 @@ class RecordReader:
     """Decodes visible records and returns no damaged one. Belongs to the loop thread.
 
     Args:
-        view: Returns bytes of the log, None if they are gone.
+        commit_log: Gives views of its bytes.
         dispatcher: Knows up to where records are visible.
         check: Tells sound records from damaged ones.
+        require_checksum: Whether a record without a checksum property is damaged.
     """
 
     def __init__(
         self,
-        view: Callable[[int, int], memoryview | None],
+        commit_log: CommitLog,
         dispatcher: Dispatcher,
         check: ReadCheck,
+        *,
+        require_checksum: bool,
     ) -> None:
-        self._view = view
+        self._log = commit_log
+        self._view = commit_log.view
         self._dispatcher = dispatcher
         self._check = check
+        self._require_checksum = require_checksum
 
     def record_at(self, position: int) -> Record | None:
         """Return the visible record at ``position``; None if none starts there or it is damaged."""
@@ -36,9 +41,14 @@ class RecordReader:
         head = self._view(position, 4)
         if head is None or position >= visible_end:
             return None
+        is_fresh = self._check.is_fresh(position)
+        if not is_fresh and not self._log.is_readable(position, 4):
+            return None  # nobody knows whose it was; a read of its queue reports it
         size = int.from_bytes(head, "big", signed=True)
-        if 0 < size <= visible_end - position:
-            record = _decode(self._view(position, size))
+        if 0 < size <= visible_end - position and (
+            is_fresh or self._log.is_readable(position, size)
+        ):
+            record = self._decode(self._view(position, size))
             if record is not None and record.position == position:
                 return record
         self._check.report_at(position)
@@ -65,14 +75,19 @@ class RecordReader:
             units = self._check.sound(*place, [(0, position, size)], is_urgent=is_urgent)
             if not units:
                 return None
-            record = _decode(self._view(*units[0][1:]))
+            record = self._decode(self._view(*units[0][1:]))
             if record is not None and (record.topic, record.queue_id, record.queue_offset) == place:
                 return record
         return None
 
-
-def _decode(data: memoryview | None) -> Record | None:
-    try:
-        return decode_record(data) if data is not None else None
-    except CorruptRecord:
-        return None
+    def _decode(self, data: memoryview | None) -> Record | None:
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except CorruptRecord:
+            return None
+        end = len(data)
+        verdict = judge_checksum(data, 0, end - len(record.properties_bytes), end)
+        is_bad = verdict == CHECKSUM_FAILS or (verdict == NO_CHECKSUM and self._require_checksum)
+        return None if is_bad else record

@@ -363,18 +363,23 @@ class Recovery:
         return self._record_bytes_max if is_exact else None
 
     def _take_damage(self, bad: BadRange) -> None:
-        self._losses.add(bad, is_known=self._put_lost(bad.entry))
-        if bad.begin >= self._queue_from and bad.entry is None:
+        is_known = self._put_lost(bad)
+        self._losses.add(bad, is_known=is_known)
+        if bad.begin >= self._queue_from and not is_known:
             self._replay_queues.has_unknown_losses = True
 
-    def _put_lost(self, entry: Entry | None) -> bool:
-        """Keep the offset of a record whose body is damaged; False if its place is not known."""
+    def _put_lost(self, bad: BadRange) -> bool:
+        """Keep the offset of a damaged record; False if its place is not known."""
+        entry = bad.entry
         if entry is None or not _is_possible(entry):
             return False
         position, size, topic, queue_id, queue_offset, sys_flag, _, tags_code, _ = entry
         in_queue = not sys_flag & _NOT_IN_QUEUE and position >= self._drops.position(topic)
         if in_queue and position >= self._queue_from:
             placed = Placed(queue_offset, position, size, tags_code)
+            # If the body is sound, topic, queue or offset may be what is damaged.
+            if bad.is_body_sound and not self._replay_queues.awaits(topic, queue_id, placed):
+                return False
             self._replay_queues.put_lost(topic, queue_id, placed)
         return True
 

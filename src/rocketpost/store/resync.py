@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
+from rocketpost.codec.record import decode_record
+from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.record_scan import (
     MAGIC_BLANK,
     MAGIC_V1,
@@ -44,9 +46,11 @@ class BadRange(NamedTuple):
     begin: int
     end: int
     entry: Entry | None
-    """The record there, if everything but the CRC of its body is right."""
+    """The record there, if its structure is right and only its CRC or checksum is not."""
     is_zero: bool
     """Whether all of it is zeros."""
+    is_body_sound: bool = False
+    """Whether the body of the record matches its CRC: the damage is elsewhere in the record."""
 
 
 class Resync:
@@ -98,7 +102,8 @@ class Resync:
                 if entry is not None and entry[1] != following - at:
                     entry = None
                 part = view[at - segment.start : following - segment.start]
-                yield BadRange(at, following, entry, _is_zero(part))
+                is_body_sound = entry is not None and _has_sound_body(part)
+                yield BadRange(at, following, entry, _is_zero(part), is_body_sound)
                 at = following
 
     def _next_head(self, segment: Segment, at: int, stop: int) -> int:
@@ -189,6 +194,14 @@ def _has_head(view: memoryview, segment: Segment, position: int) -> bool:
         return False
     _, magic, stated = _HEAD.unpack_from(view, at)
     return stated == position and magic in (MAGIC_V1, MAGIC_V2)
+
+
+def _has_sound_body(record: memoryview) -> bool:
+    try:
+        decode_record(record)
+    except CorruptRecord:
+        return False
+    return True
 
 
 def _is_zero(view: memoryview) -> bool:

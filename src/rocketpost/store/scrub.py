@@ -1,9 +1,11 @@
-"""The scrub: a slow thread that reads sealed segments and names what is damaged in them.
+"""The scrub: a slow thread that reads the commit log and names what is damaged in it.
 
 Bits also flip in messages that nobody reads. Round after round, every record of the sealed segments
-is read from the file, checked, and compared with the queue entry that should lead to it: a damaged
-record goes into the register of damage, a damaged entry is mended. A round begins an interval after
-the one before began; where it stands is kept in ``scrub.json``, so that a restart goes on there.
+is read from the file, and of the newest segment what is durable and no longer trusted because it
+was just written. A record is checked, and compared with the queue entry that should lead to it: a
+damaged record goes into the register of damage, a damaged entry is mended. A round begins an
+interval after the one before began; where it stands is kept in ``scrub.json``, so that a restart
+goes on there.
 
 The file is read by ``pread`` and not through a map: a sector that cannot be read is an error here,
 which is reported, where a map would end the process. What was not in the page cache before does not
@@ -15,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -23,9 +26,15 @@ from rocketpost.errors import StoreError
 from rocketpost.kernel.record_scan import MAGIC_BLANK, parse_record
 from rocketpost.model.clock import Clock
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.damage import Damage, DamageRegister
+from rocketpost.store.damage import BAD_BODY, NO_CHECKSUM, Damage, DamageRegister
 from rocketpost.store.files import FileSystem
-from rocketpost.store.record_evidence import RECORD_BYTES_MIN, Found, why_unsound
+from rocketpost.store.record_evidence import (
+    RECORD_BYTES_MIN,
+    Found,
+    failed_check,
+    lacks_checksum,
+    why_unsound,
+)
 from rocketpost.store.scrub_entries import EntryCheck
 from rocketpost.store.segment import Segment
 from rocketpost.store.segmented_log import SegmentedLog
@@ -69,6 +78,7 @@ class Scrub:
         segments: SegmentedLog,
         entries: EntryCheck,
         damage: DamageRegister,
+        durable: Callable[[], int],
         clock: Clock,
     ) -> None:
         self.config = config
@@ -77,7 +87,11 @@ class Scrub:
         self._segments = segments
         self._entries = entries
         self._damage = damage
+        self._durable = durable
         self._clock = clock
+        self._old_end = 0  # everything before was written longer ago than records are trusted
+        self._marked_end = 0
+        self._marked_ms = 0
         self._table = TableFile(path, files=files, decode=_decode, empty=ScrubState)
         self._state = ScrubState()
         self._wake = threading.Event()
@@ -86,8 +100,14 @@ class Scrub:
         self.found_count = 0
         """Number of damaged ranges found since the start."""
 
-    def start(self) -> None:
-        """Start the thread; it looks whether a round is due a minute later."""
+    def start(self, end: int) -> None:
+        """Start the thread; it looks whether a round is due a minute later.
+
+        Args:
+            end: The end of the recovered log.
+        """
+        self._old_end = self._marked_end = end
+        self._marked_ms = self._clock.now_ms()
         self._thread.start()
 
     def configure(self, config: StoreConfig) -> None:
@@ -119,12 +139,14 @@ class Scrub:
         return self._entries.mended_count
 
     def run_round_blocking(self) -> None:
-        """Read every sealed segment that this round has not read yet; returns early if stopped."""
+        """Read what this round has not read yet; returns early if stopped."""
         if self._state.is_done:
             self._state = ScrubState(0, self._clock.now_ms(), False, self._state.rounds)
         while not self._stopping and self.config.scrub_enabled:
             left = [each for each in self._sealed() if each.end > self._state.position]
             if not left:
+                if not self._read_newest():
+                    continue
                 self._state.is_done = True
                 self._state.rounds += 1
                 self._save()
@@ -145,6 +167,7 @@ class Scrub:
         self._wait()
         self.load_blocking()
         while not self._stopping:
+            self._move_mark()
             try:
                 if self.config.scrub_enabled and self._is_due():
                     self.run_round_blocking()
@@ -173,14 +196,31 @@ class Scrub:
         end = self._entries.visible_end()
         return [segment for segment in self._segments.all_from_thread() if segment.end <= end]
 
-    def _read_segment(self, segment: Segment) -> bool:
-        """Check the records of one segment; False if it was left early."""
+    def _move_mark(self) -> int:
+        """Return the position before which records are durable and no longer trusted as new."""
+        now_ms = self._clock.now_ms()
+        if not 0 <= now_ms - self._marked_ms < self.config.read_check_interval_ms:
+            self._old_end = self._marked_end
+            self._marked_ms = now_ms
+            self._marked_end = min(self._entries.visible_end(), self._durable())
+        return self._old_end
+
+    def _read_newest(self) -> bool:
+        """Check the part of the newest segment that is old enough; False if it was left early."""
+        end = self._move_mark()
+        segment = self._segments.find(end)
+        if segment is None or segment.end <= self._entries.visible_end():
+            return True  # sealed by now: the next round reads all of it
+        return self._read_segment(segment, end - segment.start)
+
+    def _read_segment(self, segment: Segment, size: int | None = None) -> bool:
+        """Check the records of a segment, or of its first bytes; False if it was left early."""
         try:
             fd = self._files.open(segment.path)
         except FileNotFoundError:
             return True  # it has expired
         try:
-            return _SegmentScrub(self, segment, fd).run()
+            return _SegmentScrub(self, segment, fd, segment.size if size is None else size).run()
         finally:
             self._files.close(fd)
 
@@ -196,14 +236,17 @@ class Scrub:
     def read(self, fd: int, size: int, at: int) -> tuple[bytes, str]:
         """Return bytes of a file, zeros where it cannot be read, and why that was."""
         try:
-            return self._files.read_aside(fd, size, at), ""
+            data = self._files.read_aside(fd, size, at)
+            if len(data) == size:
+                return data, ""
+            return data + bytes(size - len(data)), "it cannot be read: the file was cut short"
         except OSError as error:
             reason = f"it cannot be read: {error.strerror}"
         pages = []
         for page in range(at, at + size, PAGE_BYTES):
             wanted = min(PAGE_BYTES, at + size - page)
             try:
-                pages.append(self._files.read_aside(fd, wanted, page))
+                pages.append(self._files.read_aside(fd, wanted, page).ljust(wanted, b"\0"))
             except OSError:
                 pages.append(bytes(wanted))
         return b"".join(pages), reason
@@ -233,12 +276,13 @@ class Scrub:
 
 
 class _SegmentScrub:
-    """Walks one segment. Used once, by the scrub thread."""
+    """Walks the records in the first bytes of a segment. Used once, by the scrub thread."""
 
-    def __init__(self, scrub: Scrub, segment: Segment, fd: int) -> None:
+    def __init__(self, scrub: Scrub, segment: Segment, fd: int, size: int) -> None:
         self._scrub = scrub
         self._segment = segment
         self._fd = fd
+        self._size = size
         self._data = b""
         self._start = 0  # of ``_data`` in the file
         self._why_unreadable = ""
@@ -246,7 +290,7 @@ class _SegmentScrub:
     def run(self) -> bool:
         """Check record after record; False if the scrub is to stop."""
         at = 0
-        while at < self._segment.size:
+        while at < self._size:
             began, before = time.thread_time(), at
             at = self._check_some(at)
             if not self._scrub.pause(at - before, time.thread_time() - began):
@@ -255,7 +299,7 @@ class _SegmentScrub:
 
     def _check_some(self, at: int) -> int:
         """Check about a chunk of records from ``at`` on; returns where to go on."""
-        stop = at + CHUNK_BYTES
+        stop = min(at + CHUNK_BYTES, self._size)
         while at < stop:
             self._fill(at, RECORD_BYTES_MIN)
             local = at - self._start
@@ -275,6 +319,8 @@ class _SegmentScrub:
             found = Found(*entry[:8], True)
             record = self._data[local : local + found.size]
             reason = self._scrub.check_entry(found, record)
+            if self._scrub.config.require_checksum and lacks_checksum(record):
+                reason = NO_CHECKSUM
             if reason is not None:
                 self._report(at, at + found.size, reason, (None, -1, -1))
             at += found.size
@@ -295,16 +341,19 @@ class _SegmentScrub:
         local = at - self._start
         entry = parse_record(self._data, local, position, False)
         if entry is not None:
-            place = (entry[2], entry[3], entry[4])
-            self._report(at, at + entry[1], "the body does not match its CRC", place)
+            reason = failed_check(self._data[local : local + entry[1]])
+            place: tuple[str | None, int, int] = (entry[2], entry[3], entry[4])
+            if reason != BAD_BODY:  # then what it says of its place may be damaged
+                head = self._data[local : local + RECORD_BYTES_MIN]
+                place = self._scrub.place_of(position, head)
+            self._report(at, at + entry[1], reason, place)
             return at + entry[1]
         head = self._data[local : local + RECORD_BYTES_MIN]
-        end = self._next_head(at)
+        end = min(self._next_head(at), self._size)
         topic, queue_id, queue_offset = self._scrub.place_of(position, head)
         reason = self._why_unreadable or "no sound record"
         if topic is not None and not self._why_unreadable:
-            place = (topic, queue_id, queue_offset)
-            reason = why_unsound(head, position, end - at, place)
+            reason = why_unsound(head, position, end - at, (topic, queue_id, queue_offset))
         self._report(at, end, reason, (topic, queue_id, queue_offset))
         return end
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from rocketpost.store.files import FileSystem, write_all
+
+log = logging.getLogger(__name__)
 
 
 class Segment:
@@ -42,14 +46,48 @@ class Segment:
             self._fd = self._files.open(self.path, write=True)
 
     def view(self) -> memoryview:
-        """Return the whole file as a read-only view."""
+        """Return the whole file as a read-only view.
+
+        A file that was cut short gets its size again; what is missing reads as zeros.
+        """
         if self._view is None:
             fd = self._files.open(self.path)
             try:
                 self._view = self._files.map(fd, self.size)
+            except ValueError:  # Python does not map more than there is
+                self._view = self._restore_and_map()
             finally:
                 self._files.close(fd)
         return self._view
+
+    def _restore_and_map(self) -> memoryview:
+        log.error("segment was cut short, it gets its size again path=%s", self.path)
+        fd = self._files.open(self.path, write=True)
+        try:
+            self._files.ftruncate(fd, self.size)
+            return self._files.map(fd, self.size)
+        finally:
+            self._files.close(fd)
+
+    def is_readable(self, offset: int, size: int) -> bool:
+        """Read bytes into memory, so that a view of them can be used; False if that fails.
+
+        A view of a sector that the disk cannot read, or of bytes that were cut off the file, ends
+        the process with a signal.
+        """
+        if not 0 <= offset < self.size or size <= 0:
+            return False
+        try:
+            if self._files.populate(self._view or self.view(), offset, size):
+                return True
+            size = min(size, self.size - offset)
+            fd = self._files.open(self.path)
+            try:
+                return len(self._files.pread(fd, size, offset)) == size
+            finally:
+                self._files.close(fd)
+        except OSError:
+            return False
 
     def data_ranges(self, offset: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of [``offset``, ``end``) of this file that need not be zeros."""

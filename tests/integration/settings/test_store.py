@@ -10,6 +10,9 @@ import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.properties import PROPERTIES_BYTES_MAX
+from rocketpost.codec.record import Record, decode_records, encode_record
+from rocketpost.kernel.record_scan import CHECKSUM_HOLDS, judge_checksum
 from rocketpost.server.broker import BrokerServer
 
 from .harness import COMMIT_OFFSET, SUBSCRIPTION, Peer, broker, until
@@ -49,6 +52,28 @@ async def test_maxMessageSize(tmp_path: Path) -> None:
     async with broker(tmp_path, maxMessageSize=100_000) as peer:
         assert (await peer.send("T", bytes(100_000))).code == 0
         assert (await peer.send("T", bytes(100_001))).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def has_true_checksum(record: Record) -> bool:
+    data = b"".join(map(bytes, encode_record(record)))
+    properties_at = len(data) - len(record.properties_bytes)
+    return judge_checksum(data, 0, properties_at, len(data)) == CHECKSUM_HOLDS
+
+
+async def test_enabledAppendPropCRC(tmp_path: Path) -> None:
+    async with broker(
+        tmp_path, enabledAppendPropCRC="true", forceVerifyPropCRC="true", messageDelayLevel="1s"
+    ) as peer:
+        long = "v" * (PROPERTIES_BYTES_MAX - 15)
+        refused = await peer.send("T", long=long)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "properties" in (refused.remark or "")
+        await peer.send("T", a="b")
+        await peer.send("T", DELAY="1")  # the broker stores it again when it is due
+        delivered = await peer.pull("T", offset=1, hold_ms=10_000)
+        records = [*await peer.records("T"), *decode_records(delivered.body)]
+        assert len(records) >= 2
+        assert all(map(has_true_checksum, records))
 
 
 async def test_messageIndexEnable(tmp_path: Path) -> None:

@@ -252,6 +252,9 @@ class SimulatedDisk:
             raise
         inode.sync()
 
+    def populate(self, view: memoryview, offset: int, size: int) -> bool:
+        return True
+
     def map(self, fd: int, size: int) -> memoryview:
         """See the protocol."""
         return self.map_writable(fd, size).toreadonly()

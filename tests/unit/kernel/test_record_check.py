@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -91,3 +92,35 @@ def test_entries_that_lead_out_of_the_segment_are_unsound(
     kernel: ModuleType, unit: tuple[int, int, int]
 ) -> None:
     assert kernel.find_unsound(record(START), START, [unit], 7, 3, b"Orders") == [0]
+
+
+def signed(position: int, *, properties: bytes = b"TAGS\x01a\x02") -> bytes:
+    """Return a record that ends with its checksum."""
+    unsigned = record(position, properties=properties + b"__CRC32#\x010000000000\x02")[:-20]
+    checksum = crc32(unsigned) & 0x7FFF_FFFF
+    return unsigned + b"__CRC32#\x01" + (b"%010d" % checksum)[::-1] + b"\x02"
+
+
+@pytest.mark.parametrize("properties", [b"", b"TAGS\x01a\x02"])
+def test_each_flipped_bit_of_a_signed_record_is_found(
+    kernel: ModuleType, properties: bytes
+) -> None:
+    sound = signed(START, properties=properties)
+    units = [(2, START, len(sound))]
+    assert kernel.find_unsound(memoryview(sound), START, units, 5, 3, b"Orders", True) == []
+    for at in range(len(sound)):
+        for bit in range(8):
+            data = bytearray(sound)
+            data[at] ^= 1 << bit
+            found = kernel.find_unsound(memoryview(data), START, units, 5, 3, b"Orders", True)
+            assert found == [0], (at, bit)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_record_without_a_checksum_may_be_refused(kernel: ModuleType, required: bool) -> None:
+    # The last one is the end of a longer name.
+    for properties in (b"", b"TAGS\x01a\x02", b"x__CRC32#\x010000000000\x02"):
+        data = record(START, properties=properties)
+        units = [(2, START, len(data))]
+        found = kernel.find_unsound(data, START, units, 5, 3, b"Orders", required)
+        assert found == ([0] if required else [])

@@ -249,3 +249,49 @@ def test_scrubCommitLogBytesPerSecond(opener: Opener) -> None:
         store.close_blocking()
         opener.stores.remove(store)
     assert took[1] >= 0.3 > took[0]
+
+
+def test_the_newest_segment_is_scrubbed_as_far_as_it_is_durable_and_old(opener: Opener) -> None:
+    store = opener(scrub_bytes_per_second=2**30, read_check_interval_ms=30_000)
+    scrub = store.integrity.scrub
+
+    def append() -> int:
+        position = store.append(draft(b"body of a message")).position
+        store.commit()
+        return position
+
+    first = append()
+    store.flush_blocking()
+    change(store, first, HEAD + 2)
+    scrub.run_round_blocking()
+    assert store.damage.count == 0  # it was written a moment ago
+    opener.clock.ms += 30_000
+    scrub.run_round_blocking()  # takes note of what is durable now
+    second = append()
+    opener.clock.ms += 30_000
+    change(store, second, HEAD + 2)
+    scrub.run_round_blocking()
+    assert [damage.begin for damage in store.damage.all()] == [first]
+    opener.clock.ms += 30_000
+    scrub.run_round_blocking()
+    assert [damage.begin for damage in store.damage.all()] == [first]  # not durable yet
+    store.flush_blocking()
+    for _ in range(2):
+        opener.clock.ms += 30_000
+        scrub.run_round_blocking()
+    found = store.damage.all()
+    assert [damage.begin for damage in found] == [first, second]
+    assert [(damage.topic, damage.queue_offset) for damage in found] == [
+        ("TopicA", 0),
+        ("TopicA", 1),
+    ]
+    assert found[-1].end == store.end_position
+
+
+def test_a_recovered_log_is_scrubbed_to_its_end(opener: Opener) -> None:
+    store = fill(opener)
+    bad = entry(store, 299)[0]
+    assert bad // 16384 == store.end_position // 16384  # in the newest segment
+    change(store, bad, HEAD + 2)
+    store.integrity.scrub.run_round_blocking()
+    assert [damage.begin for damage in store.damage.all()] == [bad]
