@@ -282,7 +282,7 @@ class Feeding:
         try:
             is_behind = await self._is_behind(owned, owned.committable or 0)
         except RocketpostError as error:
-            logger.warning("queue not used yet: queue=%s reason=%s", owned.queue, error)
+            self._session.outages.failed("queue not used yet", owned.queue, error)
             return False
         if owned.dropped or not is_behind:
             owned.doubted = False
@@ -400,7 +400,7 @@ class Feeding:
             try:
                 owned.start_at(await self._start_offset(owned) if start is None else start)
             except RocketpostError as error:
-                logger.warning("no start offset: queue=%s reason=%s", owned.queue, error)
+                self._session.outages.failed("no start offset", owned.queue, error)
                 with owned.hindered(f"no start offset: {error}"):
                     await asyncio.sleep(self._config.error_seconds)
         if start is None:
@@ -437,13 +437,14 @@ class Feeding:
         except RocketpostError as error:
             await self._pull_failed(owned, error)
             return None
+        self._session.outages.worked(owned.queue.broker_name, owned.queue.topic)
         if result.messages:
             now = time.monotonic()
             self.tally(owned.queue.topic).count(len(result.messages), now - began, now=now)
         return result
 
     async def _pull_failed(self, owned: OwnedQueue, error: RocketpostError) -> None:
-        logger.warning("pull failed: queue=%s reason=%s", owned.queue, error)
+        self._session.outages.failed("pull failed", owned.queue, error)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest):
             await self._session.heartbeat_all()  # a broker that restarted does not know us
         with owned.hindered(f"pulls fail: {error}"):

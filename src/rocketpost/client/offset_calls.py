@@ -12,6 +12,7 @@ import asyncio
 import enum
 from typing import Final
 
+from rocketpost.client.outages import Outages
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.headers.offset import (
@@ -50,6 +51,11 @@ class OffsetCalls:
         self._tables: set[_Table] = set()
         """Tables that exist: something was read from them."""
         self._first_commits: dict[_Table, asyncio.Future[RocketpostError | None]] = {}
+
+    @property
+    def outages(self) -> Outages:
+        """Failures of brokers that are still going on."""
+        return self._session.outages
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message still there."""

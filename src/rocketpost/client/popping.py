@@ -200,10 +200,11 @@ class Popping:
                 await asyncio.sleep(_FLOW_CONTROL_SECONDS)
                 continue
             except RocketpostError as error:
-                logger.warning("pop failed: queue=%s reason=%s", queue, error)
+                self._session.outages.failed("pop failed", queue, error)
                 await asyncio.sleep(config.error_seconds)
                 await self._session.routes.refresh(queue.topic)
                 continue
+            self._session.outages.worked(queue.broker_name, queue.topic)
             self._submit(source, messages)
             if was_full:
                 await asyncio.sleep(config.error_seconds)

@@ -7,7 +7,6 @@ A broadcasting member shares with nobody and keeps its own, see ``local_offsets`
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -15,8 +14,6 @@ from rocketpost.client.checks import is_coroutine_function
 from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.model.route import MessageQueue
-
-logger = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
@@ -64,5 +61,5 @@ class BrokerProgress:
             await self._calls.commit_offset(self._group, queue, offset)
             return True
         except RocketpostError as error:
-            logger.warning("offset not stored: queue=%s reason=%s", queue, error)
+            self._calls.outages.failed("offset not stored", queue, error)
             return False

@@ -218,6 +218,12 @@ class RouteCache:
         except RocketpostError as error:
             logger.info("route not refreshed: topic=%s reason=%s", topic, error)
 
+    def broker_name_at(self, address: str) -> str:
+        """Return the name of the broker at an address, the address itself if none is known."""
+        return next(
+            (name for name, known in self._addresses.items() if address in known.values()), address
+        )
+
     def master(self, broker_name: str) -> str:
         """Return the address of a broker's master.
 

@@ -21,6 +21,7 @@ from rocketpost.client.name_servers import (
     HTTP_EVERY_SECONDS,
     HTTP_FIRST_SECONDS,
 )
+from rocketpost.client.outages import Outages
 from rocketpost.client.patience import patiently
 from rocketpost.client.route_cache import RouteCache
 from rocketpost.client.tasks import Tasks, repeat
@@ -94,6 +95,7 @@ class Session:
             self._ask, auto_create_queues=auto_create_queues, auto_create_topic=auto_create_topic
         )
         self.tasks = Tasks()
+        self.outages = Outages()
         self.broker_versions: dict[str, int] = {}
         self._handlers: dict[int, tuple[RequestHandler, Takes | None]] = {}
         self._producers: list[str] = []
@@ -326,8 +328,11 @@ class Session:
             response = await self.call(address, RequestCode.HEART_BEAT, body=body)
             self.broker_versions[address] = response.version
             self._tell_remark(address, response.remark)
+            self.outages.worked(self.routes.broker_name_at(address))
         except (ClientError, Fault) as error:
-            logger.warning("heartbeat failed: broker=%s reason=%s", address, error)
+            self.outages.broker_failed(
+                "heartbeat failed", self.routes.broker_name_at(address), error
+            )
 
     def _tell_remark(self, address: str, remark: str | None) -> None:
         """Log what a broker says to a heartbeat, once until it says something else."""

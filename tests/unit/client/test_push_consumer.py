@@ -610,6 +610,24 @@ async def test_a_message_handled_for_too_long_is_sent_back(
     assert (back.fields["offset"], back.fields["delayLevel"]) == ("100", "3")
 
 
+async def test_pulls_that_fail_again_and_again_are_logged_once(
+    use_network: Use, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, broker = setup(use_network)
+    got = Got()
+    reader = consumer()
+    reader.subscribe("T", got)
+    broker.refuse[RequestCode.PULL_MESSAGE] = ResponseCode.SYSTEM_ERROR
+    async with reader:
+        await until(lambda: len(network.sent(RequestCode.PULL_MESSAGE)) > 20)
+        broker.refuse.clear()
+        broker.put(b"back")
+        await until(lambda: got)
+    lines = [record.getMessage() for record in caplog.records if "T" in record.getMessage()]
+    assert sum(line.startswith("pull failed: ") for line in lines) <= 2  # of T and of its retries
+    assert any(line.startswith("broker answers again: broker=a topic=T ") for line in lines)
+
+
 async def test_a_handler_that_meets_a_cancellation_fails_like_any_other(
     use_network: Use,
 ) -> None:

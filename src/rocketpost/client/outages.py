@@ -1,0 +1,114 @@
+"""Log lines about brokers that do not do what they are asked for, few however long that lasts.
+
+Every queue of a broker that is away fails every few seconds. Of all that one line is logged when it
+begins, one a minute with the number of failures, and one when it is over. A broker that comes and
+goes has no more than one beginning and one end a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.errors import Fault, RocketpostError
+from rocketpost.model.route import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 60.0
+_KEPT_MAX: Final = 4096
+
+_Key = tuple[str, str]
+"""A broker, and the topic for which it refuses something; no topic if it does not answer at all."""
+
+
+class _Outage:
+    """Failures of one kind."""
+
+    __slots__ = ("began", "failures", "is_over", "is_told", "told")
+
+    def __init__(self, now: float) -> None:
+        self.began = now
+        self.told = now - AGAIN_SECONDS
+        self.failures = 0
+        self.is_over = False
+        self.is_told = False
+        """Whether its beginning was logged."""
+
+
+class Outages:
+    """Failures of brokers, as far as they are still going on. Belongs to the event loop.
+
+    Args:
+        clock: Returns seconds; never goes back.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._outages: dict[_Key, _Outage] = {}
+
+    def failed(self, what: str, queue: MessageQueue, error: RocketpostError) -> None:
+        """Log that something failed in a queue, or only count it.
+
+        Args:
+            what: What failed, as the line is to begin.
+            queue: Where.
+            error: Why. A refusal is about the topic, anything else about the whole broker.
+        """
+        topic = queue.topic if isinstance(error, Fault) else ""
+        self._count((queue.broker_name, topic), what, f"queue={queue}", error)
+
+    def broker_failed(self, what: str, broker_name: str, error: RocketpostError) -> None:
+        """Log that a broker failed, or only count it."""
+        self._count((broker_name, ""), what, f"broker={broker_name}", error)
+
+    def worked(self, broker_name: str, topic: str = "") -> None:
+        """Note that a broker did what it was asked for; log it if a failure was logged."""
+        if not self._outages:  # nearly always; every pull says so
+            return
+        self._end((broker_name, ""))
+        if topic:
+            self._end((broker_name, topic))
+
+    def _count(self, key: _Key, what: str, where: str, error: RocketpostError) -> None:
+        now = self._clock()
+        outage = self._outages.get(key)
+        if outage is None:
+            self._make_room()
+            outage = self._outages[key] = _Outage(now)
+        elif outage.is_over:
+            outage.began, outage.is_over, outage.is_told = now, False, False
+        outage.failures += 1
+        if now - outage.told < AGAIN_SECONDS:
+            return
+        outage.told = now
+        if outage.failures == 1:
+            logger.warning("%s: %s reason=%s", what, where, error)
+        else:
+            logger.warning(
+                "%s: %s reason=%s seconds=%.0f failures=%s",
+                what, where, error, now - outage.began, outage.failures,
+            )  # fmt: skip
+        outage.is_told = True
+
+    def _end(self, key: _Key) -> None:
+        outage = self._outages.get(key)
+        if outage is None or outage.is_over:
+            return
+        outage.is_over = True
+        now = self._clock()
+        if outage.is_told:
+            broker_name, topic = key
+            logger.warning(
+                "broker answers again: broker=%s topic=%s seconds=%.0f failures=%s",
+                broker_name, topic or "all", now - outage.began, outage.failures,
+            )  # fmt: skip
+            outage.failures = 0
+        if now - outage.told >= AGAIN_SECONDS:
+            del self._outages[key]
+
+    def _make_room(self) -> None:
+        if len(self._outages) >= _KEPT_MAX:
+            del self._outages[next(iter(self._outages))]
