@@ -27,7 +27,7 @@ ENDLESS = {
     ): r"archiving: (\d+) of \1 messages",
 }
 """Commands that run until they are stopped, and what they print once they are at work."""
-SECONDS_MAX = 300
+SECONDS_MAX = 900  # so that what hangs fails
 
 
 def is_endless(command: Command) -> bool:
