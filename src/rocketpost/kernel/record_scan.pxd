@@ -10,7 +10,7 @@ cdef Py_ssize_t _CHECKSUM_BYTES
                topic_bytes=Py_ssize_t, properties_bytes=Py_ssize_t, sys_flag=int, checksum=int)
 cpdef object parse_record(object data, Py_ssize_t at, long long position, bint verify_crc)
 
-@cython.locals(length=Py_ssize_t, tail=bytes, digits=bytes)
+@cython.locals(tail=bytes, digits=bytes, is_named=bint)
 cpdef int judge_checksum(object data, Py_ssize_t at, Py_ssize_t properties_at, Py_ssize_t end)
 
 @cython.locals(padded=bytes)

@@ -162,19 +162,18 @@ def judge_checksum(data: bytes | memoryview, at: int, properties_at: int, end: i
     Returns:
         NO_CHECKSUM, CHECKSUM_HOLDS or CHECKSUM_FAILS.
     """
-    length = end - properties_at
-    if length < _CHECKSUM_BYTES or data[end - 12] != 1:
+    if end - properties_at < _CHECKSUM_BYTES or data[end - 12] != 1:
         return NO_CHECKSUM
     tail = bytes(data[end - _CHECKSUM_BYTES : end])
-    if not tail.startswith(_CHECKSUM_NAME) or not tail.endswith(b"\x02"):
-        return NO_CHECKSUM
-    if length > _CHECKSUM_BYTES and data[end - _CHECKSUM_BYTES - 1] != 2:
-        return NO_CHECKSUM  # the end of a longer name
+    is_named = tail.startswith(_CHECKSUM_NAME) and tail.endswith(b"\x02")
     digits = tail[18:8:-1]
     if not digits.isdigit():
-        return CHECKSUM_FAILS
+        return CHECKSUM_FAILS if is_named else NO_CHECKSUM
     found = crc32(data[at : end - _CHECKSUM_BYTES]) & 0x7FFF_FFFF
-    return CHECKSUM_HOLDS if found == int(digits) else CHECKSUM_FAILS
+    if is_named:
+        return CHECKSUM_HOLDS if found == int(digits) else CHECKSUM_FAILS
+    # If the number is right, this was the checksum, and its name is damaged.
+    return CHECKSUM_FAILS if found == int(digits) else NO_CHECKSUM
 
 
 def is_torn(name: bytes, properties: bytes) -> bool:

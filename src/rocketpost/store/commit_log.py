@@ -313,11 +313,12 @@ def _sound(properties: bytes) -> bytes:
     A checksum that comes from elsewhere, with a message that was consumed and sent again, is that
     of another record, and is left out. Zeros where text should be are what tells a torn record
     (``kernel.record_scan.is_torn``). One at the very end is made harmless by a separator, which
-    changes no property; many in a row are refused.
+    changes no property, and so is a longer name that ends like a checksum's; many zeros in a row
+    are refused.
     """
     if CHECKSUM_NAME in properties:
         properties = without_checksum(properties)
-    if properties.endswith(_NUL):
+    if properties.endswith(_NUL) or properties[-CHECKSUM_BYTES:].startswith(CHECKSUM_NAME):
         properties += _SEPARATOR
     if is_torn(b"", properties) or len(properties) > PROPERTIES_BYTES_MAX:
         raise StoreError("the properties hold too many zero bytes to be told from a torn record")

@@ -82,7 +82,7 @@ def flip(store: MessageStore, at: int, bit: int = 0) -> None:
         (PROPERTIES[:-1], PROPERTIES),
         (b"__CRC32#\x011234567890\x02" + PROPERTIES, PROPERTIES),
         (PROPERTIES + b"__CRC32#\x011234567890\x02", PROPERTIES),
-        (b"my__CRC32#\x011234567890\x02", b"my__CRC32#\x011234567890\x02"),
+        (b"my__CRC32#\x01123\x02", b"my__CRC32#\x01123\x02"),
     ],
 )
 def test_enabledAppendPropCRC_ends_each_record_with_its_checksum(
@@ -118,6 +118,17 @@ def test_the_checksum_of_another_record_is_not_stored(opener: Opener) -> None:
     assert record.properties_bytes == PROPERTIES
     opener.clock.ms += 60_000
     assert store.sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
+
+
+def test_a_name_that_ends_like_a_checksums_is_no_checksum(opener: Opener) -> None:
+    store = opener()
+    properties = b"my__CRC32#\x010000000001\x02"
+    appended = store.append(draft(properties=properties))
+    store.commit()
+    opener.clock.ms += 60_000
+    assert store.sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
+    record = decode_record(raw(store, appended.position, appended.size))
+    assert record.properties == {"my__CRC32#": "0000000001"}
 
 
 def test_a_copy_whose_properties_leave_no_room_is_stored_without(opener: Opener) -> None:
