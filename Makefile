@@ -59,7 +59,7 @@ integration: setup
 	@$(BIN)/pytest tests/integration $(BESIDE)
 
 chaos: setup
-	@$(BIN)/pytest tests/unit tests/integration -m long
+	@$(BIN)/pytest tests/unit tests/integration tests/tidy -m long
 	@$(BIN)/pytest tests/chaos -m ""
 
 INTEROP_OPTIONS ?= -m ""
