@@ -125,9 +125,12 @@ async def test_a_push_consumer_handles_what_it_has_by_level(cluster: Cluster) ->
     handled: list[int] = []
     all_here = asyncio.Event()
 
+    def fetched() -> int:
+        return sum(owned.tracker.count for owned in push._feeding.owned if owned.tracker)
+
     async def handle(message: ReceivedMessage) -> None:
-        if not handled:  # while the first is at work, the others are fetched
-            await asyncio.sleep(1.0)
+        while not handled and fetched() < 24:  # the first is at work until all are here
+            await asyncio.sleep(0.02)
         handled.append(message.priority or 0)
         if len(handled) == 24:
             all_here.set()

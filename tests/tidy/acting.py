@@ -17,17 +17,14 @@ _TIMER: Final = f"{_S}test_timer.py::test_"
 _NAMESRV: Final = f"{_S}test_namesrv.py::test_"
 _BOTH: Final = f"{_S}test_topics_and_groups.py::test_"
 _CLIENT: Final = "tests/unit/client/test_settings_act.py::test_"
+_TIMES: Final = "tests/unit/client/test_times_act.py::test_"
 _PRODUCER: Final = "tests/unit/client/test_producer.py::test_"
 _PUSH: Final = "tests/unit/client/test_push_consumer.py::test_"
 _ORDER: Final = "tests/unit/client/test_ordering.py::test_"
 _OFFSETS: Final = "tests/unit/client/test_offset_stores.py::test_"
 _LITE: Final = "tests/unit/client/test_lite_pull_consumer.py::test_"
 _RETENTION: Final = "tests/unit/store/test_retention.py::test_"
-_FILTER: Final = "tests/unit/server/parts/test_filter.py::test_settings_reach_what_they_are_about"
-_ASSIGNMENT: Final = (
-    "tests/unit/server/parts/test_assignment.py::"
-    "test_the_settings_say_what_holds_where_nobody_set_a_mode"
-)
+_FILTER: Final = "tests/unit/server/parts/test_filter.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/handlers/test_namesrv.py::test_"
 
 BROKER: Final = {
@@ -46,9 +43,7 @@ BROKER: Final = {
     "unwrittenBytesMax": (
         "tests/integration/test_fairness.py::test_peers_that_do_not_read_take_no_more_than_the_bound"
     ),
-    "registerNameServerPeriod": (
-        "tests/unit/server/test_registration.py::test_registerNameServerPeriod_has_bounds"
-    ),
+    "registerNameServerPeriod": f"{_NETWORK}registerNameServerPeriod",
     "registerBrokerTimeoutMills": f"{_NETWORK}registerBrokerTimeoutMills",
     "brokerPermission": f"{_SERVING}brokerPermission",
     "defaultTopicQueueNums": f"{_SERVING}topics_that_come_into_being",
@@ -85,11 +80,11 @@ BROKER: Final = {
     "pullBatchMaxMessageCount": f"{_SERVING}how_much_a_pull_returns",
     "maxFilterMessageSize": f"{_SERVING}maxFilterMessageSize",
     "enablePropertyFilter": f"{_SERVING}enablePropertyFilter",
-    "filterSupportRetry": _FILTER,
-    "filterDataCleanTimeSpan": _FILTER,
-    "namedFilterEnable": _FILTER,
-    "expectConsumerNumUseFilter": _FILTER,
-    "maxErrorRateOfBloomFilter": _FILTER,
+    "filterSupportRetry": f"{_SERVING}filterSupportRetry",
+    "filterDataCleanTimeSpan": f"{_SERVING}filterDataCleanTimeSpan",
+    "namedFilterEnable": f"{_FILTER}namedFilterEnable",
+    "expectConsumerNumUseFilter": f"{_FILTER}the_shape_of_bloom_filters",
+    "maxErrorRateOfBloomFilter": f"{_FILTER}the_shape_of_bloom_filters",
     "maxMsgsNumBatch": f"{_SERVING}how_much_a_query_returns",
     "defaultQueryMaxNum": f"{_SERVING}how_much_a_query_returns",
     "transactionTimeOut": f"{_MESSAGES}when_and_how_often_a_producer_is_asked",
@@ -118,8 +113,8 @@ BROKER: Final = {
     "popInflightMessageThreshold": f"{_MESSAGES}how_much_may_be_popped_and_unacknowledged",
     "serverLoadBalancerEnable": f"{_MESSAGES}queues_shared_out_by_the_broker",
     "defaultMessageRequestMode": f"{_MESSAGES}queues_shared_out_by_the_broker",
-    "defaultPopShareQueueNum": _ASSIGNMENT,
-    "loadBalancePollNameServerInterval": _ASSIGNMENT,
+    "defaultPopShareQueueNum": f"{_MESSAGES}defaultPopShareQueueNum",
+    "loadBalancePollNameServerInterval": f"{_MESSAGES}loadBalancePollNameServerInterval",
 }
 
 STORE: Final = {
@@ -216,9 +211,7 @@ CLIENT: Final = {
     "client_ip": f"{_CLIENT}client_ip",
     "call_timeout": f"{_CLIENT}call_timeout",
     "route_seconds": f"{_CLIENT}route_seconds",
-    "heartbeat_seconds": (
-        "tests/unit/client/test_understudy.py::test_heartbeats_go_on_while_the_loop_stands_still"
-    ),
+    "heartbeat_seconds": f"{_TIMES}heartbeat_seconds",
     "credentials": "tests/unit/client/test_credentials.py::test_every_request_is_signed",
 }
 
@@ -277,8 +270,8 @@ PUSH: Final = {
     "error_seconds": f"{_CLIENT}how_long_a_fetch_is_waited_for_and_rests_after_a_failure",
     "retry_max": f"{_ORDER}a_message_that_fails_too_often_goes_to_the_dead_letters",
     "record_failures": f"{_PUSH}why_it_failed_can_be_kept_here",
-    "suspend_seconds": f"{_ORDER}a_handler_that_raises_gets_the_same_message_before_the_next",
-    "local_retry_seconds": f"{_PUSH}what_nobody_takes_back_is_handled_again_here",
+    "suspend_seconds": f"{_TIMES}suspend_seconds",
+    "local_retry_seconds": f"{_TIMES}local_retry_seconds",
     "consume_timeout": f"{_PUSH}a_message_handled_for_too_long_is_sent_back",
     "client_rebalance": "tests/unit/client/test_popping.py::test_what_a_pop_asks_for",
     "pop_count_max": "tests/unit/client/test_popping.py::test_what_a_pop_asks_for",

@@ -20,6 +20,11 @@ from rocketpost.transport.connection import Connection
 COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
+HOUR_MS = 3_600_000
+"""An interval for the broker that must not act while another one with a short interval does.
+
+Both have the same default, so that neither would be first if their values were not read.
+"""
 
 
 class Peer:
@@ -33,7 +38,7 @@ class Peer:
 
     async def call(self, code: int, body: bytes = b"", **fields: object) -> Command:
         texts = {name: str(value) for name, value in fields.items()}
-        return await self.connection.request(code, fields=texts, body=body, timeout=15)
+        return await self.connection.request(code, fields=texts, body=body, timeout=60)
 
     async def ok(self, code: int, body: bytes = b"", **fields: object) -> Command:
         answer = await self.call(code, body, **fields)

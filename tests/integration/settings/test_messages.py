@@ -14,8 +14,9 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.record import decode_records
 from rocketpost.model.stamp import Stamp
+from rocketpost.server.namesrv import NameServer, NamesrvConfig
 
-from .harness import Peer, broker, heartbeat, until
+from .harness import HOUR_MS, Peer, broker, heartbeat, peer_at, until
 
 CHECKED_TOO_OFTEN = "TRANS_CHECK_MAX_TIME_TOPIC"
 OPS = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -28,23 +29,27 @@ async def count(peer: Peer, topic: str) -> int:
     return int(answer.fields["offset"]) if answer.code == 0 else 0
 
 
-async def until_count(peer: Peer, topic: str, wanted: int, *, seconds: float) -> None:
+async def until_count(peer: Peer, topic: str, wanted: int) -> None:
     async def enough() -> bool:
         return await count(peer, topic) >= wanted
 
-    await until(enough, seconds=seconds)
+    await until(enough)
 
 
 async def test_when_and_how_often_a_producer_is_asked(tmp_path: Path) -> None:
-    async with broker(
-        tmp_path, transactionTimeOut=30, transactionCheckInterval=30, transactionCheckMax=2
-    ) as peer:
-        producer = {"clientID": "c", "producerDataSet": [{"groupName": "P"}]}
-        await peer.ok(Code.HEART_BEAT, msgspec.json.encode(producer))
-        await peer.send("T", **HALF)
-        await until_count(peer, CHECKED_TOO_OFTEN, 1, seconds=5)
-        asked = [peer.heard.get_nowait().code for _ in range(peer.heard.qsize())]
+    producer = {"clientID": "c", "producerDataSet": [{"groupName": "P"}]}
+    often = {"transactionCheckInterval": 30, "transactionCheckMax": 2}
+    async with (
+        broker(tmp_path / "slow", transactionTimeOut=HOUR_MS, **often) as slow,
+        broker(tmp_path / "quick", transactionTimeOut=30, **often) as quick,
+    ):
+        for peer in (slow, quick):
+            await peer.ok(Code.HEART_BEAT, msgspec.json.encode(producer))
+            await peer.send("T", **HALF)
+        await until_count(quick, CHECKED_TOO_OFTEN, 1)
+        asked = [quick.heard.get_nowait().code for _ in range(quick.heard.qsize())]
         assert asked == [Code.CHECK_TRANSACTION_STATE] * 2
+        assert slow.heard.empty()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ async def test_when_and_how_often_a_producer_is_asked(tmp_path: Path) -> None:
 async def test_when_the_end_of_a_transaction_is_noted(
     tmp_path: Path, settings: dict[str, int]
 ) -> None:
-    async with broker(tmp_path, **settings) as peer:
+    async def transact(peer: Peer) -> None:
         half = await peer.send("T", **HALF)
         await peer.ok(
             Code.END_TRANSACTION, producerGroup="P", commitOrRollback=8,
@@ -61,7 +66,17 @@ async def test_when_the_end_of_a_transaction_is_noted(
             commitLogOffset=int(half.fields["msgId"][16:], 16),
             msgId=half.fields["transactionId"],
         )  # fmt: skip
-        await until_count(peer, OPS, 1, seconds=2.5)  # by default after three seconds
+
+    late = {"transactionOpBatchInterval": HOUR_MS}
+    async with (
+        broker(tmp_path / "slow", **late) as slow,
+        broker(tmp_path / "quick", **late | settings) as quick,
+    ):
+        await transact(slow)
+        for done in range(2):
+            await transact(quick)
+            await until_count(quick, OPS, 1 + done)
+        assert await count(slow, OPS) == 0
 
 
 async def test_dedupSeconds_and_the_attribute_of_a_topic(tmp_path: Path) -> None:
@@ -101,7 +116,8 @@ async def test_idempotentProducersMax(tmp_path: Path) -> None:
 
 
 async def test_idempotentProducerIdleSeconds(tmp_path: Path) -> None:
-    async with broker(tmp_path, idempotentProducerIdleSeconds=1) as peer:
+    settings = {"idempotentProducerIdleSeconds": 1, "flushProducerStateInterval": 30}
+    async with broker(tmp_path, **settings) as peer:
         await send_stamped(peer, "A", 0)
 
         async def stored_again() -> bool:
@@ -113,10 +129,18 @@ async def test_idempotentProducerIdleSeconds(tmp_path: Path) -> None:
 
 
 async def test_flushProducerStateInterval(tmp_path: Path) -> None:
-    async with broker(tmp_path, flushProducerStateInterval=30) as peer:
-        await send_stamped(peer, "A", 0)
-        saved = tmp_path / "store" / "config" / "producerState.json"
-        await until(lambda: asyncio.to_thread(_holds, saved, '"A"'), seconds=5)
+    def saved(name: str) -> Path:
+        return tmp_path / name / "store" / "config" / "producerState.json"
+
+    async with (
+        broker(tmp_path / "slow", flushProducerStateInterval=HOUR_MS) as slow,
+        broker(tmp_path / "quick", flushProducerStateInterval=30) as quick,
+    ):
+        await send_stamped(slow, "A", 0)
+        for producer in ("A", "B"):
+            await send_stamped(quick, producer, 0)
+            await until(lambda p=producer: asyncio.to_thread(_holds, saved("quick"), f'"{p}"'))  # type: ignore[misc]
+        assert not _holds(saved("slow"), '"A"')
 
 
 def _holds(path: Path, text: str) -> bool:
@@ -179,28 +203,69 @@ async def test_enableRetryTopicV2(tmp_path: Path, newer: str, topic: str) -> Non
         await peer.topic("T")
         await peer.send("T")
         assert (await pop(peer, invisible_ms=100)).code == 0
-        await until_count(peer, topic, 1, seconds=10)
+        await until_count(peer, topic, 1)
+
+
+Queue = tuple[str, int, str]
+
+
+async def assigned(peer: Peer) -> list[Queue]:
+    """Return what a member is to read of the topic T: broker, queue and mode."""
+    question = {
+        "clientId": "me", "consumerGroup": "G", "messageModel": "CLUSTERING",
+        "strategyName": "AVG", "topic": "T",
+    }  # fmt: skip
+    answer = await peer.ok(Code.QUERY_ASSIGNMENT, msgspec.json.encode(question))
+    found = msgspec.json.decode(answer.body).get("messageQueueAssignments") or []
+    queues = [(each["messageQueue"], each["mode"]) for each in found]
+    return [(queue["brokerName"], queue["queueId"], mode) for queue, mode in queues]
 
 
 async def test_queues_shared_out_by_the_broker(tmp_path: Path) -> None:
     async with broker(tmp_path, defaultMessageRequestMode="POP") as peer:
         await peer.topic("T")
         await peer.ok(Code.HEART_BEAT, heartbeat("me"))
-        question = msgspec.json.encode(
-            {
-                "clientId": "me", "consumerGroup": "G", "messageModel": "CLUSTERING",
-                "strategyName": "AVG", "topic": "T",
-            }
-        )  # fmt: skip
-
-        async def assigned() -> list[tuple[int, str]]:
-            answer = await peer.ok(Code.QUERY_ASSIGNMENT, question)
-            found = msgspec.json.decode(answer.body)["messageQueueAssignments"]
-            return [(each["messageQueue"]["queueId"], each["mode"]) for each in found]
-
-        assert await assigned() == [(-1, "POP")]
+        assert await assigned(peer) == [("broker-a", -1, "POP")]
         await peer.set(serverLoadBalancerEnable="false")
-        assert await assigned() == [(0, "POP")]
+        assert await assigned(peer) == [("broker-a", 0, "POP")]
+
+
+async def test_defaultPopShareQueueNum(tmp_path: Path) -> None:
+    async with (
+        broker(tmp_path, defaultMessageRequestMode="POP") as peer,
+        peer_at("127.0.0.1", peer.server.port) as second,
+        peer_at("127.0.0.1", peer.server.port) as third,
+    ):
+        await peer.topic("T", readQueueNums=3, writeQueueNums=3)
+        for member, name in ((peer, "me"), (second, "second"), (third, "third")):
+            await member.ok(Code.HEART_BEAT, heartbeat(name))
+        assert await assigned(peer) == [("broker-a", -1, "POP")]
+        await peer.set(defaultPopShareQueueNum=1)  # its own share, and that of one neighbour
+        assert await assigned(peer) == [("broker-a", 0, "POP"), ("broker-a", 1, "POP")]
+
+
+async def test_loadBalancePollNameServerInterval(tmp_path: Path) -> None:
+    server = NameServer(NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=None))
+    await server.start()
+    address = f"127.0.0.1:{server.port}"
+    try:
+        async with (
+            broker(
+                tmp_path / "a", namesrvAddr=address, loadBalancePollNameServerInterval=50
+            ) as peer,
+            broker(tmp_path / "b", namesrvAddr=address, brokerName="broker-b") as other,
+        ):
+
+            async def are(*names: str) -> bool:
+                return {name for name, _, _ in await assigned(peer)} == set(names)
+
+            await peer.topic("T")
+            await peer.ok(Code.HEART_BEAT, heartbeat("me"))
+            await until(lambda: are("broker-a"))
+            await other.topic("T")
+            await until(lambda: are("broker-a", "broker-b"))  # by default within 30 seconds
+    finally:
+        await server.stop()
 
 
 async def popped_again(peer: Peer) -> None:
@@ -208,7 +273,7 @@ async def popped_again(peer: Peer) -> None:
     await peer.topic("T")
     await peer.send("T", b"old")
     assert (await pop(peer, invisible_ms=100)).code == 0
-    await until_count(peer, "%RETRY%G_T", 1, seconds=10)
+    await until_count(peer, "%RETRY%G_T", 1)
     await peer.send("T", b"new")
 
 

@@ -100,7 +100,7 @@ async def test_an_address_server_is_not_asked_where_name_servers_are_given(
 async def test_serverChannelMaxIdleTimeSeconds(tmp_path: Path) -> None:
     async with broker(tmp_path, serverChannelMaxIdleTimeSeconds=1) as peer:
         await peer.ok(Code.GET_BROKER_RUNTIME_INFO)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await peer.connection.wait_closed()  # by default after two minutes
 
 
@@ -148,6 +148,36 @@ async def test_registerBrokerTimeoutMills(tmp_path: Path, caplog: pytest.LogCapt
     silent = await asyncio.start_server(read, "127.0.0.1", 0)
     address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
     async with broker(tmp_path, namesrvAddr=address, registerBrokerTimeoutMills=100):
-        # Else the start gives up waiting before the registration does.
-        assert f"not registered: name_server={address}" in caplog.text
+
+        async def is_given_up() -> bool:
+            return f"not registered: name_server={address}" in caplog.text
+
+        await until(is_given_up)  # by default after 24 seconds
     silent.close()
+
+
+@pytest.mark.parametrize(("given_ms", "seconds"), [(1, 10), (40_000, 40), (10**9, 60)])
+async def test_registerNameServerPeriod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_ms: int, seconds: float
+) -> None:
+    asked: list[float] = []
+    twice, never = asyncio.Event(), asyncio.Event()
+
+    async def sleep(self: object, seconds: float) -> None:
+        asked.append(seconds)
+        if len(asked) == 2:
+            twice.set()
+            await never.wait()
+
+    monkeypatch.setattr("rocketpost.server.registration._Link.sleep", sleep)
+    config = NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=None)
+    server = NameServer(config)
+    await server.start()
+    address = f"127.0.0.1:{server.port}"
+    try:
+        async with broker(tmp_path, namesrvAddr=address, registerNameServerPeriod=given_ms):
+            async with asyncio.timeout(30):
+                await twice.wait()
+            assert asked == [seconds] * 2  # between registrations, within RocketMQ's bounds
+    finally:
+        await server.stop()

@@ -4,7 +4,7 @@ import pytest
 
 from client.network import Answer, FakeNetwork
 from rocketpost.client import ClientConfig, NoNameServer, name_servers
-from rocketpost.client.name_servers import NameServers, address_server_url, parse_addresses
+from rocketpost.client.name_servers import NameServers, parse_addresses
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 
@@ -27,8 +27,20 @@ def test_addresses_are_split_and_endpoints_reduced() -> None:
         ({"unit_name": "u"}, "http://jmenv.tbsite.net:8080/rocketmq/nsaddr-u?nofix=1"),
     ],
 )
-def test_the_address_server_is_found_where_java_looks(options: dict[str, str], url: str) -> None:
-    assert address_server_url(ClientConfig(**options)) == url  # type: ignore[arg-type]
+async def test_the_address_server_is_found_where_java_looks(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], url: str
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    asked: list[str] = []
+
+    def fetch(url: str) -> list[str]:
+        asked.append(url)
+        return ["a:1"]
+
+    monkeypatch.setattr(name_servers, "fetch_addresses_blocking", fetch)
+    connector = FakeNetwork().connector(on_request=lambda connection, command: None)
+    await NameServers(ClientConfig(**options), connector).start()  # type: ignore[arg-type]
+    assert asked == [url]
 
 
 async def test_the_argument_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

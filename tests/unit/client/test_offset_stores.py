@@ -137,6 +137,7 @@ async def test_a_broadcasting_pull_consumer_keeps_its_offsets_in_a_file(
     async with PullConsumer("G", config=config) as consumer:
         assert await consumer.fetch_offset(QUEUES[0]) == 7
     assert network.sent(RequestCode.UPDATE_CONSUMER_OFFSET) == []
+    assert await asyncio.to_thread(lambda: list(tmp_path.rglob("offsets.json")))
 
 
 async def test_pulls_that_found_something_are_followed_by_the_interval(use_network: Use) -> None:

@@ -105,7 +105,7 @@ def consumer(**options: object) -> PushConsumer:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(15):
         while not condition():
             await asyncio.sleep(0)
 

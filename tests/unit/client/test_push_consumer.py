@@ -51,7 +51,7 @@ def consumer(**options: object) -> PushConsumer:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(15):
         while not condition():
             await asyncio.sleep(0)
 
@@ -482,7 +482,7 @@ async def test_operators_are_told_why_a_queue_stands(use_network: Use) -> None:
             return str(decode_any(told.body)["mqTable"].get(queue, {}).get("standing"))
 
         async def until_standing(text: str) -> str:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(15):
                 while text not in (told := await standing()):
                     await asyncio.sleep(0)
             return told

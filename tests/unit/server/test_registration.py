@@ -7,8 +7,7 @@ import pytest
 from rocketpost.codec.bodies.registration import decode_registration
 from rocketpost.errors import ConfigError
 from rocketpost.model.topic import DataVersion, TopicConfig
-from rocketpost.server.config import BrokerConfig
-from rocketpost.server.registration import Announcement, Registration, _encode, parse_name_servers
+from rocketpost.server.registration import Announcement, _encode, parse_name_servers
 
 
 def announcement(permission: int = 6) -> Announcement:
@@ -43,13 +42,3 @@ def test_the_permission_of_the_broker_limits_every_topic() -> None:
     data = _encode(announcement(permission=4))
     table = decode_registration(data, version=479, compressed=False).table
     assert {config.perm for config in table.topic_config_table.values()} == {4}
-
-
-@pytest.mark.parametrize(("given", "seconds"), [(1, 10), (30_000, 30), (10**9, 60)])
-async def test_registerNameServerPeriod_has_bounds(given: int, seconds: float) -> None:
-    period_ms = BrokerConfig(register_period_ms=given).register_period_ms
-    registration = Registration(name_servers=[], announce=announcement, period_ms=period_ms)
-    assert registration._period == seconds
-    await registration.start()
-    assert registration.registered == frozenset()
-    await registration.stop()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
-import time
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,16 +241,33 @@ def test_scrubCommitLogIntervalHours(opener: Opener) -> None:
     assert store.integrity.scrub._is_due()
 
 
-def test_scrubCommitLogBytesPerSecond(opener: Opener) -> None:
-    took = []
-    for rate in (2**30, 1000):
+def test_scrubCommitLogBytesPerSecond(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: dict[int, list[float | None]] = {}
+
+    class Wake(threading.Event):
+        """Notes how long somebody would wait for it, and lets nobody wait."""
+
+        def __init__(self, noted: list[float | None]) -> None:
+            super().__init__()
+            self.noted = noted
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.noted.append(timeout)
+            return True
+
+    for rate in (1000, 2**30):
         store = opener(scrub_bytes_per_second=rate)
-        began = time.monotonic()
-        store.integrity.scrub.pause(300, 0.0)
-        took.append(time.monotonic() - began)
+        scrub = store.integrity.scrub
+        scrub.close_blocking()  # no thread but this one waits
+        scrub._stopping = False
+        scrub._wake = Wake(waits.setdefault(rate, []))
+        looks = itertools.count(0, 60)  # each a minute after the last one
+        clock = SimpleNamespace(monotonic=lambda looks=looks: next(looks))
+        monkeypatch.setattr("rocketpost.store.scrub.time", clock)
+        scrub.pause(100_000, 0.0)
         store.close_blocking()
         opener.stores.remove(store)
-    assert took[1] >= 0.3 > took[0]
+    assert waits == {1000: [40.0], 2**30: []}  # 100 seconds, of which 60 were over
 
 
 def test_the_newest_segment_is_scrubbed_as_far_as_it_is_durable_and_old(opener: Opener) -> None:

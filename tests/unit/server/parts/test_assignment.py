@@ -1,4 +1,4 @@
-"""Assignment as a part of a broker: settings act, modes are saved, own queues are known."""
+"""Assignment as a part of a broker: modes are saved, own queues are known."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from rocketpost.broker.request_mode import RequestModes
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.config import BrokerConfig, RequestModeName
 from rocketpost.server.parts.assignment import AssignmentPart
-from rocketpost.store.config import StoreConfig
 from rocketpost.testing.clock import FakeClock
 
 
@@ -37,22 +35,6 @@ class World:
             broker_name="b",
             name_servers=[],
         )
-
-
-async def test_the_settings_say_what_holds_where_nobody_set_a_mode() -> None:
-    world = World()
-    config = BrokerConfig(
-        default_request_mode=RequestModeName.POP,
-        default_pop_share=3,
-        server_load_balancer=False,
-        load_balance_poll_ms=5000,
-    )
-    world.part.configure(config, StoreConfig(root="."))
-    assert world.modes.find("T", "g").mode == "POP"
-    assert world.modes.find("T", "g").pop_share_queue_num == 3
-    assert not world.part._service.shares_out
-    assert world.part._routes.poll_seconds == 5
-    await world.part.save()
 
 
 async def test_a_mode_is_saved_soon_and_at_the_end() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rocketpost.broker.filter_table import FilterTable
-from rocketpost.broker.filters import FilterRules, Filters
+from rocketpost.broker.filters import Filters
 from rocketpost.broker.named_filters import NamedFilters
 from rocketpost.client.compression import decompress
 from rocketpost.codec.bloom import bloom_shape
+from rocketpost.codec.bodies.filter import decode_filters
+from rocketpost.codec.faults import SubscriptionParseFailed
 from rocketpost.model.group import SQL92, Subscription
 from rocketpost.server.config import broker_settings
 from rocketpost.server.parts.filter import FilterPart
@@ -23,30 +27,42 @@ class FakeFile:
         self.data = data
 
 
-async def test_settings_reach_what_they_are_about() -> None:
+async def test_namedFilterEnable() -> None:
     clock = FakeClock(1_000_000)
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
     part = FilterPart(filters=filters, table_file=FakeFile(), named=named, named_file=FakeFile())
-    part.configure(*broker_settings({}))
-    assert filters.rules == FilterRules(enabled=True, judges_retries=False)
-    assert (named.enabled, filters.table.keep_ms) == (False, 86_400_000)
-    part.configure(
-        *broker_settings(
-            {
-                "enablePropertyFilter": "false",
-                "filterSupportRetry": "true",
-                "filterDataCleanTimeSpan": "5",
-                "expectConsumerNumUseFilter": "64",
-                "maxErrorRateOfBloomFilter": "10",
-                "namedFilterEnable": "true",
-            }
-        )
-    )
-    assert filters.rules == FilterRules(enabled=False, judges_retries=True)
-    assert (named.enabled, filters.table.keep_ms) == (True, 5)
-    assert filters.table.bloom == bloom_shape(10, 64)
+    part.configure(*broker_settings({"namedFilterEnable": "true"}))
+    named.put("big", "body.total > 100")
+    filters.check(SQL92, "MATCHES('big')")
+    part.configure(*broker_settings({"namedFilterEnable": "false"}))
+    with pytest.raises(SubscriptionParseFailed, match="namedFilterEnable"):
+        filters.check(SQL92, "MATCHES('big')")
     await part.save()
+
+
+async def test_the_shape_of_bloom_filters() -> None:
+    settings = {"expectConsumerNumUseFilter": "64", "maxErrorRateOfBloomFilter": "10"}
+    bits = []
+    for given in ({}, settings):
+        clock = FakeClock(1_000_000)
+        named = NamedFilters(clock=clock)
+        filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
+        file = FakeFile()
+        part = FilterPart(filters=filters, table_file=file, named=named, named_file=FakeFile())
+        part.configure(*broker_settings(given))
+        filters.table.joined(
+            "G", [Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)]
+        )
+        await part.save()
+        found = decode_filters(file.data).filter_data_by_topic["T"].group_filter_data["G"]
+        assert found.bloom_filter_data is not None
+        bits.append((found.bloom_filter_data.bit_num, len(found.bloom_filter_data.bit_pos)))
+    usual, larger = bloom_shape(20, 32), bloom_shape(10, 64)
+    assert bits == [
+        (usual.bit_count, usual.hash_count),
+        (larger.bit_count, larger.hash_count),
+    ]
 
 
 async def test_both_tables_are_saved_and_shown() -> None:
