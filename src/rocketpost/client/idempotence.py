@@ -50,6 +50,11 @@ class IdempotentSends:
         stamp = self._numbers.stamp(message, sequence)
         return stamp, stamp_id(stamp)
 
+    def peek(self, topic: str) -> PublishRoute | None:
+        """Return the route of a topic whose brokers have told what they hold; None of others."""
+        route = self._session.routes.peek_publish(topic)
+        return route if route is not None and self._routes.get(topic) is route else None
+
     async def prepare(self, topic: str, timeout: float) -> PublishRoute:
         """Return the route of a topic, once its brokers have told what they hold already.
 

@@ -16,13 +16,15 @@ class InFlight:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
+        self._admitted = 0
+        """Senders that have been given room and have not run since."""
         self._idle: asyncio.Event | None = None
         self.count = 0
         self.bytes_held = 0
 
     def try_enter(self, size: int, count: int = 1) -> bool:
         """Take room for ``count`` messages of ``size`` bytes, if there is some and nobody waits."""
-        if self._waiting or not self._has_room(size, count):
+        if self._waiting or self._admitted or not self._has_room(size, count):
             return False
         self.count += count
         self.bytes_held += size
@@ -39,11 +41,14 @@ class InFlight:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
+                self._admitted -= 1
                 self.leave(size, count)  # the room was given to us in the very moment we gave up
             else:
                 self._waiting.remove(entry)
                 self._admit()
             raise
+        self._admitted -= 1
+        self._admit()  # those who came since then had to wait for us
 
     def leave(self, size: int, count: int = 1) -> None:
         """Give room back."""
@@ -71,4 +76,5 @@ class InFlight:
             if not future.done():
                 self.count += count
                 self.bytes_held += size
+                self._admitted += 1
                 future.set_result(None)

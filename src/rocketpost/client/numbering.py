@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
+from rocketpost.client.checks import check_number
 from rocketpost.client.message import Message
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.errors import ConfigError, MessageRefused
@@ -23,6 +24,25 @@ from rocketpost.model.stamp import NUMBER_MAX, Stamp, producer_id_problem
 UNSETTLED_MAX: Final = 10_000
 BLOCK: Final = 512
 """So many sequences in a row go to one broker, so that each has few gaps to remember."""
+
+NO_SEQUENCE: Final = "a sequence needs a producer made with idempotent=True"
+OWN_IDS: Final = "an idempotent producer makes the ids of its messages from their numbers"
+
+
+def check_numbers(sequence: int | None, message_id: str | None, *, is_idempotent: bool) -> None:
+    """Check the number and the id that somebody gives a message.
+
+    Raises:
+        MessageRefused: The producer does not take it.
+        ConfigError: The sequence is no number.
+    """
+    if not is_idempotent:
+        if sequence is not None:
+            raise MessageRefused(NO_SEQUENCE)
+    elif message_id is not None:
+        raise MessageRefused(OWN_IDS)
+    elif sequence is not None:
+        check_number("sequence", sequence)
 
 
 def stamp_id(stamp: Stamp) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from rocketpost.client.batching import Packed, check_batch, join_results, pack
-from rocketpost.client.checks import check_number, check_timeout
+from rocketpost.client.checks import check_timeout
 from rocketpost.client.choosing import (
     QueueSelector,
     Target,
@@ -22,7 +22,7 @@ from rocketpost.client.gathering import Gathering, gathering_for
 from rocketpost.client.idempotence import IdempotentSends
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
-from rocketpost.client.numbering import Numbering
+from rocketpost.client.numbering import NO_SEQUENCE, OWN_IDS, Numbering, check_numbers
 from rocketpost.client.recall import recall_message
 from rocketpost.client.requesting import (
     Requests,
@@ -31,17 +31,16 @@ from rocketpost.client.requesting import (
     request_properties,
     topic_for_reply,
 )
+from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import look_at
 from rocketpost.client.tracing import Tracer
+from rocketpost.client.turns import Turns
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
-
-_NO_SEQUENCE = "a sequence needs a producer made with idempotent=True"
-_OWN_IDS = "an idempotent producer makes the ids of its messages from their numbers"
 
 
 class Producer(Lifecycle):
@@ -124,8 +123,11 @@ class Producer(Lifecycle):
         self._requests = Requests(session)
         await session.start()
         self._session, self._sender = session, Sender(session, self.config)
+        routes = session.routes
+        self._turns = Turns(peek=routes.peek_publish, find=lambda topic, _: routes.publish(topic))
         if self._numbers is not None:
-            self._idempotent = IdempotentSends(session, self._sender, self._numbers)
+            sends = IdempotentSends(session, self._sender, self._numbers)
+            self._idempotent, self._turns = sends, Turns(peek=sends.peek, find=sends.prepare)
         self._tracer = None
         if self.config.enable_trace:
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
@@ -198,33 +200,40 @@ class Producer(Lifecycle):
         """Start a send and return its result to be, so that many can be under way.
 
         Waits while ``in_flight_max`` messages or ``in_flight_bytes_max`` bytes are under way:
-        that is the back-pressure. Messages to one queue leave in the order of the calls. Who has
-        to look for a message later may give it a ``message_id``, its unique id.
+        that is the back-pressure. Messages to one queue leave in the order of the calls, also of
+        calls by different tasks. Who has to look for a message later may give it a
+        ``message_id``, its unique id.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
             RouteNotFound: No broker takes messages of this topic.
             NoNameServer: No name server answers.
         """
-        session, sender = self._running()
-        self._check_arguments(message, queue, selector, timeout, sequence, message_id)
+        _, sender = self._running()
+        check_send(message, queue, selector, timeout)
+        check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
         if (sends := self._idempotent) is not None:
             stamp, message_id = sends.stamp(message, sequence)
             out = self._envelopes.one(message, message_id=message_id)
-            queues = await sends.prepare(message.topic, self._seconds(timeout))
-            wished = chosen_queue(message, queues, queue, selector)
-            target = sends.aim(out, stamp, queues, wished), wished is not None
-            return await self._send([message], out, target, timeout, stamp)
+
+            def aim_and_send(route: PublishRoute) -> Awaitable[asyncio.Future[SendResult]]:
+                wished = chosen_queue(message, route, queue, selector)
+                target = sends.aim(out, stamp, route, wished), wished is not None
+                return self._send([message], out, target, timeout, stamp)
+
+            return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
         gathering = self._gathering
         is_usual = selector is None and timeout is None and message_id is None
         if gathering and is_usual and gathering.takes(message):
             return await gathering.add(message, queue)
         out = self._envelopes.one(message, message_id=message_id)
-        route = session.routes.peek_publish(message.topic)
-        if route is None:
-            route = await session.routes.publish(message.topic)
-        target = target_queue(message, route, sender, queue, selector)
-        return await self._send([message], out, target, timeout)
+        return await self._turns.take(
+            message.topic,
+            self._seconds(timeout),
+            lambda route: self._send(
+                [message], out, target_queue(message, route, sender, queue, selector), timeout
+            ),
+        )
 
     async def send_oneway(
         self,
@@ -284,12 +293,12 @@ class Producer(Lifecycle):
         check_send(messages[0], queue, timeout=timeout)
         if self._idempotent is not None:
             if message_ids is not None:
-                raise MessageRefused(_OWN_IDS)
+                raise MessageRefused(OWN_IDS)
             return await self._send_batch_once(
                 self._idempotent, messages, queue, timeout, first_sequence
             )
         if first_sequence is not None:
-            raise MessageRefused(_NO_SEQUENCE)
+            raise MessageRefused(NO_SEQUENCE)
         config, first = self.config, messages[0]
         bytes_max, count_max = config.message_bytes_max, config.batch_count_max
         packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
@@ -472,28 +481,11 @@ class Producer(Lifecycle):
             MessageRefused: The message breaks a rule.
             ConfigError: Another argument makes no sense.
         """
-        self._check_arguments(message, queue, selector, timeout, sequence, message_id)
+        check_send(message, queue, selector, timeout)
+        check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
         check_message(message, body_bytes_max=self.config.message_bytes_max)
 
     # Inside.
-
-    def _check_arguments(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        timeout: float | None,
-        sequence: int | None,
-        message_id: str | None,
-    ) -> None:
-        check_send(message, queue, selector, timeout)
-        if self._numbers is None:
-            if sequence is not None:
-                raise MessageRefused(_NO_SEQUENCE)
-        elif message_id is not None:
-            raise MessageRefused(_OWN_IDS)
-        elif sequence is not None:
-            check_number("sequence", sequence)
 
     async def _send_batch_once(
         self,
@@ -548,11 +540,15 @@ class Producer(Lifecycle):
     async def _send_together(
         self, packed: Packed, queue: MessageQueue | None
     ) -> tuple[Outgoing, asyncio.Future[SendResult]]:
-        session, sender = self._running()
+        _, sender = self._running()
         first, out = packed.messages[0], self._envelopes.batch(packed)
-        route = await session.routes.publish(first.topic)
-        target = target_queue(first, route, sender, queue)
-        return out, await self._send(packed.messages, out, target, None)
+        return out, await self._turns.take(
+            first.topic,
+            self.config.send_timeout,
+            lambda route: self._send(
+                packed.messages, out, target_queue(first, route, sender, queue), None
+            ),
+        )
 
     async def _send_with(
         self,

@@ -11,9 +11,10 @@ none, so a restart that is shorter than the time budget fails no send.
     any other refusal                          raised at once
     time budget used up                        RequestTimeout, or why nothing could be sent
 
-A send to a queue of the user's choice has one attempt; while its broker cannot be reached it waits
-in line (``client.waiting_line``). A sticky send (``client.idempotence``) is repeated at the same
-queue until the budget is used up; it moves to another only while surely nothing of it was stored.
+Sends wait in line while their broker is connected to (``client.waiting_line``). A send to a queue
+of the user's choice has one attempt; while its broker cannot be reached it stays in line. A sticky
+send (``client.idempotence``) is repeated at the same queue until the budget is used up; it moves to
+another only while surely nothing of it was stored.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class Sender:
         self._flights: dict[Flight, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._unread: dict[str, int] = {}
-        self._lines = WaitingLines(session, depart=self._take_off, fail=self._give_up)
+        self._lines = WaitingLines(
+            session, depart=self._take_off, fail=self._give_up, refuse=self._refused
+        )
         self.in_flight = InFlight(
             count_max=config.in_flight_max, bytes_max=config.in_flight_bytes_max
         )
@@ -150,17 +153,21 @@ class Sender:
         try:
             address = self._session.routes.master(queue.broker_name)
             connection = self._session.connector.peek(address)
-            if connection is None:
-                connection = await self._connect(address, timeout)
-            if fixed and not sticky and queue.broker_name in self._lines:
-                raise NotConnected(f"earlier messages wait for the broker {queue.broker_name}")
+            if connection is None or queue.broker_name in self._lines:
+                is_broken = self._lines.is_broken(queue.broker_name)
+                if not (sticky or is_broken):
+                    self._lines.connect(flight)
+                    return flight.future
+                if is_broken and fixed and not sticky:
+                    raise NotConnected(f"earlier messages wait for the broker {queue.broker_name}")
+                if connection is None:
+                    connection = await self._connect(address, timeout)
             self._take_off(flight, connection, address)
         except LocalProtocolError:
             self._leave(out)
             raise
         except ClientError as error:
-            self._count_attempt(flight)
-            self._failed(flight, error)
+            self._refused(flight, error)
         except asyncio.CancelledError:
             self._leave(out)
             raise
@@ -287,6 +294,11 @@ class Sender:
 
     # Retries.
 
+    def _refused(self, flight: Flight, error: RocketpostError) -> None:
+        """Decide what follows an attempt whose request could not be started."""
+        self._count_attempt(flight)
+        self._failed(flight, error)
+
     def _failed(self, flight: Flight, error: RocketpostError) -> None:
         """Decide what follows a failed attempt."""
         flight.error = error
@@ -357,8 +369,7 @@ class Sender:
             connection = await self._connect(address, flight.deadline - self._loop.time())
             self._take_off(flight, connection, address)
         except RocketpostError as error:
-            self._count_attempt(flight)
-            self._failed(flight, error)
+            self._refused(flight, error)
         except asyncio.CancelledError:
             self._land(flight, ConnectionLost("the client was closed while it tried again"))
             raise

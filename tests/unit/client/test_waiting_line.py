@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from client.brokers import NAMESRV, broker, network_of, route_of
-from client.network import Answer, FakeNetwork
+from client.network import Answer, FakeConnector, FakeNetwork
 from rocketpost.client import (
     Message,
     MessageQueue,
@@ -18,6 +18,7 @@ from rocketpost.client import (
     PullConsumer,
     RequestTimeout,
     RouteNotFound,
+    SendResult,
     SendStatus,
 )
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -212,3 +213,96 @@ async def test_a_connection_that_closes_at_once_costs_no_attempt(use_network: Us
         result = await sender.send(Message("T", b"x"), queue=QUEUE)
     assert result.status is SendStatus.SEND_OK
     assert len(network.links[A]) == 2
+
+
+class SlowNetwork(FakeNetwork):
+    """A network on which connecting takes some turns of the loop, as it does with sockets."""
+
+    def connector(self, **options: object) -> FakeConnector:
+        return _SlowConnector(self, **options)
+
+
+class _SlowConnector(FakeConnector):
+    async def _make(self, address: str) -> Connection:
+        for _ in range(7):
+            await asyncio.sleep(0)
+        return await super()._make(address)
+
+
+async def start_each_turn(
+    send: Callable[[int], Awaitable[asyncio.Future[SendResult]]], count: int
+) -> None:
+    """Start sends from tasks of their own, one more in each turn of the loop."""
+    tasks = []
+    for n in range(count):
+        tasks.append(asyncio.create_task(send(n)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*await asyncio.gather(*tasks))
+
+
+def order_of(network: FakeNetwork) -> list[int]:
+    return [int(bytes(command.body)) for command in network.sent(SEND)]
+
+
+@pytest.mark.parametrize("wish", ["queue", "sharding key", "single queue"])
+@pytest.mark.parametrize("idempotent", [False, True])
+@in_virtual_time
+async def test_nobody_overtakes_those_who_wait_for_the_first_connection(
+    use_network: Use, wish: str, idempotent: bool
+) -> None:
+    network = SlowNetwork()
+    states = {"GET_PRODUCER_STATES": lambda command: Answer(body=b'{"producers":[]}')}
+    route = route_of({"a": A}, queues=1 if wish == "single queue" else 4)
+    network.servers = network_of({"T": route}, {A: broker(**states)}).servers
+    use_network(network)
+    queue = MessageQueue("a", 0, "T") if wish == "queue" else None
+    key = "k" if wish == "sharding key" else None
+    config = ProducerConfig(name_servers=NAMESRV)
+    async with Producer("G", config=config, idempotent=idempotent) as sender:
+        await start_each_turn(
+            lambda n: sender.send_soon(Message("T", b"%d" % n, sharding_key=key), queue=queue), 60
+        )
+    assert order_of(network) == list(range(60))
+
+
+@in_virtual_time
+async def test_nobody_overtakes_those_who_wait_for_room(use_network: Use) -> None:
+    network = use_network(network_of(ONE, {A: broker()}))
+    async with producer(in_flight_max=3) as sender:
+        await start_each_turn(lambda n: sender.send_soon(Message("T", b"%d" % n), queue=QUEUE), 90)
+    assert order_of(network) == list(range(90))
+
+
+@in_virtual_time
+async def test_a_send_given_up_while_connecting_is_not_sent_and_holds_up_nobody(
+    use_network: Use,
+) -> None:
+    network = SlowNetwork()
+    network.servers = network_of(ONE, {A: broker()}).servers
+    use_network(network)
+    async with producer() as sender:
+        await sender.queues("T")
+        first = await sender.send_soon(Message("T", b"0"), queue=QUEUE)
+        second = await sender.send_soon(Message("T", b"1"), queue=QUEUE)
+        first.cancel()
+        assert (await second).status is SendStatus.SEND_OK
+    assert order_of(network) == [1]
+    assert first.cancelled()
+
+
+@in_virtual_time
+async def test_a_send_given_up_while_its_route_is_asked_for_lets_nobody_overtake(
+    use_network: Use,
+) -> None:
+    network = use_network(network_of(ONE, {A: broker()}))
+    async with producer() as sender:
+        tasks = [
+            asyncio.create_task(sender.send_soon(Message("T", b"%d" % n), queue=QUEUE))
+            for n in range(4)
+        ]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(each for each in done if isinstance(each, asyncio.Future)))
+    assert isinstance(done[1], asyncio.CancelledError)
+    assert order_of(network) == [0, 2, 3]
