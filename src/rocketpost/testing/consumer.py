@@ -127,7 +127,8 @@ async def run(arguments: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with consumer:
-        journal.write(words.JOINED, arguments.name)
+        kind = [words.THREADS] if arguments.threads else []
+        journal.write(words.JOINED, arguments.name, *kind)
         print(f"consumer {arguments.name} ready", flush=True)
         await stopped.wait()
     journal.write(words.LEFT, arguments.name)

@@ -10,7 +10,9 @@
   the offsets that it had not saved: what was begun beyond the saved one may come again.
 - In an orderly group no message is begun before all that lie before it in its queue were, nor one
   of a sharding key before an older one; and nobody begins with a queue's message while another
-  member that is neither dead nor frozen is at work on that queue.
+  member that is neither dead nor frozen is at work on that queue. One begin is excused: a member
+  may be frozen after it looked at its lock and before its handler wrote its line. Then that line is
+  the next that it writes; if its handlers run in threads, the next of that queue.
 """
 
 from __future__ import annotations
@@ -66,6 +68,9 @@ class Handling:
         self._queues: dict[str, _Queue] = {}
         self._shares: dict[tuple[str, str], Share] = {}
         self._absent: set[str] = set()
+        self._threaded: set[str] = set()
+        self._late: dict[str, set[str]] = {}
+        """Queues of which a member that goes on may have been about to begin a message."""
         self._keys: dict[str, int] = {}
         self.done: Counter[int] = Counter()
         """How often each message was handled to its end."""
@@ -84,6 +89,8 @@ class Handling:
             match entry.what:
                 case words.BEGIN:
                     self._begin(entry.who, Handled.of(entry))
+                case words.JOINED if words.THREADS in entry.words:
+                    self._threaded.add(entry.who)
                 case words.DONE | words.FAIL:
                     self._end(entry.who, Handled.of(entry), failed=entry.what == words.FAIL)
                 case words.SHARE:
@@ -94,6 +101,7 @@ class Handling:
                     self._absent.add(entry.who)
                 case words.THAWED:
                     self._back(entry.who)
+            self._wrote(entry)
 
     def broker_died(self, saved: Mapping[str, int]) -> None:
         """Note that a broker is dead and has these offsets on disk."""
@@ -175,7 +183,8 @@ class Handling:
                 self._keys[key] = max(number, before)
         queue.begun.add(offset)
         queue.top = max(queue.top, offset)
-        queue.busy[who] = offset
+        if not self._is_late(who, name):
+            queue.busy[who] = offset
 
     def _went_on(self, who: str, queue: _Queue, offset: int) -> None:
         if offset > queue.top:
@@ -189,7 +198,7 @@ class Handling:
         if offset > queue.top + 1:
             self.violations.append(f"{name}: {who} began {offset} when {queue.top} was the last")
         met = [each for each in queue.busy if each != who and each not in self._absent]
-        if met:
+        if met and not self._is_late(who, name):
             self.violations.append(
                 f"{name}: {who} began {offset} while {met[0]} was at {queue.busy[met[0]]}"
             )
@@ -238,8 +247,26 @@ class Handling:
             queue.busy.pop(who, None)
             self._lost(who, name)
 
+    def _is_late(self, who: str, name: str) -> bool:
+        """Tell whether a member may have looked at the lock of a queue before it was frozen."""
+        return name in self._late.get(who, ())
+
+    def _wrote(self, entry: Entry) -> None:
+        late = self._late.get(entry.who)
+        if late is None or entry.what == words.THAWED:
+            return
+        if entry.who not in self._threaded:
+            late.clear()  # it was at one place of its program, and that is behind it
+        elif entry.what in (words.BEGIN, words.DONE, words.FAIL):
+            late.discard(entry.words[0])
+
     def _back(self, who: str) -> None:
         self._absent.discard(who)
+        self._late[who] = {
+            name
+            for name, queue in self._queues.items()
+            if who in queue.owners and who not in queue.busy
+        }
         for name, queue in self._queues.items():
             queue.busy.pop(who, None)  # what it was at when it froze may have been begun by others
             account = queue.owners.get(who)

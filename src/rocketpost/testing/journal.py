@@ -8,6 +8,7 @@ what happened, who it happened to, and the rest::
     done   c1 orders/broker-0/2 117 4711 key3   it returned
     fail   c1 orders/broker-0/2 117 4711 key3   it raised
     share  c1 orders 0/2,0/3 c1,c2              a round of rebalance: topic, own queues, members
+    joined c1 threads                           it started; its handlers run in threads
     killed c1                                   and so on: what a test did to it
 """
 
@@ -20,6 +21,7 @@ from typing import NamedTuple, Self
 
 BEGIN, DONE, FAIL, SHARE = "begin", "done", "fail", "share"
 JOINED, LEFT, KILLED, FROZEN, THAWED = "joined", "left", "killed", "frozen", "thawed"
+THREADS = "threads"
 BROKER_DOWN, BROKER_UP = "broker-down", "broker-up"
 
 

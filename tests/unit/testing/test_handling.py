@@ -19,7 +19,7 @@ def take(handling: Handling, text: str) -> None:
         if what == "share":
             queues, members = rest
             rest = ["t", queues.replace("q", "t/b/"), members]
-        elif rest:
+        elif rest and what != "joined":
             offset = rest[0]
             rest = ["t/b/0", offset, rest[1] if len(rest) > 1 else str(100 + int(offset)), "k"]
         handling.take([Entry(what, who, tuple(rest))])
@@ -116,3 +116,44 @@ def test_shares_of_those_that_are_there() -> None:
     assert handling.begun_since(0, but="b") == set()
     take(handling, "thawed b")
     assert handling.owned("t").keys() == {"a", "b"}
+
+
+def frozen_before_its_first_line(*, threads: bool = False) -> str:
+    """Return a journal in which a is frozen while no handler of it is at work, and b goes on."""
+    return f"""
+        joined a {"threads" if threads else ""}
+        share a q0,q1 a
+        {handled("a", 0)}
+        frozen a
+        share b q0,q1 b
+        {handled("b", 1)}
+        begin b 2
+        thawed a
+    """
+
+
+def test_who_was_frozen_on_the_way_to_its_handler_may_begin_that_message_late() -> None:
+    for threads in (False, True):
+        handling = follow(frozen_before_its_first_line(threads=threads), orderly=True)
+        take(handling, "begin a 1\ndone b 2\nbegin b 3\ndone a 1")
+        assert handling.violations == []
+        take(handling, "begin a 2")
+        assert handling.violations == ["t/b/0: a began 2 while b was at 3"]
+
+
+def test_a_late_begin_is_the_first_line_of_who_was_frozen() -> None:
+    violation = ["t/b/0: a began 1 while b was at 2"]
+    handling = follow(frozen_before_its_first_line() + "share a q0 a,b\nbegin a 1", orderly=True)
+    assert handling.violations == violation
+    threads = frozen_before_its_first_line(threads=True)
+    handling = follow(threads + "share a q0 a,b\nbegin a 1", orderly=True)
+    assert handling.violations == []  # another thread of it wrote the share
+
+
+def test_who_was_at_work_when_it_was_frozen_began_nothing_else_there() -> None:
+    handling = follow(
+        f"share a q0 a\n{handled('a', 0)}\nbegin a 1\nfrozen a\nshare b q0 b\n"
+        f"{handled('b', 1)}\nbegin b 2\nthawed a\nbegin a 2",
+        orderly=True,
+    )
+    assert handling.violations == ["t/b/0: a began 2 while b was at 2"]
