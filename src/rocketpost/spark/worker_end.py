@@ -7,9 +7,9 @@ nobody; over a Unix socket that fails, and Spark shows a traceback that means no
 looks first whether there is a task at all, and one whose report nobody takes says no more.
 
 Workers for tasks are forked by our daemon (:mod:`rocketpost.spark.worker_daemon`), which sees to
-that. Those that plan a query always come from Spark's own. They load our formats, so they are
-changed from inside, by :func:`end_quietly`; should another PySpark look different there, it acts as
-it always did.
+that. Those that plan a query always come from Spark's own. If they load our formats they are
+changed from inside, by :func:`end_quietly`; those that plan for other formats act as they always
+did, and so does a PySpark that looks different there.
 """
 
 from __future__ import annotations
