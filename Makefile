@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 BESIDE      := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
-.PHONY: setup run test check fmt lint types layers unit sim integration chaos interop fuzz bench kernel clean
+.PHONY: setup run test check fmt lint types layers unit sim integration chaos interop fuzz bench kernel docs clean
 
 setup: $(STAMP)
 
@@ -83,6 +83,11 @@ bench: setup
 kernel: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kernel]'
 	@$(BIN)/python setup.py --quiet build_ext --inplace
+
+docs: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python docs/site_pages.py build/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/rocketpost/kernel/*.so src/rocketpost/kernel/*.c
