@@ -34,13 +34,13 @@ from pyspark.sql.functions import broadcast
 from pyspark.sql.types import StructType
 
 from rocketpost.client import PullConsumer
-from rocketpost.spark import columns
-from rocketpost.spark.kernel_fields import COMPILED
-from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.log_reader import LogReader
+from rocketpost.spark.log.options import LogOptions
+from rocketpost.spark.log.reader import LogReader
 from rocketpost.spark.options import parsed
+from rocketpost.spark.records import columns
+from rocketpost.spark.records.kernel_fields import COMPILED
 from rocketpost.spark.session import make_session
-from rocketpost.spark.sockets import ENABLED
+from rocketpost.spark.workers.sockets import ENABLED
 from rocketpost.testing import Cluster
 
 TOPIC = "Tables"

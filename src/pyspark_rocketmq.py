@@ -3,6 +3,6 @@
 If one of them fails to import Spark skips them all, so this one imports little.
 """
 
-from rocketpost.spark.source import RocketMQSource as DefaultSource
+from rocketpost.spark.source.formats import RocketMQSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
 """How Spark finds ``format("rocketmq-log")``: it imports every top-level ``pyspark_*`` module."""
 
-from rocketpost.spark.source import RocketMQLogSource as DefaultSource
+from rocketpost.spark.source.formats import RocketMQLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -20,7 +20,7 @@ from fuzz.supply import Supply
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import encode_command
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.config import BrokerConfig
+from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.settings import keys_of
 from rocketpost.store.config import StoreConfig
 

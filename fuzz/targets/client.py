@@ -9,7 +9,7 @@ import zlib
 from fuzz.finding import Find, watched
 from fuzz.json_shapes import body
 from fuzz.supply import Supply
-from rocketpost.client.fetch import PullStatus, PullWish, _found
+from rocketpost.client.consumer.fetch import PullStatus, PullWish, _found
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.route_cache import RouteCache
 from rocketpost.codec.command import Command, decode_command, encode_command

@@ -7,7 +7,7 @@ import time
 
 from fuzz.finding import Find
 from fuzz.supply import Supply
-from rocketpost.broker.record_filter import RecordFilter
+from rocketpost.broker.filter.matching import RecordFilter
 from rocketpost.client.compression import decompress
 from rocketpost.codec.properties import decode_properties
 from rocketpost.codec.record import Record, encode_record, pack_host

@@ -13,7 +13,7 @@ from fuzz.harness import Exchange
 from fuzz.requests import Requests, learnt_headers
 from fuzz.supply import Supply
 from rocketpost.codec.command import encode_command
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.settings import keys_of
 
 _RUNS_A_SERVER = 1000

@@ -9,9 +9,9 @@ from fuzz.supply import Supply
 from rocketpost import settings
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.model.topic import DataVersion
-from rocketpost.server.config import BrokerConfig, broker_settings
-from rocketpost.server.live_config import LiveConfig, decode_overrides
-from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.server.settings.broker import BrokerConfig, broker_settings
+from rocketpost.server.settings.live_config import LiveConfig, decode_overrides
+from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.store.config import StoreConfig
 
 _KEYS = sorted(

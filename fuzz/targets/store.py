@@ -18,7 +18,7 @@ from fuzz.supply import Supply
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import RocketpostError
 from rocketpost.server.broker_tables import Identity, load_tables_blocking
-from rocketpost.server.config import broker_settings
+from rocketpost.server.settings.broker import broker_settings
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore

@@ -11,12 +11,12 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rocketpost.broker.transaction import TransactionService
-from rocketpost.broker.transaction_checks import CheckService
-from rocketpost.broker.transaction_table import Fate
+from rocketpost.broker.transaction.checks import CheckService
+from rocketpost.broker.transaction.service import TransactionService
+from rocketpost.broker.transaction.table import Fate
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rocketpost.server.features.transaction import TransactionPart
 from rocketpost.server.handlers.send import SendHandler
-from rocketpost.server.parts.transaction import TransactionPart
 from rocketpost.server.persistence import Persistence
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from rocketpost.broker.pop_receipts import ReceiptService
-from rocketpost.broker.producers import ProducerTable
+from rocketpost.broker.dedup.producers import ProducerTable
+from rocketpost.broker.pop.receipts import ReceiptService
 from rocketpost.broker.pull import PullService
-from rocketpost.broker.transaction import TransactionService
+from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.sysflag import TRANSACTION_COMMIT
 from rocketpost.server.dispatch import Reply

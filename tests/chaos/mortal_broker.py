@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rocketpost.broker.timer_service import TimerService
+from rocketpost.broker.timer.service import TimerService
 from rocketpost.server.__main__ import servers
+from rocketpost.server.features import timer as timer_part
 from rocketpost.server.handlers.send import SendHandler
-from rocketpost.server.parts import timer as timer_part
-from rocketpost.store import timer_store
-from rocketpost.store.timer_log import TimerLog
-from rocketpost.store.timer_store import TimerStore
-from rocketpost.store.timer_wheel import TimerWheel
+from rocketpost.store.timer import store as timer_store
+from rocketpost.store.timer.log import TimerLog
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.store.timer.wheel import TimerWheel
 
 STEPS: dict[str, tuple[Any, str]] = {
     "unit": (TimerLog, "append"),

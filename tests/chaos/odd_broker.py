@@ -27,13 +27,13 @@ import volatile_disk
 
 from rocketpost.server.__main__ import servers
 from rocketpost.server.handlers.send import SendHandler
+from rocketpost.store.checkpointer import Upkeep
+from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.dispatch import Dispatcher
-from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.recovery import Recovery
+from rocketpost.store.recovery.recovery import Recovery
 from rocketpost.store.tables import TableFile
-from rocketpost.store.upkeep import Upkeep
 
 LATE_SECONDS = 0.05
 

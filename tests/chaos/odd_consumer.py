@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from rocketpost.client.feeding import Feeding
-from rocketpost.client.offset_tracker import OffsetTracker
-from rocketpost.client.ordering import Ordering
-from rocketpost.client.owned_queue import OwnedQueue
-from rocketpost.client.queue_locks import QueueLocks
+from rocketpost.client.consumer.assigned_queues import Feeding
+from rocketpost.client.consumer.offset_tracker import OffsetTracker
+from rocketpost.client.consumer.owned_queue import OwnedQueue
+from rocketpost.client.consumer.push.orderly import Ordering
+from rocketpost.client.consumer.queue_locks import QueueLocks
 from rocketpost.testing import consumer
 
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rocketpost.server import once_recovery
 from rocketpost.server.__main__ import servers
+from rocketpost.server.features import dedup_recovery as once_recovery
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore

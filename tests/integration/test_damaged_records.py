@@ -20,7 +20,7 @@ from rocketpost.codec.headers.pop import PopMessage
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_records
 from rocketpost.server.broker import BrokerServer
-from rocketpost.store import read_check
+from rocketpost.store.integrity import read_check
 from rocketpost.transport.connection import Connection
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from rocketpost.codec.headers.namesrv import Registered
 from rocketpost.errors import ConfigError, ConnectionLost, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.topic import DataVersion, TopicConfig
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
-from rocketpost.server.registration import Announcement, Registration
+from rocketpost.server.name_servers.registration import Announcement, Registration
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.testing.clock import FakeClock
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
@@ -208,7 +208,7 @@ async def test_the_scan_runs_by_itself_and_its_interval_can_be_changed() -> None
 async def test_one_of_two_name_servers_dies_and_comes_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "rocketpost.server.registration")
+    caplog.set_level(logging.INFO, "rocketpost.server.name_servers.registration")
     async with name_server() as steady:
         async with name_server() as other:
             port = other.port

@@ -155,7 +155,7 @@ async def test_what_a_full_disk_takes_is_named(
     broker.used_percent = 80  # over the level that cleans, under the one that forces
     assert await broker.clean() == 0
     broker.used_percent = 86
-    with caplog.at_level(logging.WARNING, logger="rocketpost.server.parts.hold"):
+    with caplog.at_level(logging.WARNING, logger="rocketpost.server.features.retention_holds"):
         first = await broker.clean()
     assert first > 3
     told = f"group=archive topic=T queue=0 first=3 last={first - 1}"

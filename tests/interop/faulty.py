@@ -26,9 +26,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketpost.spark.bodies.packing import Packing
-from rocketpost.spark.sink_options import SinkOptions
-from rocketpost.spark.source import RocketMQSource
-from rocketpost.spark.writer import StreamWriter
+from rocketpost.spark.sink.options import SinkOptions
+from rocketpost.spark.sink.writer import StreamWriter
+from rocketpost.spark.source.formats import RocketMQSource
 
 FORMAT = "rocketmq-faulty"
 

@@ -30,10 +30,10 @@ from rocketpost.client import (
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.errors import RemoteProtocolError
-from rocketpost.spark import columns
-from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.log_reader import LogReader
+from rocketpost.spark.log.options import LogOptions
+from rocketpost.spark.log.reader import LogReader
 from rocketpost.spark.options import parsed
+from rocketpost.spark.records import columns
 
 pytestmark = pytest.mark.interop
 

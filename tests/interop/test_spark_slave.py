@@ -12,12 +12,12 @@ import pytest
 from interop.servers import SMALL_STORE, Cluster, ask_cluster_info
 from interop.topics import fill
 from rocketpost.client import MessageQueue, PullConsumer
-from rocketpost.client.fetch import Replica
+from rocketpost.client.consumer.fetch import Replica
 from rocketpost.errors import RocketpostError
-from rocketpost.spark.chunk import walk
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
 from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.plan import Range
+from rocketpost.spark.records.chunk import walk
+from rocketpost.spark.source.plan import Range
 from rocketpost.testing.process import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.long]

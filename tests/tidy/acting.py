@@ -18,14 +18,14 @@ _NAMESRV: Final = f"{_S}test_namesrv.py::test_"
 _BOTH: Final = f"{_S}test_topics_and_groups.py::test_"
 _CLIENT: Final = "tests/unit/client/test_settings_act.py::test_"
 _TIMES: Final = "tests/unit/client/test_times_act.py::test_"
-_PRODUCER: Final = "tests/unit/client/test_producer.py::test_"
-_PUSH: Final = "tests/unit/client/test_push_consumer.py::test_"
-_ORDER: Final = "tests/unit/client/test_ordering.py::test_"
+_PRODUCER: Final = "tests/unit/client/producer/test_producer.py::test_"
+_PUSH: Final = "tests/unit/client/consumer/push/test_consumer.py::test_"
+_ORDER: Final = "tests/unit/client/consumer/push/test_orderly.py::test_"
 _OFFSETS: Final = "tests/unit/client/test_offset_stores.py::test_"
-_LITE: Final = "tests/unit/client/test_lite_pull_consumer.py::test_"
+_LITE: Final = "tests/unit/client/consumer/test_lite_pull_consumer.py::test_"
 _RETENTION: Final = "tests/unit/store/test_retention.py::test_"
-_FILTER: Final = "tests/unit/server/parts/test_filter.py::test_"
-_UNIT_NAMESRV: Final = "tests/unit/server/handlers/test_namesrv.py::test_"
+_FILTER: Final = "tests/unit/server/features/test_filter.py::test_"
+_UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
 BROKER: Final = {
     "brokerClusterName": f"{_NETWORK}names_and_addresses",
@@ -59,7 +59,7 @@ BROKER: Final = {
     "msgTraceTopicName": f"{_SERVING}topics_of_the_broker_itself",
     "traceOn": f"{_SERVING}traceOn",
     "storeReplyMessageEnable": (
-        "tests/unit/server/parts/test_reply.py::test_a_reply_is_stored_if_replies_are"
+        "tests/unit/server/features/test_reply.py::test_a_reply_is_stored_if_replies_are"
     ),
     "longPollingEnable": f"{_SERVING}longPollingEnable",
     "shortPollingTimeMills": f"{_SERVING}shortPollingTimeMills",
@@ -126,10 +126,10 @@ STORE: Final = {
     "maxIndexNum": f"{_STORE}places_and_sizes_of_files",
     "maxMessageSize": f"{_STORE}maxMessageSize",
     "autoMessageVersionOnTopicLen": (
-        "tests/unit/store/test_recovery.py::test_long_topics_have_a_format_of_their_own"
+        "tests/unit/store/recovery/test_recovery.py::test_long_topics_have_a_format_of_their_own"
     ),
     "checkCRCOnRecover": (
-        "tests/unit/store/test_recovery.py::test_bodies_are_verified_if_checkCRCOnRecover_says_so"
+        "tests/unit/store/recovery/test_recovery.py::test_bodies_are_verified_if_checkCRCOnRecover_says_so"
     ),
     "enabledAppendPropCRC": (
         "tests/unit/store/test_checksum.py::"
@@ -140,15 +140,15 @@ STORE: Final = {
         "test_forceVerifyPropCRC_refuses_records_without_a_checksum"
     ),
     "checkCRCOnReadInterval": (
-        "tests/unit/store/test_read_check.py::"
+        "tests/unit/store/integrity/test_read_check.py::"
         "test_everything_is_checked_each_time_if_the_interval_is_zero"
     ),
-    "scrubCommitLogEnable": "tests/unit/store/test_scrub.py::test_scrubCommitLogEnable",
+    "scrubCommitLogEnable": "tests/unit/store/integrity/test_scrub.py::test_scrubCommitLogEnable",
     "scrubCommitLogIntervalHours": (
-        "tests/unit/store/test_scrub.py::test_scrubCommitLogIntervalHours"
+        "tests/unit/store/integrity/test_scrub.py::test_scrubCommitLogIntervalHours"
     ),
     "scrubCommitLogBytesPerSecond": (
-        "tests/unit/store/test_scrub.py::test_scrubCommitLogBytesPerSecond"
+        "tests/unit/store/integrity/test_scrub.py::test_scrubCommitLogBytesPerSecond"
     ),
     "flushDiskType": f"{_SERVING}syncFlushTimeout",
     "flushIntervalCommitLog": f"{_STORE}flushIntervalCommitLog",
@@ -206,7 +206,7 @@ CLIENT: Final = {
         "tests/unit/client/test_name_servers.py::test_the_address_server_is_found_where_java_looks"
     ),
     "instance_name": (
-        "tests/unit/client/test_blocking.py::test_a_named_client_has_an_id_of_its_own_in_a_child"
+        "tests/unit/client/blocking/test_blocking.py::test_a_named_client_has_an_id_of_its_own_in_a_child"
     ),
     "client_ip": f"{_CLIENT}client_ip",
     "call_timeout": f"{_CLIENT}call_timeout",
@@ -232,7 +232,9 @@ PRODUCER: Final = {
     "in_flight_bytes_max": f"{_CLIENT}in_flight_bytes_max",
     "avoid_slow_brokers": f"{_PRODUCER}slow_brokers_are_avoided_if_wished",
     "auto_batch": f"{_CLIENT}auto_batch_seconds",
-    "auto_batch_bytes": "tests/unit/client/test_gathering.py::test_a_full_group_does_not_wait",
+    "auto_batch_bytes": (
+        "tests/unit/client/producer/test_gathering.py::test_a_full_group_does_not_wait"
+    ),
     "auto_batch_seconds": f"{_CLIENT}auto_batch_seconds",
     "enable_trace": f"{_CLIENT}enable_trace_of_producers",
     "trace_topic": "tests/integration/test_admin_traces.py::test_another_topic_may_hold_the_traces",
@@ -273,11 +275,13 @@ PUSH: Final = {
     "suspend_seconds": f"{_TIMES}suspend_seconds",
     "local_retry_seconds": f"{_TIMES}local_retry_seconds",
     "consume_timeout": f"{_PUSH}a_message_handled_for_too_long_is_sent_back",
-    "client_rebalance": "tests/unit/client/test_popping.py::test_what_a_pop_asks_for",
-    "pop_count_max": "tests/unit/client/test_popping.py::test_what_a_pop_asks_for",
-    "pop_invisible_seconds": "tests/unit/client/test_popping.py::test_what_a_pop_asks_for",
+    "client_rebalance": "tests/unit/client/consumer/push/test_popping.py::test_what_a_pop_asks_for",
+    "pop_count_max": "tests/unit/client/consumer/push/test_popping.py::test_what_a_pop_asks_for",
+    "pop_invisible_seconds": (
+        "tests/unit/client/consumer/push/test_popping.py::test_what_a_pop_asks_for"
+    ),
     "pop_threshold": (
-        "tests/unit/client/test_popping.py::test_popping_rests_while_too_much_is_unfinished"
+        "tests/unit/client/consumer/push/test_popping.py::test_popping_rests_while_too_much_is_unfinished"
     ),
     "rebalance_seconds": f"{_CLIENT}how_often_offsets_are_told_and_queues_shared_out",
     "lock_renew_seconds": f"{_ORDER}a_lost_lock_stops_handling_until_it_is_granted_again",

@@ -48,4 +48,4 @@ def test_the_code_that_an_entry_names_exists(name: str) -> None:
 
 def test_code_that_is_missing_is_noticed() -> None:
     with pytest.raises(AttributeError):
-        resolve("rocketpost.store.segment.NoSuchClass")
+        resolve("rocketpost.store.log.segment.NoSuchClass")

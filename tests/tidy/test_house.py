@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.server.config import BrokerConfig
-from rocketpost.server.foreign_keys import IGNORED, REFUSED_WHEN
-from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.foreign_keys import IGNORED, REFUSED_WHEN
+from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import keys_of
 from rocketpost.store.config import StoreConfig
 

@@ -18,8 +18,8 @@ from rocketpost.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES
 from rocketpost.client import config as client
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.config import BrokerConfig
-from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import keys_of
 from rocketpost.store.config import StoreConfig
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rocketpost.settings import format_value, keys_of
-from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.options import ALIASES, SourceOptions
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.sink.options import SinkOptions
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "spark.md"
 TABLES = {

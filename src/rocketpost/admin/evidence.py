@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from rocketpost.admin.command import few_at_once
+from rocketpost.admin.commands.message import host_text
 from rocketpost.admin.fate import Copy, Facts, Owner, Reading
-from rocketpost.admin.message import host_text
 from rocketpost.admin.running_info import decode_running_info
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.message import ReceivedMessage

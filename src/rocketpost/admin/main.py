@@ -12,7 +12,9 @@ from typing import Any, Final
 import click
 
 from rocketpost import VERSION
-from rocketpost.admin import (
+from rocketpost.admin import reading
+from rocketpost.admin.command import Failure, say
+from rocketpost.admin.commands import (
     broker,
     consumer,
     consumer_status,
@@ -25,7 +27,6 @@ from rocketpost.admin import (
     namesrv,
     offset,
     producers,
-    reading,
     sending,
     stats,
     topic,
@@ -33,7 +34,6 @@ from rocketpost.admin import (
     trace,
     transaction,
 )
-from rocketpost.admin.command import Failure, say
 
 _LISTED: Final = "   {name:<35} {text}"
 

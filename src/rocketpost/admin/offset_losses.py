@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rocketpost.admin.command import few_at_once
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.model.route import MessageQueue, TopicRoute
 
 

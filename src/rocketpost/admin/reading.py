@@ -21,14 +21,14 @@ from rocketpost.admin.command import (
     time_value,
     topic_option,
 )
-from rocketpost.admin.message import host_text, message_members
+from rocketpost.admin.commands.message import host_text, message_members
 from rocketpost.admin.render import fastjson_text, flag_text, json_line, map_text, queue_text
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.admin.messages import TOOLS_GROUP
-from rocketpost.client.fetch import Fetcher, PullResult, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullResult, PullStatus, PullWish
+from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
 from rocketpost.model.group import Subscription, parse_tags

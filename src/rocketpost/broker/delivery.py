@@ -7,7 +7,7 @@ from typing import Protocol
 from rocketpost.codec.record import Record
 from rocketpost.model.ids import Position
 from rocketpost.model.topic import TopicConfig
-from rocketpost.store.consume_queue import ConsumeQueue
+from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 
 class Records(Protocol):

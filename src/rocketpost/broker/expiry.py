@@ -12,9 +12,9 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
-from rocketpost.broker.group import GROUP_COUNT_MAX, GroupTable
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GROUP_COUNT_MAX, GroupTable
 from rocketpost.broker.topic import TOPIC_COUNT_MAX, TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import dlq_topic, retry_topic

@@ -12,9 +12,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from rocketpost.broker.delay import level_of, postponed
-from rocketpost.broker.transaction_log import halved
-from rocketpost.broker.transaction_table import PENDING_MAX
+from rocketpost.broker.delay.service import level_of, postponed
+from rocketpost.broker.transaction.log import halved
+from rocketpost.broker.transaction.table import PENDING_MAX
 from rocketpost.codec.faults import MessageIllegal, NoPermission, SystemBusy
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.errors import LocalProtocolError

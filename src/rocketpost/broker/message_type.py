@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketpost.broker.attributes import MESSAGE_TYPE
-from rocketpost.broker.delay import level_of
+from rocketpost.broker.delay.service import level_of
 from rocketpost.broker.kinds import TIMER
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.model import properties as names

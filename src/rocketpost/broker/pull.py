@@ -1,8 +1,8 @@
 """Answers pulls by queue offset.
 
 The service reads queue entries, filters them by tags code without touching the log, or by a judge
-that looks at the records, and returns views of the records. It decides; ``server.hold`` parks the
-requests that find nothing yet.
+that looks at the records, and returns views of the records. It decides; ``server.long_polling``
+parks the requests that find nothing yet.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.broker.record_filter import WORK_MAX, Judge
+from rocketpost.broker.filter.matching import WORK_MAX, Judge
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position, QueueOffset

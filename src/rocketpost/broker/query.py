@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.offset import NO_OFFSET, OffsetTable
-from rocketpost.broker.standstill import Cause
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.group.standstill import Cause
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
 from rocketpost.broker.topic import TopicTable

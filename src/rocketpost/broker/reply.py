@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from rocketpost.broker.membership import Client
+from rocketpost.broker.group.membership import Client
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.codec.command import to_fields
 from rocketpost.codec.faults import MessageIllegal

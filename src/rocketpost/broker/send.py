@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from rocketpost.broker.auto_created import AutoCreated
-from rocketpost.broker.group import group_not_exist
+from rocketpost.broker.group.table import group_not_exist
 from rocketpost.broker.kinds import SPECIAL, Kind
 from rocketpost.broker.message_type import check_type, is_typed
 from rocketpost.broker.priority import LOWEST, has_levels, queue_of

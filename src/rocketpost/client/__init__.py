@@ -10,17 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rocketpost.client.allocation import (
-        AllocationStrategy,
-        Average,
-        AverageByCircle,
-        ByConfiguration,
-        ConsistentHash,
-        MachineRoom,
-        MachineRoomNearby,
-        RoomResolver,
-    )
-    from rocketpost.client.choosing import QueueSelector
     from rocketpost.client.config import (
         ClientConfig,
         Compression,
@@ -31,22 +20,33 @@ if TYPE_CHECKING:
         PushConsumerConfig,
         StartFrom,
     )
+    from rocketpost.client.consumer.allocation import (
+        AllocationStrategy,
+        Average,
+        AverageByCircle,
+        ByConfiguration,
+        ConsistentHash,
+        MachineRoom,
+        MachineRoomNearby,
+        RoomResolver,
+    )
+    from rocketpost.client.consumer.fetch import PullResult, PullStatus
+    from rocketpost.client.consumer.lite_pull_consumer import LitePullConsumer
+    from rocketpost.client.consumer.offset_calls import Boundary
+    from rocketpost.client.consumer.pop_calls import PoppedMessage
+    from rocketpost.client.consumer.progress import OffsetStore
+    from rocketpost.client.consumer.pull_consumer import PullConsumer
+    from rocketpost.client.consumer.push.consumer import PushConsumer
+    from rocketpost.client.consumer.push.handlers import BatchHandler, Consumed, Handler
+    from rocketpost.client.consumer.push.orderly import Rollback, Suspend
+    from rocketpost.client.consumer.push.retry import Retry
+    from rocketpost.client.consumer.rebalance import QueueListener
+    from rocketpost.client.consumer.simple_consumer import SimpleConsumer
     from rocketpost.client.credentials import Credentials
-    from rocketpost.client.fetch import PullResult, PullStatus
-    from rocketpost.client.handlers import BatchHandler, Consumed, Handler
-    from rocketpost.client.lite_pull_consumer import LitePullConsumer
     from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
-    from rocketpost.client.offset_calls import Boundary
-    from rocketpost.client.ordering import Rollback, Suspend
-    from rocketpost.client.pop_calls import PoppedMessage
-    from rocketpost.client.producer import Producer
-    from rocketpost.client.progress import OffsetStore
-    from rocketpost.client.pull_consumer import PullConsumer
-    from rocketpost.client.push_consumer import PushConsumer
-    from rocketpost.client.rebalance import QueueListener
-    from rocketpost.client.retry import Retry
-    from rocketpost.client.simple_consumer import SimpleConsumer
-    from rocketpost.client.transaction import (
+    from rocketpost.client.producer.producer import Producer
+    from rocketpost.client.producer.queue_choice import QueueSelector
+    from rocketpost.client.producer.transaction import (
         Transaction,
         TransactionProducer,
         TransactionResult,
@@ -132,7 +132,7 @@ __all__ = [
 _HOMES: Final = {
     name: module
     for module, names in {
-        "rocketpost.client.allocation": (
+        "rocketpost.client.consumer.allocation": (
             "AllocationStrategy",
             "Average",
             "AverageByCircle",
@@ -142,7 +142,7 @@ _HOMES: Final = {
             "MachineRoomNearby",
             "RoomResolver",
         ),
-        "rocketpost.client.choosing": ("QueueSelector",),
+        "rocketpost.client.producer.queue_choice": ("QueueSelector",),
         "rocketpost.client.config": (
             "ClientConfig",
             "Compression",
@@ -154,36 +154,36 @@ _HOMES: Final = {
             "StartFrom",
         ),
         "rocketpost.client.credentials": ("Credentials",),
-        "rocketpost.client.fetch": (
+        "rocketpost.client.consumer.fetch": (
             "PullResult",
             "PullStatus",
         ),
-        "rocketpost.client.handlers": (
+        "rocketpost.client.consumer.push.handlers": (
             "BatchHandler",
             "Consumed",
             "Handler",
         ),
-        "rocketpost.client.lite_pull_consumer": ("LitePullConsumer",),
+        "rocketpost.client.consumer.lite_pull_consumer": ("LitePullConsumer",),
         "rocketpost.client.message": (
             "Message",
             "ReceivedMessage",
             "SendResult",
             "SendStatus",
         ),
-        "rocketpost.client.offset_calls": ("Boundary",),
-        "rocketpost.client.ordering": (
+        "rocketpost.client.consumer.offset_calls": ("Boundary",),
+        "rocketpost.client.consumer.push.orderly": (
             "Rollback",
             "Suspend",
         ),
-        "rocketpost.client.pop_calls": ("PoppedMessage",),
-        "rocketpost.client.producer": ("Producer",),
-        "rocketpost.client.progress": ("OffsetStore",),
-        "rocketpost.client.pull_consumer": ("PullConsumer",),
-        "rocketpost.client.push_consumer": ("PushConsumer",),
-        "rocketpost.client.rebalance": ("QueueListener",),
-        "rocketpost.client.retry": ("Retry",),
-        "rocketpost.client.simple_consumer": ("SimpleConsumer",),
-        "rocketpost.client.transaction": (
+        "rocketpost.client.consumer.pop_calls": ("PoppedMessage",),
+        "rocketpost.client.producer.producer": ("Producer",),
+        "rocketpost.client.consumer.progress": ("OffsetStore",),
+        "rocketpost.client.consumer.pull_consumer": ("PullConsumer",),
+        "rocketpost.client.consumer.push.consumer": ("PushConsumer",),
+        "rocketpost.client.consumer.rebalance": ("QueueListener",),
+        "rocketpost.client.consumer.push.retry": ("Retry",),
+        "rocketpost.client.consumer.simple_consumer": ("SimpleConsumer",),
+        "rocketpost.client.producer.transaction": (
             "Transaction",
             "TransactionProducer",
             "TransactionResult",

@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from rocketpost.client.config import ProducerConfig
-from rocketpost.client.flight import Outgoing
+from rocketpost.client.consumer.push.orderly import Suspend
+from rocketpost.client.consumer.push.retry import Retry
 from rocketpost.client.message import Message, ReceivedMessage, SendResult
-from rocketpost.client.ordering import Suspend
-from rocketpost.client.retry import Retry
-from rocketpost.client.sender import Sender
+from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.recall_handle import decode_recall_handle

@@ -13,8 +13,8 @@ from typing import Final
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model import properties as names
 from rocketpost.model.names import HALF_TOPIC, SCHEDULE_TOPIC, is_retry_or_dlq
-from rocketpost.store.consume_queue import ConsumeQueue
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 UNSAVED_MS_MAX: Final = 60_000
 """The table is saved at once; so long that may take at most, be the disk ever so slow."""

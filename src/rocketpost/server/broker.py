@@ -20,22 +20,26 @@ from typing import Final
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
-from rocketpost.server.address_server import AddressServer
 from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.clock import BrokerClock
-from rocketpost.server.config import BrokerConfig, broker_settings, with_new_spellings
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.live_config import (
+from rocketpost.server.features.dedup_recovery import recover_blocking
+from rocketpost.server.features.timer import open_timers_blocking
+from rocketpost.server.name_servers.address_server import AddressServer
+from rocketpost.server.name_servers.registration import (
+    Announcement,
+    Registration,
+    parse_name_servers,
+)
+from rocketpost.server.services import Services
+from rocketpost.server.settings.broker import BrokerConfig, broker_settings, with_new_spellings
+from rocketpost.server.settings.live_config import (
     OVERRIDES_FILE,
     LiveConfig,
     Override,
     apply_overrides,
     decode_overrides,
 )
-from rocketpost.server.once_recovery import recover_blocking
-from rocketpost.server.parts.timer import open_timers_blocking
-from rocketpost.server.registration import Announcement, Registration, parse_name_servers
-from rocketpost.server.services import Services
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
@@ -45,7 +49,7 @@ from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.retention import CleanPlan, check_levels
 from rocketpost.store.tables import TableFile
-from rocketpost.store.timer_store import TimerStore
+from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.host import local_ip
 from rocketpost.transport.listener import Listener, room_of_process

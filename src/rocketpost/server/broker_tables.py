@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.auto_created import AutoCreated
-from rocketpost.broker.delay_progress import DelayProgress
-from rocketpost.broker.filter_table import FilterTable
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.named_filters import NamedFilters
-from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.pop_batch import Batches
-from rocketpost.broker.request_mode import RequestModes
+from rocketpost.broker.delay.progress import DelayProgress
+from rocketpost.broker.filter.named import NamedFilters
+from rocketpost.broker.filter.table import FilterTable
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.request_modes import RequestModes
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
-from rocketpost.server.config import BrokerConfig
-from rocketpost.server.limits import topic_rules
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.limits import topic_rules
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.tables import TableFile

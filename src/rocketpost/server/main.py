@@ -16,16 +16,16 @@ import click
 
 from rocketpost import VERSION
 from rocketpost.errors import ConfigError
-from rocketpost.server.config import (
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
+from rocketpost.server.process import run
+from rocketpost.server.settings.broker import (
     BrokerConfig,
     broker_settings,
     read_properties,
     setting_notes,
     without_blanks,
 )
-from rocketpost.server.foreign_keys import NAMESRV_IGNORED, NAMESRV_REFUSED_WHEN, refuse
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
-from rocketpost.server.process import run
+from rocketpost.server.settings.foreign_keys import NAMESRV_IGNORED, NAMESRV_REFUSED_WHEN, refuse
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
 from rocketpost.transport.host import local_ip
 

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, cast
 
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.membership import Membership
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.steps import Steps, finish
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import to_fields

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rocketpost.codec.faults import SystemBusy
-from rocketpost.server.limits import share
+from rocketpost.server.settings.limits import share
 from rocketpost.transport.connection import Connection
 
 MIB: Final = 1024 * 1024

@@ -9,20 +9,20 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
+from rocketpost.broker.dedup.service import OnceService
 from rocketpost.broker.expiry import UnusedExpiry
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.holds import Holds
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.queue_locks import QueueLocks
+from rocketpost.broker.group.reset import ResetService
+from rocketpost.broker.group.retention_holds import Holds
+from rocketpost.broker.group.standstill import Standstill, StandstillWatch
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.once import OnceService
 from rocketpost.broker.pull import PullService
 from rocketpost.broker.query import ProgressQueries
-from rocketpost.broker.queue_lock import QueueLocks
-from rocketpost.broker.reset import ResetService
 from rocketpost.broker.send import SendService
-from rocketpost.broker.standstill import Standstill, StandstillWatch
 from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.timer import Timers
+from rocketpost.broker.timer.admission import Timers
 from rocketpost.client.compression import decompress
 from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.codec.record import pack_host
@@ -31,11 +31,22 @@ from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
-from rocketpost.server.announcing import Announcing
 from rocketpost.server.broker_tables import Identity, Tables, table_repairs
 from rocketpost.server.clock import BrokerClock
-from rocketpost.server.config import BrokerConfig
 from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.feature import Part
+from rocketpost.server.features.assignment import AssignmentPart
+from rocketpost.server.features.dedup import OncePart
+from rocketpost.server.features.dedup_recovery import Known
+from rocketpost.server.features.delay import DelayPart
+from rocketpost.server.features.expiry import ExpiryPart
+from rocketpost.server.features.filter import FilterPart
+from rocketpost.server.features.pop import PopPart
+from rocketpost.server.features.reply import ReplyPart
+from rocketpost.server.features.retention_holds import HoldPart
+from rocketpost.server.features.standstill import StandstillPart
+from rocketpost.server.features.timer import TimerPart, timer_rules
+from rocketpost.server.features.transaction import TransactionPart, transaction_rules
 from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.damage import DamageHandlers
@@ -46,27 +57,16 @@ from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.send import SendHandler, SendsFirst
 from rocketpost.server.handlers.topic import TopicHandlers
-from rocketpost.server.limits import pull_limits, topic_rules
-from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.notices import Notices
-from rocketpost.server.once_recovery import Known
-from rocketpost.server.part import Part
-from rocketpost.server.parts.assignment import AssignmentPart
-from rocketpost.server.parts.delay import DelayPart
-from rocketpost.server.parts.expiry import ExpiryPart
-from rocketpost.server.parts.filter import FilterPart
-from rocketpost.server.parts.hold import HoldPart
-from rocketpost.server.parts.once import OncePart
-from rocketpost.server.parts.pop import PopPart
-from rocketpost.server.parts.reply import ReplyPart
-from rocketpost.server.parts.standstill import StandstillPart
-from rocketpost.server.parts.timer import TimerPart, timer_rules
-from rocketpost.server.parts.transaction import TransactionPart, transaction_rules
 from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.limits import pull_limits, topic_rules
+from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.timer_store import TimerStore
+from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.turns import Turns
 from rocketpost.transport.unique_id import unique_id

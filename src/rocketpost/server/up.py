@@ -9,16 +9,16 @@ from pathlib import Path
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.config import (
+from rocketpost.server.main import broker_ready, namesrv_ready
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
+from rocketpost.server.process import run
+from rocketpost.server.settings.broker import (
     read_properties,
     setting_notes,
     with_new_spellings,
     without_blanks,
 )
-from rocketpost.server.main import broker_ready, namesrv_ready
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
-from rocketpost.server.process import run
-from rocketpost.server.up_settings import (
+from rocketpost.server.settings.up import (
     OF_OPTIONS,
     SEGMENT,
     file_notes,

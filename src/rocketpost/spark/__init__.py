@@ -6,8 +6,8 @@ Spark finds the format by itself where the package is installed for its Python; 
 
 from __future__ import annotations
 
-from rocketpost.spark.source import RocketMQLogSource, RocketMQSource, register
-from rocketpost.spark.worker_end import end_quietly
+from rocketpost.spark.source.formats import RocketMQLogSource, RocketMQSource, register
+from rocketpost.spark.workers.end import end_quietly
 
 __all__ = ["RocketMQLogSource", "RocketMQSource", "register"]
 

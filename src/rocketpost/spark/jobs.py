@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.options import SourceOptions, parsed
-from rocketpost.spark.sink_options import COLUMNS, Delivery, SinkOptions, check_columns, sink_of
+from rocketpost.spark.sink.options import COLUMNS, Delivery, SinkOptions, check_columns, sink_of
 
 ONCE: Final = "once"
 _TASKS: Final = 4

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rocketpost.client.config import parse_addresses
 from rocketpost.errors import ConfigError, ConnectionLost, FilterError
 from rocketpost.filter import check_filter
-from rocketpost.spark.plan import QueueKey, flat
+from rocketpost.spark.source.plan import QueueKey, flat
 from rocketpost.transport.connector import split_address
 
 EARLIEST: Final = -2

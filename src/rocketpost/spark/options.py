@@ -27,8 +27,8 @@ from rocketpost.spark.option_checks import (
     seconds_of,
     times_json,
 )
-from rocketpost.spark.plan import Offsets, QueueKey, nested
 from rocketpost.spark.row_options import RowOptions
+from rocketpost.spark.source.plan import Offsets, QueueKey, nested
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Keyed")

@@ -21,8 +21,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.sockets import socket_settings
-from rocketpost.spark.worker_end import DAEMON
+from rocketpost.spark.workers.end import DAEMON
+from rocketpost.spark.workers.sockets import socket_settings
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def make_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    from rocketpost.spark.source import register
+    from rocketpost.spark.source.formats import register
 
     register(session)
     return session

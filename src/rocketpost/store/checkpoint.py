@@ -11,14 +11,14 @@
     136  int64 x 2   number of queues, and sum of their end offsets, before the position at 112
     152  uint32      CRC-32 of the bytes 64 to 152
 
-Why our part lies there and when it counts is said in ``store.annex``.
+Why our part lies there and when it counts is said in ``store.checkpoint_page``.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rocketpost.store.annex import FILE_BYTES, FOREIGN_BYTES, Annex
+from rocketpost.store.checkpoint_page import FILE_BYTES, FOREIGN_BYTES, Annex
 from rocketpost.store.files import FileSystem, read_whole_blocking, write_whole_blocking
 
 __all__ = [

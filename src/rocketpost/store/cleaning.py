@@ -17,16 +17,16 @@ from typing import Final
 
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.consume_queue import ConsumeQueue
-from rocketpost.store.damage import DamageRegister
+from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.descriptors import cache_count_max
-from rocketpost.store.drops import DroppedTopics
 from rocketpost.store.files import FileSystem
-from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.store.layout import Layout
-from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.retention import CleanPlan, gather_facts_blocking, plan_cleaning
-from rocketpost.store.segmented_log import SegmentedLog
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.draft import Appended
-from rocketpost.store.key_index import KeyIndex
-from rocketpost.store.queue_table import QueueTable
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.queue.table import QueueTable
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import msgspec
 from rocketpost.model.ids import Position, QueueOffset
 
 if TYPE_CHECKING:
-    from rocketpost.store.consume_queue import ConsumeQueue
+    from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 
 class Draft(msgspec.Struct, gc=False):

@@ -6,7 +6,7 @@ So a store that this program has ever opened keeps signs of it, whoever wrote to
 
 from __future__ import annotations
 
-from rocketpost.store.annex import FOREIGN_BYTES
+from rocketpost.store.checkpoint_page import FOREIGN_BYTES
 from rocketpost.store.files import FileSystem, read_whole_blocking
 from rocketpost.store.layout import Layout
 

@@ -22,31 +22,31 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
-from rocketpost.store.allocator import Allocator
 from rocketpost.store.checkpoint import load_checkpoint_blocking
+from rocketpost.store.checkpointer import Upkeep
 from rocketpost.store.cleaning import Cleaning
-from rocketpost.store.commit_log import CommitLog
 from rocketpost.store.config import FlushMode, StoreConfig
-from rocketpost.store.consume_queue import ConsumeQueue
-from rocketpost.store.damage import DamageRegister
+from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.dispatch import Dispatcher, deliver_time
 from rocketpost.store.draft import Appended, Arrival, Draft
-from rocketpost.store.dropping import DroppedQueues, Dropping
-from rocketpost.store.drops import DroppedTopics
-from rocketpost.store.extent import ExtentFile, ExtentKeeper, read_boot
 from rocketpost.store.files import FileSystem, RealFiles
-from rocketpost.store.flusher import Flusher
-from rocketpost.store.guard import Guard
-from rocketpost.store.integrity import Integrity
-from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.integrity.damage import DamageRegister
+from rocketpost.store.integrity.read_check import Unit
+from rocketpost.store.integrity.watch import Integrity
 from rocketpost.store.layout import Layout
-from rocketpost.store.queue_files import QueueFiles
-from rocketpost.store.queue_table import QueueTable
-from rocketpost.store.read_check import Unit
+from rocketpost.store.log.allocator import Allocator
+from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.log.flusher import Flusher
+from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import QueueFiles
+from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.readiness import Readiness
-from rocketpost.store.recovery import Found, Recovery
-from rocketpost.store.segmented_log import SegmentedLog
-from rocketpost.store.upkeep import Upkeep
+from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
+from rocketpost.store.recovery.recovery import Found, Recovery
+from rocketpost.store.store_lock import Guard
+from rocketpost.store.topic_deletion import DroppedQueues, Dropping
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from rocketpost.codec.record import Record
 from rocketpost.errors import ClientError, Fault
-from rocketpost.spark.lake import open_lake
+from rocketpost.spark.lake.lake import open_lake
 from rocketpost.testing import class_archive
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.feeder import TOPIC, key_of, write_number

@@ -14,7 +14,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.record import decode_records
 from rocketpost.model.stamp import Stamp
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 
 from .harness import HOUR_MS, Peer, broker, heartbeat, peer_at, until
 

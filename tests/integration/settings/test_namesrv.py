@@ -21,7 +21,7 @@ from rocketpost.codec.bodies.route import decode_route
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.command import Command
 from rocketpost.model.topic import DataVersion, TopicConfig
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.settings import build
 
 from .harness import Peer, peer_at

@@ -10,7 +10,7 @@ import pytest
 
 from rocketpost.codec.bodies.cluster import decode_cluster
 from rocketpost.codec.codes import RequestCode as Code
-from rocketpost.server.namesrv import NameServer, NamesrvConfig
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 
 from .harness import broker, peer_at, until
 
@@ -169,7 +169,7 @@ async def test_registerNameServerPeriod(
             twice.set()
             await never.wait()
 
-    monkeypatch.setattr("rocketpost.server.registration._Link.sleep", sleep)
+    monkeypatch.setattr("rocketpost.server.name_servers.registration._Link.sleep", sleep)
     config = NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=None)
     server = NameServer(config)
     await server.start()

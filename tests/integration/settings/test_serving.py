@@ -215,7 +215,7 @@ async def test_how_much_a_pull_returns(
     count: int,
 ) -> None:
     memory = SimpleNamespace(sysconf=lambda name: 1000)  # a megabyte
-    monkeypatch.setattr("rocketpost.server.limits.os", memory)
+    monkeypatch.setattr("rocketpost.server.settings.limits.os", memory)
     async with broker(tmp_path, accessMessageInMemoryMaxRatio=ratio, **settings) as peer:
         for _ in range(20):
             await peer.send("T", bytes(500))

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from rocketpost.admin.main import mqadmin
 from rocketpost.cli import rocketpost
 from rocketpost.errors import ClientError, ConfigError, StoreError
-from rocketpost.spark.lake import DELTA, FORMATS, PARQUET, Batch, Lake, Snapshot, open_lake
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
+from rocketpost.spark.lake.lake import DELTA, FORMATS, PARQUET, Batch, Lake, Snapshot, open_lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import archive as archive_module
 from rocketpost.spark.pipelines.archive import (
@@ -31,7 +31,7 @@ from rocketpost.spark.pipelines.copying import CopyConfig
 from rocketpost.spark.pipelines.replay import replay
 from rocketpost.spark.pipelines.selection import Selection
 from rocketpost.spark.pipelines.verification import verify
-from rocketpost.spark.plan import Bounds
+from rocketpost.spark.source.plan import Bounds
 
 from .conftest import Topics
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.spark.lake import FORMATS, Lake, open_lake
+from rocketpost.spark.lake.lake import FORMATS, Lake, open_lake
 from rocketpost.spark.pipelines.verification import verify
 from rocketpost.testing.process_tree import session_of
 

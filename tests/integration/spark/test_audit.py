@@ -27,13 +27,11 @@ from rocketpost.client.config import ClientConfig
 from rocketpost.errors import ConfigError
 from rocketpost.model.group import GroupConfig
 from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.pipelines import audit_checks as checks
-from rocketpost.spark.pipelines import audit_reconciliation as reconciliation
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
-from rocketpost.spark.pipelines.audit import AuditConfig, audit
-from rocketpost.spark.pipelines.audit_reconciliation import Produced
-from rocketpost.spark.pipelines.audit_report import AuditReport
-from rocketpost.spark.pipelines.audit_traces import handled, sent
+from rocketpost.spark.pipelines.audit import AuditConfig, audit, checks, reconciliation
+from rocketpost.spark.pipelines.audit.reconciliation import Produced
+from rocketpost.spark.pipelines.audit.report import AuditReport
+from rocketpost.spark.pipelines.audit.traces import handled, sent
 
 from .conftest import Topics
 

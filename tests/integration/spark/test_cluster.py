@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rocketpost.spark.lake import open_lake
+from rocketpost.spark.lake.lake import open_lake
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.feeder import TOPIC, feed, write_number
 from rocketpost.testing.link import BrokerLink

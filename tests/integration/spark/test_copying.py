@@ -41,9 +41,9 @@ from rocketpost.spark.pipelines.copying import MARKS, CopyConfig, Origin
 from rocketpost.spark.pipelines.dead_letters import Choice, DeadLetters
 from rocketpost.spark.pipelines.replay import replay
 from rocketpost.spark.pipelines.selection import Found, Selection, Span, select
-from rocketpost.spark.plan import QueueKey
-from rocketpost.spark.rows import Rows
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.sink.options import SinkOptions
+from rocketpost.spark.sink.rows import Rows
+from rocketpost.spark.source.plan import QueueKey
 from rocketpost.testing.cluster import SMALL_STORE, Cluster
 
 from .conftest import Topics

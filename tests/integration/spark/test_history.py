@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rocketpost.admin.main import mqadmin
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import history as history_module
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive, archive_once
 from rocketpost.spark.pipelines.compaction import compact
 from rocketpost.spark.pipelines.history import history
-from rocketpost.spark.plan import Bounds, QueueKey
+from rocketpost.spark.source.plan import Bounds, QueueKey
 from rocketpost.testing.cluster import Cluster
 
 from .conftest import Topics

@@ -17,7 +17,7 @@ import pytest
 
 from rocketpost.client import Message, Producer
 from rocketpost.codec.record import Record
-from rocketpost.spark.lake import FORMATS, open_lake
+from rocketpost.spark.lake.lake import FORMATS, open_lake
 from rocketpost.testing.class_archive import java_options
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.link import BrokerLink

@@ -19,18 +19,18 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rocketpost.client import Message, Producer
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.numbering import BLOCK
+from rocketpost.client.producer.numbering import BLOCK
 from rocketpost.errors import ClientError, RouteNotFound
-from rocketpost.spark.batches import batches
 from rocketpost.spark.bodies.shape import Shape
-from rocketpost.spark.columns import full
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
 from rocketpost.spark.options import SourceOptions, parsed
-from rocketpost.spark.plan import QueueKey, Range, queues_of
-from rocketpost.spark.reader import StreamReader
-from rocketpost.spark.sending import Sending
-from rocketpost.spark.sink_brokers import FILE, noted_blocking
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.records.columns import full
+from rocketpost.spark.sink.brokers import FILE, noted_blocking
+from rocketpost.spark.sink.options import SinkOptions
+from rocketpost.spark.sink.sending import Sending
+from rocketpost.spark.source.batches import batches
+from rocketpost.spark.source.plan import QueueKey, Range, queues_of
+from rocketpost.spark.source.reader import StreamReader
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.link import BrokerLink
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.client import Message, Producer
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
 from rocketpost.spark.options import SourceOptions
 from rocketpost.testing.cluster import Cluster
 

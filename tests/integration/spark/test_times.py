@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
-from rocketpost.spark import columns, resolve
-from rocketpost.spark.link import Link
-from rocketpost.spark.log_options import LogOptions
-from rocketpost.spark.log_reader import LogReader
+from rocketpost.spark.broker_session import Link
+from rocketpost.spark.log.options import LogOptions
+from rocketpost.spark.log.reader import LogReader
 from rocketpost.spark.options import SourceOptions, parsed
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.history import history
+from rocketpost.spark.records import columns
+from rocketpost.spark.source import resolve
 
 from .conftest import Topics
 

@@ -15,8 +15,8 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType, StructField, StructType
 
 from rocketpost.spark import RocketMQSource
-from rocketpost.spark.sockets import ENABLED
-from rocketpost.spark.worker_end import DAEMON, forked_by
+from rocketpost.spark.workers.end import DAEMON, forked_by
+from rocketpost.spark.workers.sockets import ENABLED
 
 from .conftest import Topics
 

@@ -17,7 +17,7 @@ from rocketpost.errors import StoreError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.broker_tables import Identity, load_tables_blocking, table_repairs
 from rocketpost.server.clock import BrokerClock
-from rocketpost.server.config import BrokerConfig
+from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.layout import Layout
 
 from .harness import SETTINGS, Peer, broker, connected, copy_files

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from rocketpost.broker.transaction import TransactionService
-from rocketpost.broker.transaction_checks import CheckService
-from rocketpost.broker.transaction_evidence import Evidence
-from rocketpost.broker.transaction_table import PendingTable
+from rocketpost.broker.transaction.checks import CheckService
+from rocketpost.broker.transaction.evidence import Evidence
+from rocketpost.broker.transaction.service import TransactionService
+from rocketpost.broker.transaction.table import PendingTable
 
 from .test_transactions import TransactionMachine
 

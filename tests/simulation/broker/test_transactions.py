@@ -18,10 +18,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.transaction import Rules, TransactionService
-from rocketpost.broker.transaction_checks import CheckService, Question, Work
-from rocketpost.broker.transaction_log import halved
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.transaction.checks import CheckService, Question, Work
+from rocketpost.broker.transaction.log import halved
+from rocketpost.broker.transaction.service import Rules, TransactionService
 from rocketpost.codec.headers.transaction import EndTransaction
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, pack_host

@@ -26,12 +26,12 @@ import pytest
 from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.kernel.record_scan import parse_record
-from rocketpost.store.losses import Losses
-from rocketpost.store.missing import MissingLog
-from rocketpost.store.queue_check import QueueCheck
-from rocketpost.store.queue_files import FILLER_SIZE
-from rocketpost.store.queue_table import QueueTable
-from rocketpost.store.recovery import Recovery
+from rocketpost.store.queue.check import QueueCheck
+from rocketpost.store.queue.files import FILLER_SIZE
+from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.recovery.losses import Losses
+from rocketpost.store.recovery.missing import MissingLog
+from rocketpost.store.recovery.recovery import Recovery
 
 from .disk import SimulatedDisk
 from .world import World, small

@@ -17,19 +17,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rocketpost.broker.once import NOWHERE, OnceService, stamp_of
-from rocketpost.broker.producers import ProducerLimits
+from rocketpost.broker.dedup.producers import ProducerLimits
+from rocketpost.broker.dedup.service import NOWHERE, OnceService, stamp_of
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.faults import ProducerFenced, SequenceForgotten, SequenceOutOfOrder
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.stamp import Stamp
-from rocketpost.server.config import BrokerConfig
-from rocketpost.server.once_recovery import Known, recover_blocking
+from rocketpost.server.features.dedup_recovery import Known, recover_blocking
+from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Appended, Draft
-from rocketpost.store.walk import walk
+from rocketpost.store.log.walk import walk
 
 from .world import HOST, NOW, World, small
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from rocketpost.errors import StoreFull
-from rocketpost.store import recovery
-from rocketpost.store.commit_log import CommitLog
+from rocketpost.store.checkpointer import Upkeep
 from rocketpost.store.dispatch import Dispatcher
-from rocketpost.store.flusher import Flusher
-from rocketpost.store.key_index import KeyIndex
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.log.flusher import Flusher
+from rocketpost.store.log.segment import Segment
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.segment import Segment
+from rocketpost.store.recovery import recovery
 from rocketpost.store.tables import TableFile
-from rocketpost.store.upkeep import Upkeep
 
 from . import test_faults, test_power_cut
 from .disk import SimulatedDisk
@@ -194,7 +194,7 @@ def test_trusting_index_entries_that_were_not_synced(monkeypatch: pytest.MonkeyP
 
 def test_index_progress_ahead_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "rocketpost.store.index_file.IndexFile.sync_blocking", lambda f: f.next_entry
+        "rocketpost.store.index.index_file.IndexFile.sync_blocking", lambda f: f.next_entry
     )
     assert is_caught(power_cuts)
 

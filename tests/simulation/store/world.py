@@ -15,7 +15,7 @@ from rocketpost.model.ids import Position
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.queue_files import FILLER_SIZE
+from rocketpost.store.queue.files import FILLER_SIZE
 
 from .disk import SimulatedDisk
 

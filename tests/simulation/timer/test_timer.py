@@ -13,8 +13,8 @@ from rocketpost.errors import StoreError
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
-from rocketpost.store.timer_log import DEFAULT
-from rocketpost.store.timer_store import Item
+from rocketpost.store.timer.log import DEFAULT
+from rocketpost.store.timer.store import Item
 
 from .world import BORN, HOST, PowerCut, Timed, World, timer_config
 

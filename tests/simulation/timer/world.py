@@ -1,6 +1,6 @@
 """A store with a timer on a simulated disk, and a judge who knows what was promised.
 
-The world does in one thread what ``server.parts.timer`` does with tasks: ask the service, store
+The world does in one thread what ``server.features.timer`` does with tasks: ask the service, store
 what it wants, save now and then. Whatever stops it, at any call to the disk: what was acknowledged
 comes once, not early, and not at all if its recall was acknowledged.
 """
@@ -13,24 +13,24 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rocketpost.broker.delay import Wait
-from rocketpost.broker.timer import TimerRules, Timers, recall_handle
-from rocketpost.broker.timer_moving import Moving
-from rocketpost.broker.timer_recall import RecallService
-from rocketpost.broker.timer_service import Due, TimerService
+from rocketpost.broker.delay.service import Wait
+from rocketpost.broker.timer.admission import TimerRules, Timers, recall_handle
+from rocketpost.broker.timer.moving import Moving
+from rocketpost.broker.timer.recall import RecallService
+from rocketpost.broker.timer.service import Due, TimerService
 from rocketpost.codec.faults import IllegalOperation
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.parts.timer import timer_rules
+from rocketpost.server.features.timer import timer_rules
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.queue_files import FILLER_SIZE
-from rocketpost.store.timer_checkpoint import CLEAN
-from rocketpost.store.timer_store import TimerStore
+from rocketpost.store.queue.files import FILLER_SIZE
+from rocketpost.store.timer.checkpoint import CLEAN
+from rocketpost.store.timer.store import TimerStore
 
 from ..store.disk import SimulatedDisk
 from ..store.world import HOST, NOW, PowerCut, formatted, small

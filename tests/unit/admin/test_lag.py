@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rocketpost.admin.consumer import progress_rows
+from rocketpost.admin.commands.consumer import progress_rows
 from rocketpost.admin.lag import lag_of, matches
 from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry

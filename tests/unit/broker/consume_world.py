@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketpost.broker.delay import DelayService, Due
-from rocketpost.broker.delay_progress import DelayProgress
-from rocketpost.broker.group import GroupTable
+from rocketpost.broker.delay.progress import DelayProgress
+from rocketpost.broker.delay.service import DelayService, Due
+from rocketpost.broker.group.retry import RetryService
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pull import PullLimits, PullService
-from rocketpost.broker.retry import RetryService
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import encode_properties

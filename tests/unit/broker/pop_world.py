@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.pop import Popped, PopService
-from rocketpost.broker.pop_batch import Batches
-from rocketpost.broker.pop_flight import Flight, Key
-from rocketpost.broker.pop_in_order import OrderService
-from rocketpost.broker.pop_log import PopLog
-from rocketpost.broker.pop_needed import Needed
-from rocketpost.broker.pop_progress import PopProgress
-from rocketpost.broker.pop_receipts import Changed, ReceiptService
-from rocketpost.broker.pop_scan import QueueScan
-from rocketpost.broker.pop_targets import Targets, Wish
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.pop.in_flight import Flight, Key
+from rocketpost.broker.pop.in_order import OrderService
+from rocketpost.broker.pop.log import PopLog
+from rocketpost.broker.pop.progress import PopProgress
+from rocketpost.broker.pop.receipts import Changed, ReceiptService
+from rocketpost.broker.pop.scan import QueueScan
+from rocketpost.broker.pop.service import Popped, PopService
+from rocketpost.broker.pop.targets import Targets, Wish
+from rocketpost.broker.pop.watermark import Needed
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.properties import encode_properties

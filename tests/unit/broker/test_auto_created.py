@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.broker import auto_created
-from rocketpost.broker import group as group_module
 from rocketpost.broker.auto_created import PER_SECOND, AutoCreated
-from rocketpost.broker.group import GroupTable
+from rocketpost.broker.group import table as group_module
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import StoreError

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rocketpost.broker.offset import NO_OFFSET, OffsetTable
-from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.model.route import MessageQueue
 from rocketpost.testing.clock import FakeClock
 

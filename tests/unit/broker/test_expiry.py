@@ -6,13 +6,13 @@ import pytest
 
 from rocketpost.broker import expiry as expiry_module
 from rocketpost.broker.expiry import CROWDED_AGE_MS, UnusedExpiry
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.membership import Client, Membership
-from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.group.membership import Client, Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.group import GroupConfig
-from rocketpost.server.config import broker_settings
-from rocketpost.server.parts.expiry import ExpiryPart
+from rocketpost.server.features.expiry import ExpiryPart
+from rocketpost.server.settings.broker import broker_settings
 from rocketpost.testing.clock import FakeClock
 
 BY = "10.0.0.66:1"

@@ -11,7 +11,7 @@ from rocketpost.broker.kinds import (
     real_queue,
     with_properties,
 )
-from rocketpost.broker.transaction_table import PENDING_MAX
+from rocketpost.broker.transaction.table import PENDING_MAX
 from rocketpost.codec.faults import Fault, MessageIllegal, NoPermission, SystemBusy
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.store.draft import Draft

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rocketpost.broker.pop_targets import Wish
+from rocketpost.broker.pop.targets import Wish
 from rocketpost.broker.priority import by_level, factor_of, has_levels, queue_of
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.codec.headers.pop import pop_retry_topic

@@ -68,9 +68,9 @@ PINNED = [
 def test_a_part_of_the_package_is_imported_without_the_rest() -> None:
     code = (
         "import sys, rocketpost.client.config; "
-        "assert 'rocketpost.client.producer' not in sys.modules; "
+        "assert 'rocketpost.client.producer.producer' not in sys.modules; "
         "from rocketpost.client import Producer; "
-        "assert Producer is sys.modules['rocketpost.client.producer'].Producer; "
+        "assert Producer is sys.modules['rocketpost.client.producer.producer'].Producer; "
         "import rocketpost.client as client; assert 'PushConsumer' in dir(client); "
         "assert not hasattr(client, 'Nonsense')"
     )

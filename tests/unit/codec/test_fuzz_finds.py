@@ -24,7 +24,7 @@ from rocketpost.codec.record import Record, decode_record, encode_record, pack_h
 from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.kernel.record_scan import MORE, scan_records
 from rocketpost.model.route import MessageQueue, QueueData, TopicRoute
-from rocketpost.server.live_config import decode_overrides
+from rocketpost.server.settings.live_config import decode_overrides
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
 from rocketpost.store.layout import parse_dropped_topic, parse_file_name, parse_queue_id

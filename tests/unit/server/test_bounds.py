@@ -9,19 +9,21 @@ import time
 
 import pytest
 
-from rocketpost.broker import membership, offset, queue_lock
+from rocketpost.broker.group import membership
+from rocketpost.broker.group import offsets as offset
+from rocketpost.broker.group import queue_locks as queue_lock
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
-from rocketpost.server.config import broker_settings
 from rocketpost.server.dispatch import Dispatcher, Reply
-from rocketpost.server.hold import Held, Holds
-from rocketpost.server.live_config import LiveConfig
-from rocketpost.server.namesrv_config import NamesrvConfig
+from rocketpost.server.long_polling import Held, Holds
 from rocketpost.server.pools import BOUNDS, Bounds, Kind
 from rocketpost.server.process import OneLineFormatter
+from rocketpost.server.settings.broker import broker_settings
+from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import changed
 from rocketpost.testing.clock import FakeClock
 

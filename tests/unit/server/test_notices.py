@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.membership import Client, Membership
+from rocketpost.broker.group.membership import Client, Membership
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.codec.codes import RequestCode
 from rocketpost.server import notices as notices_module
 from rocketpost.server.notices import AT_ONCE_MAX, Notices

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rocketpost.spark import columns
-from rocketpost.spark.lake import Batch, DataFile, Lake, Snapshot
-from rocketpost.spark.plan import QueueKey, Range
+from rocketpost.spark.lake.lake import Batch, DataFile, Lake, Snapshot
+from rocketpost.spark.records import columns
+from rocketpost.spark.source.plan import QueueKey, Range
 
 A, B = QueueKey("T", "a", 0), QueueKey("T", "b", 3)
 STORED = datetime(2026, 11, 16, tzinfo=UTC)

@@ -13,10 +13,10 @@ from rocketpost.kernel.hashing import index_hash
 from rocketpost.kernel.record_scan import index_words
 from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
 from rocketpost.store.files import RealFiles
-from rocketpost.store.index_file import IndexFile, file_bytes
+from rocketpost.store.index.index_file import IndexFile, file_bytes
 from rocketpost.store.layout import file_name
 
-from .records import packed
+from .made_records import packed
 
 BLANK = 0xCBD43194
 

@@ -7,7 +7,7 @@ import pytest
 from rocketpost.errors import ConfigError
 from rocketpost.spark.option_checks import check_expression, check_name_servers
 from rocketpost.spark.options import SourceOptions, parsed
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.sink.options import SinkOptions
 
 WRONG_SERVERS = [
     ("", "nameServer is required, such as"),

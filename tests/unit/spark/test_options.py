@@ -7,10 +7,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from rocketpost.client import Credentials
 from rocketpost.errors import ConfigError
-from rocketpost.spark.log_options import LogOptions
+from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.options import SourceOptions, credentials, parsed, redacted, with_keys
-from rocketpost.spark.plan import QueueKey
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.sink.options import SinkOptions
+from rocketpost.spark.source.plan import QueueKey
 
 BASE = {"nameserver": "127.0.0.1:9876", "TOPIC": "A, B"}
 

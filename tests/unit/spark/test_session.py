@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark import session
-from rocketpost.spark.worker_end import DAEMON
+from rocketpost.spark.workers.end import DAEMON
 
 
 @pytest.fixture(autouse=True)

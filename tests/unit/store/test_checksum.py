@@ -9,7 +9,7 @@ import pytest
 
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, decode_properties
 from rocketpost.codec.record import Record, decode_record
-from rocketpost.store.damage import BAD_RECORD, NO_CHECKSUM
+from rocketpost.store.integrity.damage import BAD_RECORD, NO_CHECKSUM
 from rocketpost.store.message_store import MessageStore
 from store.conftest import Opener, draft
 

@@ -150,7 +150,7 @@ def test_queues_that_cannot_be_saved_for_want_of_descriptors_do_not_stop_sends(
     store._upkeep._save_or_report()
     assert store.writable
     assert not store.broken
-    monkeypatch.setattr("rocketpost.store.upkeep._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("rocketpost.store.checkpointer._PATIENCE_SECONDS", 0.0)
     store._upkeep._save_or_report()
     assert not store.writable  # it lasts: what a restart would have to read again grows
     assert not store.broken

@@ -7,9 +7,9 @@ from pathlib import Path
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
-from rocketpost.store.extent import Extent, ExtentFile
 from rocketpost.store.files import RealFiles
-from rocketpost.store.queue_files import ENTRY
+from rocketpost.store.queue.files import ENTRY
+from rocketpost.store.recovery.extent import Extent, ExtentFile
 
 FORMATS = Path(__file__).parents[3] / "docs" / "formats"
 

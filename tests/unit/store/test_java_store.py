@@ -15,7 +15,7 @@ from rocketpost.codec.record import decode_record
 from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.queue_files import ENTRY
+from rocketpost.store.queue.files import ENTRY
 
 from .conftest import Opener, draft
 

@@ -13,7 +13,7 @@ from rocketpost.model.ids import Position
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.queue_files import ENTRY
+from rocketpost.store.queue.files import ENTRY
 
 from .conftest import Opener, draft
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from rocketpost.store.files import RealFiles
-from rocketpost.store.walk import walk
+from rocketpost.store.log.walk import walk
 
 from .conftest import Opener, draft
 from .test_message_store import bodies

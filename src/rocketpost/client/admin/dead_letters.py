@@ -13,8 +13,8 @@ from rocketpost.client.admin.dead_letter import EVERYTHING, DeadLetter, Selectio
 from rocketpost.client.admin.messages import TOOLS_GROUP
 from rocketpost.client.admin.resend_lock import ResendLock
 from rocketpost.client.admin.resending import Resender, Resent
-from rocketpost.client.fetch import Fetcher, PullStatus, PullWish
-from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.client.consumer.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.client.session import Session
 from rocketpost.errors import ConfigError, RouteNotFound

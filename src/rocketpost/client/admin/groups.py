@@ -14,7 +14,7 @@ from rocketpost.client.admin.changes import (
     set_attributes,
     signed_attributes,
 )
-from rocketpost.client.offset_calls import OffsetCalls
+from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.assignment import RequestMode, decode_request_modes
 from rocketpost.codec.bodies.client import (

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rocketpost.client.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullStatus, PullWish
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode, ResponseCode

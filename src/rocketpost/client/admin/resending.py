@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from rocketpost.client.admin.dead_letter import DeadLetter
 from rocketpost.client.admin.resend_lock import ResendLock
-from rocketpost.client.choosing import select_by_hash
+from rocketpost.client.producer.queue_choice import select_by_hash
 from rocketpost.client.route_cache import PublishRoute, publish_queues
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode, ResponseCode

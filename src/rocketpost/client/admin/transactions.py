@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from rocketpost.client.admin.messages import TOOLS_GROUP
-from rocketpost.client.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.client.offset_calls import OffsetCalls
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode

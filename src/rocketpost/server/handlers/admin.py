@@ -23,7 +23,7 @@ from rocketpost.model.ids import Position
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.handlers.topic import Dropped
-from rocketpost.server.live_config import LiveConfig
+from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.settings import format_properties, parse_properties
 from rocketpost.transport.connection import Connection
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from rocketpost.broker.assignment import AssignmentService
-from rocketpost.broker.request_mode import RequestModes
+from rocketpost.broker.group.assignment import AssignmentService
+from rocketpost.broker.group.request_modes import RequestModes
 from rocketpost.codec.bodies.assignment import Assignments, decode_query, decode_request_mode
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol, cast
 
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable, group_not_exist
-from rocketpost.broker.membership import Client, Joined, Membership
-from rocketpost.broker.queue_lock import QueueLocks
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.group.membership import Client, Joined, Membership
+from rocketpost.broker.group.queue_locks import QueueLocks
+from rocketpost.broker.group.table import GroupTable, group_not_exist
 from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.client import (

@@ -10,7 +10,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.admin import GetDamage
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import json_reply
-from rocketpost.store.damage import Damage
+from rocketpost.store.integrity.damage import Damage
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 

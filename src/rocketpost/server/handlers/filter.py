@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.named_filters import NamedFilters
-from rocketpost.broker.record_filter import BODY_BYTES_MAX
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.matching import BODY_BYTES_MAX
+from rocketpost.broker.filter.named import NamedFilters
 from rocketpost.codec.bodies.named_filter import (
     FilterVerdict,
     decode_filter_test,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.group import (

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.offset import NO_OFFSET, OffsetTable
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable, group_not_exist
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.matching import RecordFilter
+from rocketpost.broker.group.table import GroupTable, group_not_exist
 from rocketpost.broker.own_state import check_pop
-from rocketpost.broker.pop import Popped, PopService
-from rocketpost.broker.pop_in_order import OrderService
-from rocketpost.broker.pop_targets import COUNT_MAX, Targets, Wish
+from rocketpost.broker.pop.in_order import OrderService
+from rocketpost.broker.pop.service import Popped, PopService
+from rocketpost.broker.pop.targets import COUNT_MAX, Targets, Wish
 from rocketpost.broker.priority import FACTOR_MAX, factor_of
-from rocketpost.broker.record_filter import RecordFilter
 from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -40,10 +40,10 @@ from rocketpost.errors import StoreError
 from rocketpost.model.group import TAG, parse_tags
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, Reply, refusal
+from rocketpost.server.features.pop_hold import Fresh, Place, PopHolds, Waiting
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import check_invisible
-from rocketpost.server.limits import share
-from rocketpost.server.pop_hold import Fresh, Place, PopHolds, Waiting
+from rocketpost.server.settings.limits import share
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
 from rocketpost.transport.turns import Turns

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from rocketpost.broker.pop import Part, Popped
-from rocketpost.broker.pop_flight import has_failed
-from rocketpost.broker.pop_targets import Wish
+from rocketpost.broker.pop.in_flight import has_failed
+from rocketpost.broker.pop.service import Part, Popped
+from rocketpost.broker.pop.targets import Wish
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.command import to_fields
 from rocketpost.codec.faults import ServiceNotAvailable

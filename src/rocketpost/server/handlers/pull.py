@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable, group_not_exist
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.matching import Judge
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable, group_not_exist
 from rocketpost.broker.pull import Pulled, PullService
-from rocketpost.broker.record_filter import Judge
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
@@ -37,8 +37,8 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import is_own_offset
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, refusal
-from rocketpost.server.hold import Held, Holds
-from rocketpost.server.limits import share
+from rocketpost.server.long_polling import Held, Holds
+from rocketpost.server.settings.limits import share
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
 from rocketpost.transport.turns import Turns

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.record_filter import WORK_MAX, Judge
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.matching import WORK_MAX, Judge
+from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
 from rocketpost.codec.codes import RequestCode
@@ -26,7 +26,7 @@ from rocketpost.model.group import Subscription
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.dispatch import Dispatcher, Reply
 from rocketpost.server.handlers.replies import BODY_BYTES_MAX, json_reply
-from rocketpost.store.damage import DamageRegister
+from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.transport.connection import Buffer, Connection
 
 ENTRY_COUNT_MAX: Final = 10_000

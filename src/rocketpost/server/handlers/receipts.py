@@ -9,10 +9,10 @@ import asyncio
 from typing import Any, Final
 
 from rocketpost.broker.own_state import check_pop
-from rocketpost.broker.pop_flight import Key, Stored, has_failed
-from rocketpost.broker.pop_in_order import OrderService
-from rocketpost.broker.pop_receipts import ReceiptService
-from rocketpost.broker.pop_targets import Cursor
+from rocketpost.broker.pop.in_flight import Key, Stored, has_failed
+from rocketpost.broker.pop.in_order import OrderService
+from rocketpost.broker.pop.receipts import ReceiptService
+from rocketpost.broker.pop.targets import Cursor
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.pop import decode_batch_ack
 from rocketpost.codec.codes import RequestCode

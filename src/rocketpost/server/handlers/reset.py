@@ -12,9 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 
-from rocketpost.broker.membership import Client, Membership
-from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.reset import ResetService
+from rocketpost.broker.group.membership import Client, Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.reset import ResetService
 from rocketpost.broker.steps import QUEUES_AT_A_STEP
 from rocketpost.codec.bodies.offset import (
     decode_client_offsets,

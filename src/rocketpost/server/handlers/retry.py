@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketpost.broker.delay_progress import DelayProgress
-from rocketpost.broker.retry import RetryService
+from rocketpost.broker.delay.progress import DelayProgress
+from rocketpost.broker.group.retry import RetryService
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
-from rocketpost.server.delivery import Put
 from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.pools import Kind
 from rocketpost.transport.connection import Connection
 

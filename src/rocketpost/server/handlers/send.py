@@ -3,7 +3,7 @@
 All sends of one turn of the event loop, from all connections, are written by one commit. With
 ASYNC_FLUSH they are answered after it: the bytes are in the page cache and survive the death of
 this process. With SYNC_FLUSH they wait in the durability gate for the ``fdatasync`` that covers
-them. A duplicate (``broker.once``) waits for as much as its original does.
+them. A duplicate (``broker.dedup.service``) waits for as much as its original does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rocketpost.broker.dedup.service import OnceService
 from rocketpost.broker.kinds import WAITING_TOPICS, real_queue
-from rocketpost.broker.once import OnceService
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.timer import recall_handle
+from rocketpost.broker.timer.admission import recall_handle
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, ONEWAY, Command
 from rocketpost.codec.faults import ServiceNotAvailable
@@ -30,12 +30,12 @@ from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC
-from rocketpost.server.announcing import Announcing
 from rocketpost.server.dispatch import Dispatcher, Reply, answer
 from rocketpost.server.durability import DurabilityGate
+from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.store.draft import Appended, Draft
-from rocketpost.store.dropping import DroppedQueues
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.topic_deletion import DroppedQueues
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

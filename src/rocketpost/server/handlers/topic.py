@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rocketpost.broker.attributes import parse_changes
-from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.steps import Steps

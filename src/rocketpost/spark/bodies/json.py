@@ -44,7 +44,7 @@ from rocketpost.spark.bodies.codec import Encoder, Parser, StructCodec, check_nu
 from rocketpost.spark.bodies.ddl import fields_of
 from rocketpost.spark.bodies.fitting import check_names, inside
 from rocketpost.spark.bodies.listing import Lister
-from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
+from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 
 
 def _int_of(bits: int) -> object:

@@ -15,7 +15,7 @@ from rocketpost.errors import ConfigError, MessageRefused
 from rocketpost.spark.bodies import listing
 from rocketpost.spark.bodies.codec import UNREADABLE, Encoder, StructCodec
 from rocketpost.spark.bodies.formats import codec_of
-from rocketpost.spark.sink_options import COLUMNS, SinkOptions
+from rocketpost.spark.sink.options import COLUMNS, SinkOptions
 
 _ROUTING: Final = frozenset(name.lower() for name in COLUMNS) - {"body"}
 

@@ -24,7 +24,7 @@ from rocketpost.spark.bodies.protobuf_types import (
     struct_of,
 )
 from rocketpost.spark.bodies.protobuf_writing import messages
-from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
+from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 
 Convert = Callable[[Any], object]
 

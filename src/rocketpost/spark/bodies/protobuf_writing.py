@@ -21,7 +21,7 @@ from rocketpost.spark.bodies.protobuf_types import (
     single_of,
     type_name,
 )
-from rocketpost.spark.fields import TIME_MAX_MS, TIME_MIN_MS
+from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 
 _UNSIGNED_ARROW: Final = {
     "FIXED32": pa.uint32(),

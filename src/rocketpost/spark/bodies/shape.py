@@ -14,10 +14,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark import columns
 from rocketpost.spark.bodies.codec import UNREADABLE, Parser
 from rocketpost.spark.bodies.formats import codec_of
-from rocketpost.spark.columns import Column
+from rocketpost.spark.records import columns
+from rocketpost.spark.records.columns import Column
 from rocketpost.spark.row_options import RowOptions
 
 CORRUPT: Final = Column("corruptBody", pa.binary(), "binary", nullable=True)

@@ -21,8 +21,8 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError, StoreError
 from rocketpost.model.names import group_problem
-from rocketpost.spark import columns, plan
-from rocketpost.spark.lake import (
+from rocketpost.spark.broker_session import Link
+from rocketpost.spark.lake.lake import (
     COLUMNS,
     DATA,
     FORMATS,
@@ -34,9 +34,10 @@ from rocketpost.spark.lake import (
     check_topics,
     open_lake,
 )
-from rocketpost.spark.link import Link
 from rocketpost.spark.options import SourceOptions, exactly, refuse_bounds, replaced
-from rocketpost.spark.plan import Bounds, Offsets, QueueKey, Range
+from rocketpost.spark.records import columns
+from rocketpost.spark.source import plan
+from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.lake import FORMATS, Snapshot, open_lake
+from rocketpost.spark.lake.lake import FORMATS, Snapshot, open_lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.archive import (
     BATCH_OFFSETS,
@@ -20,7 +20,7 @@ from rocketpost.spark.pipelines.archive import archive as archive_all
 from rocketpost.spark.pipelines.command import FAILURES, Run, pipeline_command
 from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, mergeable
 from rocketpost.spark.pipelines.verification import verify
-from rocketpost.spark.plan import Range
+from rocketpost.spark.source.plan import Range
 
 _LOOK_SECONDS = 1.0
 _OF_ARCHIVES = frozenset(

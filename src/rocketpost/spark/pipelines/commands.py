@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketpost.spark.pipelines.archive_command import archive
-from rocketpost.spark.pipelines.audit_command import audit
+from rocketpost.spark.pipelines.audit.command import audit
 from rocketpost.spark.pipelines.copying_commands import dead_letters, replay
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError
-from rocketpost.spark.lake import Batch, DataFile, Lake, Snapshot, open_lake
+from rocketpost.spark.lake.lake import Batch, DataFile, Lake, Snapshot, open_lake
 from rocketpost.spark.pipelines.archive import discard_if_unused, messages, write
 
 FILE_BYTES: Final = 128 * 1024 * 1024

@@ -22,7 +22,7 @@ from rocketpost.client import MessageQueue
 from rocketpost.errors import ConfigError
 from rocketpost.model import properties as names
 from rocketpost.model.stamp import PRODUCER_ID_MAX, producer_id_problem
-from rocketpost.spark.plan import QueueKey
+from rocketpost.spark.source.plan import QueueKey
 
 COPY_OF: Final = "COPY_OF"
 COPY_BY: Final = "COPY_BY"

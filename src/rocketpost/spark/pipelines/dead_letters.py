@@ -19,14 +19,14 @@ from pyspark.sql import functions as f
 from rocketpost.errors import ClientError, ConfigError, Fault, RouteNotFound
 from rocketpost.model import properties as names
 from rocketpost.model.names import dlq_topic, group_problem, is_system_group
-from rocketpost.spark.columns import ddl, full
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import timeline
 from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send, sending_tasks
 from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
 from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
+from rocketpost.spark.records.columns import ddl, full
 from rocketpost.spark.spelling import some_like
 
 logger = logging.getLogger(__name__)

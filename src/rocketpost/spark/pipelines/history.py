@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark import columns, plan
-from rocketpost.spark.lake import Snapshot, open_lake
-from rocketpost.spark.link import Link
+from rocketpost.spark.broker_session import Link
+from rocketpost.spark.lake.lake import Snapshot, open_lake
 from rocketpost.spark.options import SourceOptions, exactly, refuse_bounds
 from rocketpost.spark.pipelines.archive import messages
-from rocketpost.spark.plan import Bounds, Loss, Offsets, QueueKey
+from rocketpost.spark.records import columns
+from rocketpost.spark.source import plan
+from rocketpost.spark.source.plan import Bounds, Loss, Offsets, QueueKey
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.properties import KEY_SEPARATOR
-from rocketpost.spark.link import Link
-from rocketpost.spark.narrowing import first_since
+from rocketpost.spark.broker_session import Link
 from rocketpost.spark.options import SourceOptions, exactly
 from rocketpost.spark.pipelines.archive import archived, opened
-from rocketpost.spark.plan import Bounds, Offsets, QueueKey
+from rocketpost.spark.source.narrowing import first_since
+from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey
 
 _NARROW: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, keys string, tags string, "

@@ -21,7 +21,7 @@ from rocketpost.client.credentials import environment_credentials
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.errors import ClientError, Fault
 from rocketpost.model.route import MASTER_ID
-from rocketpost.spark.line import Line
+from rocketpost.spark.client_group import Line
 from rocketpost.spark.pipelines.copying import CopyConfig, Origin, producer_id
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
-from rocketpost.spark.lake import DataFile, Flaw, Lake, open_lake
+from rocketpost.spark.lake.lake import DataFile, Flaw, Lake, open_lake
 from rocketpost.spark.pipelines.archive import messages
-from rocketpost.spark.plan import QueueKey, Range
+from rocketpost.spark.source.plan import QueueKey, Range
 
 logger = logging.getLogger(__name__)
 

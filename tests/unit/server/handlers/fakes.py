@@ -14,8 +14,8 @@ from rocketpost.codec.record import Record, decode_record, encode_record, pack_h
 from rocketpost.errors import ConnectionLost, RequestTimeout
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.store.damage import DamageRegister
 from rocketpost.store.files import RealFiles
+from rocketpost.store.integrity.damage import DamageRegister
 
 
 class FakeConnection:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rocketpost.broker.filter_table import FilterTable
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.offset import OffsetTable
-from rocketpost.broker.pop_batch import Batches
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.table import FilterTable
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
@@ -22,8 +22,8 @@ from rocketpost.codec.record import Record, decode_records, pack_host
 from rocketpost.errors import StoreFull
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.config import BrokerConfig
-from rocketpost.server.parts.pop import PopPart
+from rocketpost.server.features.pop import PopPart
+from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore

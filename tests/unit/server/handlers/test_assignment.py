@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketpost.broker.assignment import AssignmentService
-from rocketpost.broker.request_mode import RequestModes
+from rocketpost.broker.group.assignment import AssignmentService
+from rocketpost.broker.group.request_modes import RequestModes
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConnectionLost

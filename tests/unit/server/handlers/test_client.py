@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from rocketpost.broker.filters import FilterRules
-from rocketpost.broker.membership import EXPIRY_MS
+from rocketpost.broker.filter.filters import FilterRules
+from rocketpost.broker.group.membership import EXPIRY_MS
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command

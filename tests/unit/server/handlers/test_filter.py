@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.named_filters import NamedFilters
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.named import NamedFilters
 from rocketpost.client.compression import decompress
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from rocketpost.broker.membership import Client
+from rocketpost.broker.group.membership import Client
 from rocketpost.codec.bodies.offset import (
     QueueProgress,
     decode_broker_consume_state,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpost.broker.membership import Client
+from rocketpost.broker.group.membership import Client
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.group import Subscription, parse_tags

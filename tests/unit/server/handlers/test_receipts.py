@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.broker.group import GroupTable
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.codec.bodies.pop import AckSet, BatchAck, encode_batch_ack, encode_bits
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.headers.pop import ChangedInvisibleTime

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpost.broker.membership import Client
+from rocketpost.broker.group.membership import Client
 from rocketpost.codec.bodies.offset import (
     decode_member_offsets,
     decode_queue_offsets,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rocketpost.broker.delay_progress import DelayProgress
-from rocketpost.broker.retry import RetryService
+from rocketpost.broker.delay.progress import DelayProgress
+from rocketpost.broker.group.retry import RetryService
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.errors import StoreFull

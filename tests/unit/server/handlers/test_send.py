@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from rocketpost.broker.once import OnceService
-from rocketpost.broker.producers import ProducerTable
-from rocketpost.broker.unique_keys import KeyWindow
+from rocketpost.broker.dedup.producers import ProducerTable
+from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.announcing import Announcing
 from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketpost.broker.filter_table import FilterTable
-from rocketpost.broker.filters import Filters
-from rocketpost.broker.group import GroupTable
-from rocketpost.broker.membership import Membership
-from rocketpost.broker.offset import OffsetTable
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.filter.table import FilterTable
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.queue_locks import QueueLocks
+from rocketpost.broker.group.reset import ResetService
+from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.query import ProgressQueries
-from rocketpost.broker.queue_lock import QueueLocks
-from rocketpost.broker.reset import ResetService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
@@ -24,8 +24,8 @@ from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.query import QueryHandlers
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
-from rocketpost.server.live_config import LiveConfig
 from rocketpost.server.notices import Notices
+from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.settings import option
 from rocketpost.testing.clock import FakeClock
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from rocketpost.spark import columns
 from rocketpost.spark.bodies.codec import Codec, field_of
 from rocketpost.spark.bodies.shape import Shape
+from rocketpost.spark.records import columns
 from rocketpost.spark.row_options import RowOptions
 
 

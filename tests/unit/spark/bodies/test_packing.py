@@ -36,7 +36,7 @@ from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.fitting import arrow_of
 from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.row_options import RowOptions
-from rocketpost.spark.sink_options import SinkOptions
+from rocketpost.spark.sink.options import SinkOptions
 
 from .kinds import LEAVES, SMALL, TEXTS, structs, values
 from .rows import show

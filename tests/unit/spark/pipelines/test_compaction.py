@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.spark.lake import DataFile
+from rocketpost.spark.lake.lake import DataFile
 from rocketpost.spark.pipelines.compaction import mergeable
 
 SIZE = 100

@@ -15,7 +15,7 @@ from rocketpost.spark.pipelines.copying import (
     shared_out,
     target,
 )
-from rocketpost.spark.plan import QueueKey
+from rocketpost.spark.source.plan import QueueKey
 
 QUEUE = QueueKey("Orders", "broker-a", 3)
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketpost.spark.lake import open_lake
+from rocketpost.spark.lake.lake import open_lake
 from rocketpost.spark.pipelines.history import _starts
-from rocketpost.spark.plan import Bounds, QueueKey, Range
+from rocketpost.spark.source.plan import Bounds, QueueKey, Range
 
 from ..lakes import A, commit
 

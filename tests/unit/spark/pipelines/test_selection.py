@@ -6,7 +6,7 @@ import pytest
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.pipelines.selection import Selection, Span, parse_offsets
-from rocketpost.spark.plan import QueueKey
+from rocketpost.spark.source.plan import QueueKey
 
 QUEUE = QueueKey("Orders", "broker-a", 0)
 

@@ -1,0 +1,1 @@
+"""The ``mqadmin`` commands, one module per noun."""

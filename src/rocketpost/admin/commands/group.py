@@ -1,0 +1,295 @@
+"""Consumer groups: create, change, delete, show their configuration, pull or pop.
+
+A change keeps what the command line leaves out. What takes something away from a group is asked
+about first; see ``admin.confirm``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import click
+import msgspec
+
+from rocketpost.admin.command import (
+    Failure,
+    admin_command,
+    asking,
+    broker_or_cluster,
+    brokers_in,
+    json_option,
+    masters_of,
+    read_json_blocking,
+    say,
+    say_json,
+)
+from rocketpost.admin.commands.topic import count_messages, parse_attributes, sign_attributes
+from rocketpost.admin.confirm import confirm, yes_option
+from rocketpost.admin.group_change import (
+    NEW_GROUP,
+    deletion_losses,
+    make_group_change,
+    plan_groups,
+    tell_group_change,
+)
+from rocketpost.admin.render import group_fields, group_text
+from rocketpost.admin.report import Report
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.assignment import MODES, RequestMode
+from rocketpost.codec.faults import GroupNotExist
+from rocketpost.errors import ConfigError
+from rocketpost.model.group import GroupChange, GroupConfig
+from rocketpost.model.names import dlq_topic, retry_topic
+from rocketpost.model.retry_policy import read_retry_policy
+
+_group = click.option("-g", "--groupName", "group", metavar="GROUP", required=True, help="Group.")
+
+
+_FROM_MIN_NOTE: Final = (
+    "consumeFromMinEnable has no effect, here or in RocketMQ: consumers say where a group starts"
+)
+
+
+@admin_command("updateSubGroup")
+@broker_or_cluster
+@_group
+@click.option("-s", "--consumeEnable", "enabled", type=bool, help="May it consume? New: true.")
+@click.option("-m", "--consumeFromMinEnable", "from_min", type=bool, help="Has no effect.")
+@click.option("-d", "--consumeBroadcastEnable", "broadcast", type=bool, help="New: false.")
+@click.option("-o", "--consumeMessageOrderly", "orderly", type=bool, help="New: false.")
+@click.option(
+    "-q", "--retryQueueNums", "retry_queues", type=click.IntRange(0, 65536), help="New: 1."
+)
+@click.option("-r", "--retryMaxTimes", "retries", type=int, help="New: 16.")
+@click.option("-p", "--groupRetryPolicy", "policy", help='JSON, such as {"type":"EXPONENTIAL"}')
+@click.option("-i", "--brokerId", "broker_id", type=int, help="New: 0.")
+@click.option("-w", "--whichBrokerWhenConsumeSlowly", "slow_id", type=int, help="New: 1.")
+@click.option("-a", "--notifyConsumerIdsChanged", "notify", type=bool, help="New: true.")
+@click.option("--attributes", default="", help="Changes: +name=value,-name")
+@yes_option
+@json_option
+async def update_sub_group(
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    group: str,
+    enabled: bool | None,
+    from_min: bool | None,
+    broadcast: bool | None,
+    orderly: bool | None,
+    retry_queues: int | None,
+    retries: int | None,
+    policy: str | None,
+    broker_id: int | None,
+    slow_id: int | None,
+    notify: bool | None,
+    attributes: str,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Create a consumer group, or change what is given and leave the rest."""
+    if from_min is not None:
+        click.echo(f"note: {_FROM_MIN_NOTE}", err=True)
+    change = GroupChange(
+        group_name=group,
+        consume_enable=enabled,
+        consume_from_min_enable=from_min,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=orderly,
+        retry_queue_nums=retry_queues,
+        retry_max_times=retries,
+        group_retry_policy=parse_policy(policy),
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=slow_id,
+        notify_consumer_ids_changed_enable=notify,
+        attributes=parse_attributes(attributes),
+    )
+    masters = await masters_of(admin, broker, cluster)
+    plans = await plan_groups(admin, masters, [change], usual=NEW_GROUP)
+    await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
+    with Report(as_json=as_json) as report:
+        for planned in plans:
+            await make_group_change(admin, planned)
+            tell_group_change(report, planned)
+        for text in dict.fromkeys(group_text(planned.after) for planned in plans):
+            report.line(text)
+
+
+def parse_policy(text: str | None) -> dict[str, Any] | None:
+    """Read a retry policy; None if none is given.
+
+    Raises:
+        BadParameter: It cannot be read, or is no policy.
+    """
+    if not text:
+        return None
+    try:
+        policy = msgspec.json.decode(text, type=dict[str, Any])
+        if "type" not in policy:
+            raise ConfigError("groupRetryPolicy needs a type, CUSTOMIZED or EXPONENTIAL")
+        read_retry_policy(policy)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"the retry policy is no JSON object: {error}") from error
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from error
+    return policy
+
+
+@admin_command("updateSubGroupList")
+@broker_or_cluster
+@click.option("-f", "--filename", "path", required=True, help="JSON array of configurations.")
+@yes_option
+@json_option
+async def update_sub_group_list(
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    path: str,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Create or change the groups that a JSON file lists; what it leaves out stays."""
+    changes: list[GroupChange] = await asyncio.to_thread(
+        read_json_blocking, path, list[GroupChange]
+    )
+    if not changes or not all(change.group_name for change in changes):
+        raise Failure(f"{path} lists no group, or one without groupName")
+    changes = [
+        msgspec.structs.replace(change, attributes=sign_attributes(change.attributes))
+        for change in changes
+    ]
+    masters = await masters_of(admin, broker, cluster)
+    plans = await plan_groups(admin, masters, changes, usual=GroupConfig())
+    await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
+    with Report(as_json=as_json) as report:
+        for address in masters:
+            with asking(address):
+                await admin.groups.put_many(address, changes)
+            report.line(f"submit batch of subscription group config to {address} success.")
+            for planned in plans:
+                if planned.address == address:
+                    tell_group_change(report, planned, listed=True)
+
+
+@admin_command("deleteSubGroup")
+@broker_or_cluster
+@_group
+@click.option("-r", "--removeOffset", "offsets", type=bool, default=False, help="Offsets too.")
+@yes_option
+@json_option
+async def delete_sub_group(
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    group: str,
+    offsets: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete a consumer group; with -c its retry and dead-letter topics too."""
+    masters = await masters_of(admin, broker, cluster)
+    own = {retry_topic(group), dlq_topic(group)}
+    topics = sorted(own.intersection(await admin.cluster.topics())) if cluster else []
+    losses = [
+        loss
+        for address in masters
+        for loss in await deletion_losses(admin, address, group, offsets=offsets)
+    ]
+    for topic in topics:
+        if count := await count_messages(admin, topic, masters):
+            losses.append(f"this deletes {count} messages of the topic {topic} for good")
+    await confirm(losses, yes=yes)
+    where = f" in cluster [{cluster}]" if cluster else ""
+    with Report(as_json=as_json) as report:
+        for address in masters:
+            with asking(address):
+                await admin.groups.delete(address, group, clean_offsets=offsets)
+            text = f"delete subscription group [{group}] from broker [{address}]{where} success."
+            report.step(text, broker=address, group=group, action="deleted", offsets=offsets)
+        for topic in topics:
+            await admin.topics.delete(topic, masters, cluster=cluster)
+            text = f"delete topic [{topic}] from cluster [{cluster}] success."
+            report.step(text, topic=topic, action="deleted", brokers=masters)
+
+
+@admin_command("getConsumerConfig")
+@_group
+@json_option
+async def get_consumer_config(admin: AdminClient, *, group: str, as_json: bool) -> None:
+    """Show the configuration of a group on every master."""
+    found: dict[str, GroupConfig] = {}
+    for cluster, each in await brokers_in(admin, None):
+        if each.master is None:
+            continue
+        # The whole table: some brokers create the group that a question for one group names.
+        with asking(each.master):
+            groups = (await admin.groups.table(each.master)).subscription_group_table
+        if group in groups:
+            found[f"{cluster}:{each.broker_name}"] = groups[group]
+    if not found:
+        raise GroupNotExist(f"no broker has a configuration of the group {group}")
+    if as_json:
+        say_json(found)
+        return
+    for where, config in found.items():
+        say(config_text(where, config))
+
+
+@admin_command("setConsumeMode")
+@broker_or_cluster
+@click.option("-t", "--topicName", "topic", metavar="TOPIC", required=True, help="Topic.")
+@_group
+@click.option("-m", "--mode", "mode", type=click.Choice(MODES, case_sensitive=False), required=True)
+@click.option(
+    "-q",
+    "--popShareQueueNum",
+    "share",
+    type=int,
+    default=0,
+    help="How many other members' queues each member pops from as well; 0: all.",
+)
+@json_option
+async def set_consume_mode(
+    admin: AdminClient,
+    *,
+    broker: str | None,
+    cluster: str | None,
+    topic: str,
+    group: str,
+    mode: str,
+    share: int,
+    as_json: bool,
+) -> None:
+    """Set whether a group pulls or pops a topic, for clients that ask brokers for their queues."""
+    wanted = RequestMode(
+        topic=topic, consumer_group=group, mode=mode.upper(), pop_share_queue_num=share
+    )
+    with Report(as_json=as_json) as report:
+        for address in await masters_of(admin, broker, cluster):
+            with asking(address):
+                await admin.groups.set_request_mode(address, wanted)
+            report.step(f"set consume mode to {address} success.", broker=address, mode=wanted)
+        report.line(
+            f"topic[{topic}] group[{group}] consume mode[{wanted.mode}] popShareQueueNum[{share}]"
+        )
+
+
+def config_text(where: str, config: GroupConfig) -> str:
+    """Return a group's configuration on one broker, a line per member."""
+    lines = [
+        f"{name:<40}=  {'' if value == 'null' else value}" for name, value in group_fields(config)
+    ]
+    return "\n".join([f"{'=' * 29}{where}{'=' * 29}", *lines])
+
+
+COMMANDS: Final = [
+    update_sub_group,
+    update_sub_group_list,
+    delete_sub_group,
+    get_consumer_config,
+    set_consume_mode,
+]

@@ -1,0 +1,1 @@
+"""Deduplication: messages of idempotent producers are stored once."""

@@ -1,0 +1,268 @@
+"""Messages that idempotent producers have stored, by their sequence numbers.
+
+A producer numbers its messages; the broker keeps, per producer id, the epoch and the set of
+sequences that are in its log. A sequence that is there is a duplicate, whatever queue it asks for;
+gaps and any order are fine, unless the message says what it comes after. A higher epoch starts an
+empty set and fences off the lower ones.
+
+Everything here follows from the log alone. A message counts from its append on (a duplicate may
+come in the same turn), but is kept apart until the log is written, so that a failed write takes it
+back. A snapshot says up to which position of the log it speaks; the rest is read from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.broker.dedup.sequences import SequenceSet
+from rocketpost.codec.bodies.producers import ProducerSnapshot, ProducerState
+from rocketpost.codec.faults import ProducerFenced, SequenceForgotten, SequenceOutOfOrder
+from rocketpost.errors import StoreError
+from rocketpost.model.stamp import Stamp, producer_id_problem
+from rocketpost.store.draft import Appended
+
+logger = logging.getLogger(__name__)
+
+PLACES_MIN: Final = 8192
+"""So many newest messages at least are known with their place, and twice as many at most; older
+ones are looked up in the index."""
+SNAPSHOT_VERSION: Final = 1
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(ProducerSnapshot)
+
+
+class ProducerLimits(NamedTuple):
+    """Bounds on what is kept."""
+
+    producers_max: int = 20_000
+    """Beyond it, who has been silent longest is forgotten."""
+    idle_ms_max: int = 7 * 86_400_000
+    """Who stored nothing for so long is forgotten."""
+    runs_max: int = 16_384
+    """Runs of one producer's sequences."""
+    runs_total_max: int = 1_000_000
+    """The same of all of them; beyond it, who has been silent longest is forgotten."""
+
+
+class _Producer:
+    __slots__ = ("epoch", "seen", "used_ms")
+
+    def __init__(self, epoch: int, seen: SequenceSet, used_ms: int) -> None:
+        self.epoch = epoch
+        self.seen = seen
+        self.used_ms = used_ms
+
+
+class ProducerTable:
+    """The producers of one broker, who stored last last. Owned by the loop."""
+
+    def __init__(self, limits: ProducerLimits | None = None) -> None:
+        self.limits = limits or ProducerLimits()
+        self._producers: OrderedDict[str, _Producer] = OrderedDict()
+        self._runs_total = 0
+        self._uncommitted: dict[Stamp, Appended] = {}
+        self._uncommitted_epochs: dict[str, int] = {}
+        self._places: dict[Stamp, Appended] = {}
+        self._older_places: dict[Stamp, Appended] = {}
+        self._anchor = (-1, 0)
+        self.position = -1
+        """The snapshot that was loaded covers the log up to here; -1 if there was none."""
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+        self.duplicates = 0
+        self.forgotten = 0
+        """How many producers were forgotten for want of room."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    # -- deciding
+
+    def is_stored(self, stamp: Stamp, after: int | None = None) -> bool:
+        """Tell whether this message is in the log already, as far as it is appended.
+
+        Args:
+            stamp: The message.
+            after: The sequence that must be stored before it, if any.
+
+        Raises:
+            ProducerFenced: A later epoch has begun.
+            SequenceForgotten: It is too old to tell.
+            SequenceOutOfOrder: It is new, but what it comes after is not there.
+        """
+        if stamp in self._uncommitted:
+            return True
+        producer = self._producers.get(stamp.producer_id)
+        epoch = producer.epoch if producer is not None else -1
+        epoch = max(epoch, self._uncommitted_epochs.get(stamp.producer_id, -1))
+        if epoch > stamp.epoch:
+            raise ProducerFenced(
+                f"the producer {stamp.producer_id} has begun epoch {epoch}; "
+                f"epoch {stamp.epoch} must send no more"
+            )
+        seen = producer.seen if producer is not None and producer.epoch == stamp.epoch else None
+        if seen is not None:
+            if stamp.sequence in seen:
+                return True
+            if stamp.sequence < seen.horizon:
+                raise SequenceForgotten(
+                    f"sequence {stamp.sequence} of the producer {stamp.producer_id} lies before "
+                    f"{seen.horizon}, where its memory begins; it may be stored or not"
+                )
+        if after is not None and not self._has(stamp._replace(sequence=after), seen):
+            raise SequenceOutOfOrder(
+                f"sequence {stamp.sequence} of the producer {stamp.producer_id} comes after "
+                f"{after}, which is not stored; send that one first"
+            )
+        return False
+
+    def place(self, stamp: Stamp) -> Appended | None:
+        """Return where a stored message lies, if that is still known here."""
+        return (
+            self._uncommitted.get(stamp) or self._places.get(stamp) or self._older_places.get(stamp)
+        )
+
+    # -- what was stored
+
+    def take(self, stamp: Stamp, appended: Appended) -> None:
+        """Count a message that was appended; :meth:`commit` or :meth:`undo` follows."""
+        self._uncommitted[stamp] = appended
+        self._uncommitted_epochs[stamp.producer_id] = stamp.epoch
+
+    def commit(self) -> None:
+        """Keep what was appended: the log is written."""
+        if not self._uncommitted:
+            return
+        for stamp, appended in self._uncommitted.items():
+            self.replay(stamp, position=appended.position, store_ms=appended.store_ms)
+            self._places[stamp] = appended
+        if len(self._places) >= PLACES_MIN:
+            self._older_places, self._places = self._places, {}
+        self._uncommitted = {}
+        self._uncommitted_epochs = {}
+
+    def undo(self) -> None:
+        """Forget what was appended since the last commit: it could not be written."""
+        self._uncommitted = {}
+        self._uncommitted_epochs = {}
+
+    def replay(self, stamp: Stamp, *, position: int, store_ms: int) -> None:
+        """Count a message that is in the log; again makes no difference."""
+        producer = self._producers.get(stamp.producer_id)
+        if producer is None or producer.epoch < stamp.epoch:
+            if producer is not None:
+                self._runs_total -= len(producer.seen)
+            producer = _Producer(stamp.epoch, SequenceSet(), store_ms)
+            self._producers[stamp.producer_id] = producer
+        self._producers.move_to_end(stamp.producer_id)
+        if stamp.epoch == producer.epoch and stamp.sequence >= producer.seen.horizon:
+            before = len(producer.seen)
+            producer.seen.add(stamp.sequence, runs_max=self.limits.runs_max)
+            self._runs_total += len(producer.seen) - before
+        producer.used_ms = max(producer.used_ms, store_ms)
+        self._anchor = (position, store_ms)
+        self.revision += 1
+        if len(self._producers) > self.limits.producers_max:
+            self._forget_for_room()
+        while self._runs_total > self.limits.runs_total_max and len(self._producers) > 1:
+            self._forget_for_room()
+
+    def forget_before_log(self) -> None:
+        """Note that the log which was read begins too late to know every message of a producer."""
+        for producer in self._producers.values():
+            producer.seen.forget_below_first()
+        self.revision += 1
+
+    def add_silent(self, older: ProducerTable) -> None:
+        """Take over producers that an older snapshot knows and that are not known here."""
+        for producer_id, producer in reversed(older._producers.items()):
+            if producer_id not in self._producers:
+                self._producers[producer_id] = producer
+                self._producers.move_to_end(producer_id, last=False)
+                self._runs_total += len(producer.seen)
+                self.revision += 1
+
+    def expire(self, now_ms: int) -> None:
+        """Forget who has been silent for too long."""
+        limit_ms = now_ms - self.limits.idle_ms_max
+        for producer_id, producer in list(self._producers.items()):
+            if producer.used_ms >= limit_ms:
+                return
+            self._forget(producer_id)
+
+    # -- looking at it, saving it
+
+    def states(self, producer_id: str | None = None) -> Iterator[ProducerState]:
+        """Return what is known of one producer, or of all, the most recent first."""
+        ids = [producer_id] if producer_id is not None else reversed(self._producers)
+        for each in ids:
+            producer = self._producers.get(each)
+            if producer is not None:
+                yield ProducerState(
+                    producer_id=each,
+                    epoch=producer.epoch,
+                    last_timestamp=producer.used_ms,
+                    horizon=producer.seen.horizon,
+                    runs=producer.seen.runs,
+                )
+
+    def to_json(self, position: int) -> bytes:
+        """Return a snapshot that speaks for the log before ``position``, where it is written."""
+        assert not self._uncommitted
+        anchor_position, anchor_timestamp = self._anchor
+        return _encode(
+            ProducerSnapshot(
+                version=SNAPSHOT_VERSION,
+                position=position,
+                anchor_position=anchor_position,
+                anchor_timestamp=anchor_timestamp,
+                producers=list(self.states())[::-1],
+            )
+        )
+
+    def load(self, data: bytes) -> None:
+        """Take over a snapshot.
+
+        Raises:
+            StoreError: The text is none.
+        """
+        try:
+            snapshot = _decoder.decode(data)
+            if snapshot.version != SNAPSHOT_VERSION:
+                raise StoreError(f"producerState.json has the unknown version {snapshot.version}")
+            self._take_over(snapshot)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise StoreError(f"producerState.json cannot be read: {error}") from None
+
+    @property
+    def anchor(self) -> tuple[int, int]:
+        """Position and store time of a message that the log must hold; -1 if there is none."""
+        return self._anchor
+
+    def _take_over(self, snapshot: ProducerSnapshot) -> None:
+        for state in snapshot.producers:
+            if problem := producer_id_problem(state.producer_id):
+                raise ValueError(problem)
+            seen = SequenceSet(state.runs, state.horizon)
+            self._producers[state.producer_id] = _Producer(state.epoch, seen, state.last_timestamp)
+            self._runs_total += len(seen)
+        self._anchor = (snapshot.anchor_position, snapshot.anchor_timestamp)
+        self.position = snapshot.position
+
+    def _has(self, stamp: Stamp, seen: SequenceSet | None) -> bool:
+        return (seen is not None and stamp.sequence in seen) or stamp in self._uncommitted
+
+    def _forget_for_room(self) -> None:
+        self.forgotten += 1
+        oldest = next(iter(self._producers))
+        logger.warning("producer forgotten for want of room: id=%s", oldest)
+        self._forget(oldest)
+
+    def _forget(self, producer_id: str) -> None:
+        self._runs_total -= len(self._producers.pop(producer_id).seen)
+        self.revision += 1

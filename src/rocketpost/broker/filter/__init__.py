@@ -1,0 +1,1 @@
+"""Filters of consumers that need more than tags."""

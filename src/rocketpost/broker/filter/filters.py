@@ -1,0 +1,151 @@
+"""Filters of consumers that need more than tags.
+
+Expressions are compiled once and shared: all pulls that wait with the same text are judged by the
+same object. Wrong ones are remembered as well, since their senders ask again and again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpost.broker.filter.matching import Judge, RecordFilter, RetryFilter, Unpack
+from rocketpost.broker.filter.table import FilterTable
+from rocketpost.codec.bodies.filter import FilterData
+from rocketpost.codec.faults import (
+    FilterDataNotExist,
+    FilterDataNotLatest,
+    ServerError,
+    SubscriptionParseFailed,
+)
+from rocketpost.errors import FilterError
+from rocketpost.filter import compile_filter
+from rocketpost.filter.tokens import LENGTH_MAX
+from rocketpost.model.group import SQL92
+from rocketpost.model.names import RETRY_PREFIX
+
+CACHE_MAX: Final = 1024
+"""Compiled expressions that are kept."""
+
+
+class FilterRules(NamedTuple):
+    """Settings of the broker that concern filters; they may change at run time."""
+
+    enabled: bool = True
+    judges_retries: bool = False
+
+
+class Filters:
+    """Compiles expressions and finds those of groups. Owned by the event loop.
+
+    Args:
+        table: The filters that groups have.
+        unpack: Makes compressed bodies large again.
+        resolve: Returns the text of a kept filter by its name; raises ``FilterError``.
+
+    Attributes:
+        rules: What the settings say.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: FilterTable,
+        unpack: Unpack,
+        resolve: Callable[[str], str] | None = None,
+    ) -> None:
+        self.table = table
+        self.rules = FilterRules()
+        self._unpack = unpack
+        self._resolve = resolve
+        self._compiled: OrderedDict[str, RecordFilter | FilterError] = OrderedDict()
+
+    def check(self, kind: str | None, text: str | None) -> RecordFilter:
+        """Return the filter that a subscription asks for.
+
+        Raises:
+            ServerError: Filters are switched off.
+            SubscriptionParseFailed: The expression is wrong, or of an unknown type.
+        """
+        self._check_enabled(kind)
+        if kind != SQL92:
+            raise SubscriptionParseFailed(f"filters of type {kind} are unknown; use TAG or {SQL92}")
+        found = self._find(text or "")
+        if isinstance(found, FilterError):
+            raise SubscriptionParseFailed(f"the SQL92 filter is wrong {found}")
+        return found
+
+    def of_group(self, topic: str, group: str, version: int) -> RecordFilter:
+        """Return the filter that a group told with its heartbeats.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            version: Of the subscription that a member has.
+
+        Raises:
+            ServerError: Filters are switched off.
+            FilterDataNotExist: The group told none.
+            FilterDataNotLatest: A member has a newer one.
+            SubscriptionParseFailed: The expression is wrong.
+        """
+        self._check_enabled(SQL92)
+        data = self.table.find(topic, group)
+        if data is None:
+            raise FilterDataNotExist(f"the filter of the group {group} for {topic} is unknown here")
+        if data.client_version < version:
+            raise FilterDataNotLatest(f"the filter of the group {group} for {topic} is older")
+        return self.check(data.expression_type, data.expression)
+
+    def of_retries(self, topic: str) -> Judge | None:
+        """Return what judges a group's retry topic, if the settings want it judged at all."""
+        if not self.rules.judges_retries or not topic.startswith(RETRY_PREFIX):
+            return None
+        return RetryFilter(topic.removeprefix(RETRY_PREFIX), self.known)
+
+    def known(self, topic: str, group: str) -> RecordFilter | None:
+        """Return the filter that a group has or last had, None if there is no usable one."""
+        data = self.data(topic, group)
+        found = None if data is None else self._find(data.expression)
+        return found if isinstance(found, RecordFilter) else None
+
+    def data(self, topic: str, group: str) -> FilterData | None:
+        """Return what is known of a group's filter, None if filters are switched off."""
+        return self.table.find(topic, group) if self.rules.enabled else None
+
+    def users(self, name: str) -> list[str]:
+        """Return the groups that are online and name a kept filter."""
+        found = set()
+        for data in self.table:
+            known = None if data.dead_time else self.known(data.topic, data.consumer_group)
+            if known is not None and name in known.expression.named:
+                found.add(data.consumer_group)
+        return sorted(found)
+
+    def forget(self) -> None:
+        """Compile everything anew when it is wanted: a kept filter has changed."""
+        self._compiled.clear()
+
+    def _check_enabled(self, kind: str | None) -> None:
+        if not self.rules.enabled:
+            raise ServerError(
+                f"this broker does not filter by {kind}: enablePropertyFilter is false"
+            )
+
+    def _find(self, text: str) -> RecordFilter | FilterError:
+        if len(text) > LENGTH_MAX:  # refused, and nothing to remember
+            return FilterError(f"the expression has {len(text)} characters, over {LENGTH_MAX}")
+        found = self._compiled.get(text)
+        if found is not None:
+            self._compiled.move_to_end(text)
+            return found
+        try:
+            expression = compile_filter(text, resolve=self._resolve)
+            found = RecordFilter(expression, unpack=self._unpack)
+        except FilterError as error:
+            found = error.with_traceback(None)
+        self._compiled[text] = found
+        if len(self._compiled) > CACHE_MAX:
+            self._compiled.popitem(last=False)
+        return found

@@ -1,0 +1,1 @@
+"""Consumer groups: configuration, members, offsets, locks and retries."""

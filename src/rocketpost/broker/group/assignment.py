@@ -1,0 +1,101 @@
+"""Sharing out queues on the broker, for clients that leave it to the broker.
+
+All brokers of a topic know the same members (each client sends heartbeats to all of them) and the
+same route, so that whichever is asked gives the same answer. The share of a member is the one that
+it would compute itself; a group that pops gets more than that, since its members share queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from rocketpost.broker.group.membership import BROADCASTING, ConsumerGroup
+from rocketpost.broker.group.request_modes import RequestModes
+from rocketpost.codec.bodies.assignment import (
+    ALL_QUEUES,
+    POP,
+    Assignment,
+    QueryAssignment,
+    RequestMode,
+)
+from rocketpost.codec.faults import InvalidParameter
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.shares import average_share, circle_share, java_order
+
+Share = Callable[[Sequence[MessageQueue], int, int], list[MessageQueue]]
+
+STRATEGIES: Final[dict[str, Share]] = {"AVG": average_share, "AVG_BY_CIRCLE": circle_share}
+
+
+class Members(Protocol):
+    """The membership, as far as sharing out needs it."""
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Return the connected members of a group; None if nobody is connected."""
+        ...  # pragma: no cover
+
+
+class AssignmentService:
+    """Says which queues are whose. Owned by the event loop; waits for nothing."""
+
+    def __init__(self, *, members: Members, modes: RequestModes) -> None:
+        self._members = members
+        self._modes = modes
+        self.shares_out = True
+        """Whether queues are shared out at all; else everybody gets all of them."""
+
+    def assign(
+        self, asked: QueryAssignment, queues: Sequence[MessageQueue] | None
+    ) -> list[Assignment] | None:
+        """Return what is the asker's; None if that cannot be said, and it keeps what it has.
+
+        Args:
+            asked: Who asks, for which topic.
+            queues: The queues of the topic on all brokers, None if nobody knows it.
+
+        Raises:
+            InvalidParameter: The strategy is not one that a broker knows.
+        """
+        if queues is None:
+            return None
+        mode = self._modes.find(asked.topic, asked.consumer_group)
+        if asked.message_model == BROADCASTING or not self.shares_out:
+            return _in_mode(queues, mode)
+        strategy = STRATEGIES.get(asked.strategy_name)
+        if strategy is None:
+            raise InvalidParameter(
+                f"the broker does not know the strategy {asked.strategy_name!r}; "
+                f"it knows {' and '.join(STRATEGIES)}"
+            )
+        group = self._members.consumer_group(asked.consumer_group)
+        if group is None:
+            return None
+        members = sorted(group.client_ids, key=java_order)
+        if asked.client_id not in members:
+            # Its heartbeat has not come yet: to keep what it has does no harm, to drop it would.
+            return None
+        ordered = sorted(queues, key=lambda queue: queue.sort_key)
+        index = members.index(asked.client_id)
+        if mode.mode == POP:
+            share = _popped(ordered, index, len(members), strategy, mode.pop_share_queue_num)
+        else:
+            share = strategy(ordered, index, len(members))
+        return _in_mode(share, mode)
+
+
+def _popped(
+    queues: Sequence[MessageQueue], index: int, count: int, strategy: Share, neighbours: int
+) -> list[MessageQueue]:
+    """Return the queues that one of ``count`` members pops from."""
+    if neighbours <= 0 or neighbours >= count - 1:
+        brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in queues)
+        return [MessageQueue(broker, ALL_QUEUES, topic) for topic, broker in brokers]
+    if count > len(queues):
+        return [queues[index % len(queues)]] if queues else []
+    shares = [strategy(queues, (index + step) % count, count) for step in range(neighbours + 1)]
+    return [queue for share in shares for queue in share]
+
+
+def _in_mode(queues: Sequence[MessageQueue], mode: RequestMode) -> list[Assignment]:
+    return [Assignment(message_queue=queue, mode=mode.mode) for queue in queues]

@@ -1,0 +1,121 @@
+"""How each group takes messages from each topic: pulling, or popping and how widely shared.
+
+Clients that leave the sharing of queues to brokers learn it from there
+(``broker.group.assignment``). What an administrator set is kept in ``messageRequestMode.json``; all
+else follows the settings.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.codec.bodies.assignment import (
+    MODES,
+    POP,
+    PULL,
+    RequestMode,
+    RequestModeTable,
+    decode_request_modes,
+)
+from rocketpost.codec.faults import InvalidParameter, NoPermission, SystemBusy
+from rocketpost.codec.lenient_json import encode
+from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model import names
+
+logger = logging.getLogger(__name__)
+
+MODES_MAX: Final = 100_000
+"""Modes that are set, of all groups in all topics; beyond it no new one is taken."""
+
+
+class ModeRules(NamedTuple):
+    """What holds for a topic and a group where nobody set a mode."""
+
+    mode: str = PULL
+    pop_share_count: int = -1
+
+
+class RequestModes:
+    """The request modes of one broker. Owned by the event loop.
+
+    Args:
+        on_change: Called with the topic's name after each change.
+    """
+
+    def __init__(self, *, on_change: Callable[[str], None] | None = None) -> None:
+        self.on_change = on_change
+        self.rules = ModeRules()
+        self._rows: dict[str, dict[str, RequestMode]] = {}
+        self.revision = 0
+        """Grows with every change; whoever saves the table compares it."""
+
+    def find(self, topic: str, group: str) -> RequestMode:
+        """Return how a group takes messages from a topic."""
+        known = self._rows.get(topic, {}).get(group)
+        if known is not None:
+            return known
+        rules = self.rules
+        if rules.mode == PULL or topic.startswith(names.RETRY_PREFIX):
+            return RequestMode(topic=topic, consumer_group=group, mode=PULL)
+        return RequestMode(
+            topic=topic, consumer_group=group, mode=POP, pop_share_queue_num=rules.pop_share_count
+        )
+
+    def set(self, wanted: RequestMode) -> None:
+        """Set how a group takes messages from a topic.
+
+        Raises:
+            NoPermission: The topic is a retry topic, which is always pulled.
+            InvalidParameter: A name or the mode is not allowed.
+            SystemBusy: There are too many already.
+        """
+        if wanted.topic.startswith(names.RETRY_PREFIX):
+            raise NoPermission("retry topics are always pulled; set the mode of the topic itself")
+        problem = _problem(wanted)
+        if problem is not None:
+            raise InvalidParameter(problem)
+        row = self._rows.get(wanted.topic, {})
+        if wanted.consumer_group not in row and sum(map(len, self._rows.values())) >= MODES_MAX:
+            raise SystemBusy(f"[OVERLOAD]{MODES_MAX} request modes are set already")
+        if row.get(wanted.consumer_group) == wanted:
+            return
+        self._rows.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted
+        self.revision += 1
+        if self.on_change is not None:
+            self.on_change(wanted.topic)
+
+    def body(self) -> bytes:
+        """Return the body of GET_ALL_MESSAGE_REQUEST_MODE."""
+        return encode(RequestModeTable(self._rows))
+
+    def to_json(self) -> bytes:
+        """Return the text of ``messageRequestMode.json``."""
+        return msgspec.json.format(self.body(), indent=2)
+
+    def load(self, data: bytes) -> None:
+        """Take over what ``messageRequestMode.json`` says; what makes no sense is dropped.
+
+        Raises:
+            StoreError: The text is not such a table.
+        """
+        try:
+            rows = decode_request_modes(data).message_request_mode_map
+        except RemoteProtocolError as error:
+            raise StoreError(f"messageRequestMode.json cannot be read: {error}") from None
+        for topic, row in rows.items():
+            for group, mode in row.items():
+                named = msgspec.structs.replace(mode, topic=topic, consumer_group=group)
+                if (problem := _problem(named)) is not None:
+                    logger.warning("request mode dropped: topic=%r reason=%s", topic, problem)
+                else:
+                    self._rows.setdefault(topic, {})[group] = named
+
+
+def _problem(mode: RequestMode) -> str | None:
+    if mode.mode not in MODES:
+        return f"the mode must be one of {' and '.join(MODES)}"
+    return names.topic_problem(mode.topic) or names.group_problem(mode.consumer_group)

@@ -1,0 +1,119 @@
+"""Offsets at which a group continues after a reset, by time or by offset, queue by queue.
+
+Either the broker sets the offsets and the next pull of a queue takes them over, whether anybody is
+online or not; or the members are told, as brokers before 5 did, and set their offsets themselves.
+Without force a group is only set back, never ahead: what it has not consumed is not skipped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.own_state import check_offset
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.faults import GroupNotExist, InvalidParameter, ServerError
+from rocketpost.codec.headers.offset import ResetOffset
+from rocketpost.model.ids import QueueOffset
+from rocketpost.model.topic import TopicConfig
+
+
+class Queue(Protocol):
+    """A consume queue, as far as a reset needs it."""
+
+    @property
+    def first(self) -> QueueOffset:
+        """The oldest offset that can be read."""
+        ...  # pragma: no cover
+
+    @property
+    def end(self) -> QueueOffset:
+        """One past the newest offset that can be read."""
+        ...  # pragma: no cover
+
+    def offset_at(self, timestamp_ms: int, *, upper: bool) -> QueueOffset:
+        """Return the offset at a time."""
+        ...  # pragma: no cover
+
+
+class Queues(Protocol):
+    """The store, as far as a reset needs it."""
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue, if it was ever written."""
+        ...  # pragma: no cover
+
+
+class Plan(NamedTuple):
+    """Offsets by queue id: where the group will stand, and of that what is a change."""
+
+    stand: dict[int, int]
+    moved: dict[int, int]
+
+
+class ResetService:
+    """Finds the offsets of a reset; changes nothing. Owned by the event loop."""
+
+    def __init__(
+        self, *, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, queues: Queues
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._queues = queues
+
+    def plan(self, wish: ResetOffset, *, by_members: bool) -> Plan:
+        """Return where the group goes on; ``by_members``: its members will see to it.
+
+        Raises:
+            Fault: The topic, the group, the queue or the offset does not exist, or members are to
+                set an offset that the group never had.
+        """
+        config = self._check(wish)
+        count = config.write_queue_nums if by_members else config.read_queue_nums
+        stand, moved = {}, {}
+        for queue_id in [wish.queue_id] if wish.queue_id >= 0 else range(count):
+            stored = self._offsets.query(wish.topic, wish.group, queue_id)
+            if by_members and stored == NO_OFFSET:
+                if self._is_empty(wish.topic, queue_id):
+                    continue  # nobody has anything to consume, or to commit, there
+                raise ServerError(
+                    f"the group {wish.group} has no offset in queue {queue_id} of {wish.topic}; "
+                    "let it consume first, or set useServerSideResetOffset=true"
+                )
+            target = self._target(wish, queue_id)
+            if wish.is_force or stored == NO_OFFSET or target < stored:
+                moved[queue_id] = target
+            stand[queue_id] = moved.get(queue_id, stored)
+        return Plan(stand, moved)
+
+    def _check(self, wish: ResetOffset) -> TopicConfig:
+        config = self._topics.require(wish.topic)
+        if self._groups.find(wish.group) is None:
+            raise GroupNotExist(f"the group {wish.group!r} does not exist on this broker")
+        check_offset(wish.topic, wish.group)
+        if wish.queue_id >= config.read_queue_nums:
+            raise InvalidParameter(
+                f"queueId={wish.queue_id}: {wish.topic} has {config.read_queue_nums} queues"
+            )
+        return config
+
+    def _is_empty(self, topic: str, queue_id: int) -> bool:
+        queue = self._queues.queue(topic, queue_id)
+        return queue is None or queue.first == queue.end
+
+    def _target(self, wish: ResetOffset, queue_id: int) -> int:
+        queue = self._queues.queue(wish.topic, queue_id)
+        first, end = (0, 0) if queue is None else (queue.first, queue.end)
+        offset = wish.offset
+        if wish.queue_id >= 0 and offset is not None and offset != NO_OFFSET:
+            if not first <= offset <= end + 1:
+                raise ServerError(
+                    f"offset {offset} is outside queue {queue_id} of {wish.topic}, "
+                    f"which has {first} to {end}"
+                )
+            return offset
+        if queue is None or wish.timestamp < 0:
+            return end
+        return queue.offset_at(wish.timestamp, upper=False)

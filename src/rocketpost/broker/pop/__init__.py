@@ -1,0 +1,1 @@
+"""Popping: messages handed out one by one, to whoever asks."""

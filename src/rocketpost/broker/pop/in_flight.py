@@ -1,0 +1,221 @@
+"""Messages in flight: popped by somebody, not acknowledged yet, due to come again.
+
+Messages that one pop took from one queue share a checkpoint. Each of them is *left*, *closing*
+(what ends it is being stored) or gone; a checkpoint ends with its last message. Everything here is
+made again from the revive topic after a crash.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from rocketpost.broker.pop.watermark import Needed
+from rocketpost.store.draft import Appended, Draft
+
+_STALE_MAX: Final = 1024
+
+
+class Stored(Protocol):
+    """Messages on their way into the log; an ``asyncio.Future``, as far as decisions need it."""
+
+    def done(self) -> bool:
+        """Tell whether it is known if they are stored."""
+        ...  # pragma: no cover
+
+    def cancelled(self) -> bool:
+        """Tell whether nobody will ever know."""
+        ...  # pragma: no cover
+
+    def exception(self) -> BaseException | None:
+        """Return why they are not stored."""
+        ...  # pragma: no cover
+
+    def result(self) -> list[Appended]:
+        """Return which are stored: all, or the first of them."""
+        ...  # pragma: no cover
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Have something called when it is known."""
+        ...  # pragma: no cover
+
+
+Put = Callable[[list[Draft]], Stored]
+"""Stores messages as safely as sends are; raises ``StoreError`` if not even the first fits."""
+
+
+def has_failed(stored: Stored) -> bool:
+    """Tell whether messages are not stored, or may not be."""
+    return stored.cancelled() or stored.exception() is not None
+
+
+class Key(NamedTuple):
+    """What names a checkpoint."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_ms: int
+
+
+class Checkpoint:
+    """Messages handed out together. Belongs to :class:`Flight`."""
+
+    __slots__ = (
+        "closing",
+        "invisible_ms",
+        "is_launched",
+        "key",
+        "left",
+        "revive_offset",
+        "revive_queue",
+    )
+
+    def __init__(
+        self,
+        key: Key,
+        *,
+        invisible_ms: int,
+        offsets: Sequence[int],
+        revive_queue: int,
+        revive_offset: int,
+    ) -> None:
+        self.key = key
+        self.invisible_ms = invisible_ms
+        self.left = set(offsets)
+        self.closing: dict[int, Stored] = {}
+        self.revive_queue = revive_queue
+        self.revive_offset = revive_offset
+        self.is_launched = False
+
+    @property
+    def due_ms(self) -> int:
+        """When what is left comes again."""
+        return self.key.pop_ms + self.invisible_ms
+
+
+class Flight:
+    """The checkpoints of one broker. Owned by the event loop.
+
+    Args:
+        needed: Which records of the revive topic are needed.
+    """
+
+    def __init__(self, needed: Needed | None = None) -> None:
+        self._needed = needed or Needed()
+        self._by_key: dict[Key, Checkpoint] = {}
+        self._due: list[tuple[int, int, int, Key]] = []
+        self._counts: dict[tuple[str, str, int], int] = {}
+        self.count = 0
+        """Messages in flight."""
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._by_key)
+
+    def find(self, key: Key) -> Checkpoint | None:
+        """Return a checkpoint that has not ended."""
+        return self._by_key.get(key)
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint that is being stored; it does not come due before it is launched."""
+        assert checkpoint.key not in self._by_key
+        self._by_key[checkpoint.key] = checkpoint
+        self._needed.add(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
+        self._add_count(checkpoint, len(checkpoint.left))
+
+    def count_in(self, cursor: tuple[str, str, int]) -> int:
+        """Return how many messages of a (topic, group, queue) are in flight."""
+        return self._counts.get(cursor, 0)
+
+    def find_message(self, cursor: tuple[str, str, int], offset: int) -> Checkpoint | None:
+        """Return the checkpoint of a message that is in flight; looks through all of them."""
+        if not self.count_in(cursor):
+            return None
+        for key, checkpoint in self._by_key.items():
+            if offset in checkpoint.left and key[:3] == cursor:
+                return checkpoint
+        return None
+
+    def launch(self, checkpoint: Checkpoint) -> None:
+        """Note that a checkpoint is stored: from now on it comes due."""
+        checkpoint.is_launched = True
+        self.arm(checkpoint, checkpoint.due_ms)
+
+    def arm(self, checkpoint: Checkpoint, due_ms: int) -> None:
+        """Have what is left of a checkpoint come due at a time."""
+        entry = (due_ms, checkpoint.revive_queue, checkpoint.revive_offset, checkpoint.key)
+        heapq.heappush(self._due, entry)
+        if len(self._due) > 2 * len(self._by_key) + _STALE_MAX:
+            # Most were acknowledged long before they are due.
+            self._due = [each for each in set(self._due) if each[3] in self._by_key]
+            heapq.heapify(self._due)
+
+    def discard(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint that was not stored, as if it had never been."""
+        self._forget(checkpoint)
+
+    def begin_close(self, checkpoint: Checkpoint, offsets: Iterable[int], stored: Stored) -> None:
+        """Note that the end of messages that were left is being stored."""
+        closing = checkpoint.left.intersection(offsets)
+        checkpoint.left -= closing
+        checkpoint.closing.update(dict.fromkeys(closing, stored))
+
+    def close(self, checkpoint: Checkpoint, offsets: Iterable[int]) -> None:
+        """Note that messages are done for good; the last one ends the checkpoint."""
+        for offset in offsets:
+            if offset in checkpoint.left or offset in checkpoint.closing:
+                checkpoint.left.discard(offset)
+                checkpoint.closing.pop(offset, None)
+                self._add_count(checkpoint, -1)
+        is_known = self._by_key.get(checkpoint.key) is checkpoint
+        if is_known and not checkpoint.left and not checkpoint.closing:
+            self._forget(checkpoint)
+            self._needed.end(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
+
+    def reopen(self, checkpoint: Checkpoint, offsets: Iterable[int], *, due_ms: int) -> None:
+        """Note that the end of messages could not be stored: they come again."""
+        for offset in offsets:
+            if checkpoint.closing.pop(offset, None) is not None:
+                checkpoint.left.add(offset)
+        self.arm(checkpoint, due_ms)
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next checkpoint is due, None if none is."""
+        while self._due:
+            due_ms, _, revive_offset, key = self._due[0]
+            checkpoint = self._by_key.get(key)
+            is_its = checkpoint is not None and checkpoint.revive_offset == revive_offset
+            if checkpoint is not None and is_its and checkpoint.left:
+                return due_ms
+            heapq.heappop(self._due)
+        return None
+
+    def take_due(self, now_ms: int, *, count_max: int) -> list[Checkpoint]:
+        """Return checkpoints that are due, oldest first, each once until it is armed again."""
+        taken: dict[Key, Checkpoint] = {}
+        while len(taken) < count_max:
+            due_ms = self.next_due_ms()
+            if due_ms is None or due_ms > now_ms:
+                break
+            key = heapq.heappop(self._due)[3]
+            taken[key] = self._by_key[key]
+        return list(taken.values())
+
+    def _forget(self, checkpoint: Checkpoint) -> None:
+        self._add_count(checkpoint, -len(checkpoint.left) - len(checkpoint.closing))
+        del self._by_key[checkpoint.key]
+        self._needed.discard(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
+
+    def _add_count(self, checkpoint: Checkpoint, more: int) -> None:
+        self.count += more
+        cursor = checkpoint.key[:3]
+        count = self._counts.get(cursor, 0) + more
+        if count:
+            self._counts[cursor] = count
+        else:
+            self._counts.pop(cursor, None)

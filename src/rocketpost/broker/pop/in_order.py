@@ -1,0 +1,442 @@
+"""Popping in order: one batch of a queue at a time, and nothing behind it before it is finished.
+
+Every change of a batch (handed out, acknowledged, given more time) is a record of the revive topic,
+which is stored before it counts; records of one queue and group lie in one revive queue, so that
+the newest is the last that is read after a crash. ``broker.pop.batch`` says what a batch is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Container
+from typing import Final, NamedTuple
+
+from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.pop.batch import FORGOTTEN_AFTER_MS, REMEMBERED_MAX, Batch, Batches
+from rocketpost.broker.pop.in_flight import Put, Stored, has_failed
+from rocketpost.broker.pop.log import PopLog
+from rocketpost.broker.pop.progress import PopProgress
+from rocketpost.broker.pop.scan import QueueScan
+from rocketpost.broker.pop.service import Part, Popped
+from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, Target, Targets, Wish
+from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
+from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
+from rocketpost.codec.headers.pop import ORDER_QUEUE
+from rocketpost.errors import Fault, StoreError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.clock import Clock
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+
+logger = logging.getLogger(__name__)
+
+BATCHES_MAX: Final = 100_000
+"""Batches of all groups in all queues; beyond it no new one is handed out."""
+_RELEASED_AT_ONCE: Final = 256
+
+
+class ChangedInOrder(NamedTuple):
+    """Parts of the new receipt of a message, valid once it is stored."""
+
+    stored: Stored
+    pop_ms: int
+    invisible_ms: int
+
+
+class OrderService:
+    """Hands out messages in order. Owned by the event loop; waits for nothing.
+
+    Args:
+        needed: Which records of the revive topic are needed.
+        put: Stores records.
+        revive_queue_count: How many queues the revive topic has.
+    """
+
+    def __init__(
+        self,
+        *,
+        scan: QueueScan,
+        targets: Targets,
+        offsets: OffsetTable,
+        batches: Batches,
+        needed: Needed,
+        log: PopLog,
+        progress: PopProgress,
+        put: Put,
+        clock: Clock,
+        revive_queue_count: int,
+    ) -> None:
+        self._scan = scan
+        self._targets = targets
+        self._offsets = offsets
+        self._batches = batches
+        self._needed = needed
+        self._log = log
+        self._progress = progress
+        self._put = put
+        self._clock = clock
+        self._revive_queue_count = revive_queue_count
+        self._blocked: list[tuple[int, Cursor]] = []
+        self._storing: dict[Cursor, Stored] = {}
+        self.on_release: Callable[[str, int], None] = _nobody
+        """Called with topic and number of a queue that may give messages again."""
+        self.on_due: Callable[[], None] = lambda: None
+        """Called when another queue may be the next to be released."""
+        for cursor, batch in batches:
+            self._watch(cursor, batch)
+
+    def pop(self, wish: Wish) -> Popped:
+        """Take the next batch of each queue that has none out, in one go."""
+        return finish(self.pop_steps(wish))
+
+    def pop_steps(self, wish: Wish) -> Steps[Popped]:
+        """Take the next batch of each queue that has none out.
+
+        Raises:
+            SystemBusy: Too many batches are out.
+            StoreError: It cannot be stored.
+        """
+        now_ms, targets = self._clock.now_ms(), list(self._targets.of(wish))
+        pop_ms = yield from self._pop_ms(targets, wish.group, now_ms)
+        parts: list[Part] = []
+        count, size, rest, is_cut = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0, False
+        for number, target in enumerate(targets, 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
+            queue = self._scan.queue(target.topic, target.queue_id)
+            cursor = target.cursor(wish.group)
+            if queue is None:
+                if wish.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
+                    self._commit(cursor, 0)
+                continue
+            if self._is_newer(cursor, pop_ms):
+                is_cut = True  # somebody popped between two steps; receipts must differ
+                continue
+            self._offsets.take_reset(*cursor)  # what it set is the offset by now
+            offset = self._position(cursor, queue, wish)
+            self._commit(cursor, offset)
+            if count > 0 and size > 0 and not self._is_blocked(cursor, offset, wish, now_ms):
+                room = count, size
+                try:
+                    part, passed = self._take(target, queue, offset, wish, room=room, pop_ms=pop_ms)
+                except StoreError:
+                    if not parts:
+                        raise
+                    break  # what is taken already is handed out
+                if part is not None:
+                    parts.append(part)
+                    count -= len(part.offsets)
+                    size -= sum(map(len, part.views))
+                is_cut = is_cut or (part is None and passed < queue.end)
+                offset = passed
+                if wish.is_picky:
+                    yield
+            rest += max(0, int(queue.end) - offset)
+        return Popped(parts, pop_ms, wish.invisible_ms, ORDER_QUEUE, rest, is_cut)
+
+    def has_message(self, wish: Wish) -> Steps[bool]:
+        """Tell whether a pop might find something now."""
+        now_ms = self._clock.now_ms()
+        for number, target in enumerate(self._targets.of(wish), 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
+            queue = self._scan.queue(target.topic, target.queue_id)
+            cursor = target.cursor(wish.group)
+            if queue is None:
+                continue
+            offset = self._position(cursor, queue, wish)
+            if offset < queue.end and not self._is_blocked(cursor, offset, wish, now_ms):
+                return True
+        return False
+
+    def ack(self, cursor: Cursor, pop_ms: int, offset: int) -> Stored | None:
+        """Acknowledge a message; None if that needs nothing more, which is no error.
+
+        Raises:
+            MessageIllegal: The message is in nobody's hands.
+            StoreError: It cannot be stored now.
+        """
+        committed = self._offsets.query(*cursor)
+        if offset < committed:
+            return self._storing.get(cursor)
+        batch = self._batches.find(cursor, committed)
+        if batch is None or offset not in batch.offsets:
+            raise MessageIllegal(f"the message at {offset} was not popped in order")
+        return self._ack(cursor, batch, [offset]) if batch.pop_ms == pop_ms else None
+
+    def ack_all(self, cursor: Cursor, pop_ms: int, offsets: Container[int]) -> Stored | None:
+        """Acknowledge those messages of a batch that are in ``offsets``.
+
+        Raises:
+            StoreError: It cannot be stored now.
+        """
+        batch = self._batches.find(cursor, self._offsets.query(*cursor))
+        if batch is None or batch.pop_ms != pop_ms:
+            return None
+        return self._ack(cursor, batch, [each for each in batch.offsets if each in offsets])
+
+    def change(self, cursor: Cursor, pop_ms: int, offset: int, invisible_ms: int) -> ChangedInOrder:
+        """Have a message that is left come again so much from now instead.
+
+        Raises:
+            NoMessage: The receipt is good no more: acknowledged, or handed out again.
+            StoreError: It cannot be stored now.
+        """
+        batch = self._batches.find(cursor, self._offsets.query(*cursor))
+        if batch is None or batch.pop_ms != pop_ms or offset not in batch.left:
+            raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
+        before = batch.visible_ms.get(offset)
+        visible_ms = batch.visible_ms[offset] = self._clock.now_ms() + invisible_ms
+        try:
+            stored = self._store(cursor, batch)
+        except StoreError:
+            _restore(batch.visible_ms, offset, before)
+            raise
+
+        def known(_: Stored) -> None:
+            if has_failed(stored):
+                _restore(batch.visible_ms, offset, before)
+            self._watch(cursor, batch)
+
+        stored.add_done_callback(known)
+        return ChangedInOrder(stored, pop_ms, visible_ms - pop_ms)
+
+    def until_ms(self, cursor: Cursor, offset: int) -> int | None:
+        """Return until when a message is in somebody's hands, None if it is in nobody's."""
+        batch = self._batches.find(cursor, self._offsets.query(*cursor))
+        if batch is None or offset not in batch.left:
+            return None
+        return batch.visible_ms.get(offset, batch.pop_ms + batch.invisible_ms)
+
+    # Queues that may give messages again.
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next queue may give messages again, None if none is waited for."""
+        while self._blocked:
+            until_ms, cursor = self._blocked[0]
+            batch = self._batches.newest(cursor)
+            if batch is not None and batch.blocked_until_ms == until_ms:
+                return until_ms
+            heapq.heappop(self._blocked)
+        return None
+
+    def revive(self) -> list[Stored]:
+        """Tell of queues that may give messages again by now; nothing is stored for it."""
+        now_ms = self._clock.now_ms()
+        for _ in range(_RELEASED_AT_ONCE):
+            due_ms = self.next_due_ms()
+            if due_ms is None or due_ms > now_ms:
+                break
+            cursor = heapq.heappop(self._blocked)[1]
+            self.on_release(cursor.topic, cursor.queue_id)
+        return []
+
+    def clean(self) -> None:
+        """Forget batches that nobody has touched for long, or that count no more."""
+        oldest_ms = self._clock.now_ms() - FORGOTTEN_AFTER_MS
+        for cursor, batch in self._batches:
+            is_moved = batch.next_offset != self._offsets.query(*cursor)
+            if (is_moved and cursor not in self._storing) or batch.touched_ms < oldest_ms:
+                self._forget(cursor, batch)
+
+    # Taking.
+
+    def _pop_ms(self, targets: list[Target], group: str, now_ms: int) -> Steps[int]:
+        """Return a time that no earlier batch of these queues has: it tells receipts apart."""
+        pop_ms = now_ms
+        for number, target in enumerate(targets, 1):
+            if number % QUEUES_AT_A_STEP == 0:
+                yield
+            earlier = self._batches.newest(target.cursor(group))
+            if earlier is not None:
+                pop_ms = max(pop_ms, earlier.pop_ms + 1)
+        return pop_ms
+
+    def _is_newer(self, cursor: Cursor, pop_ms: int) -> bool:
+        batch = self._batches.newest(cursor)
+        return batch is not None and batch.pop_ms >= pop_ms
+
+    def _position(self, cursor: Cursor, queue: ConsumeQueue, wish: Wish) -> int:
+        offset = self._offsets.query(*cursor)
+        if offset == NO_OFFSET:
+            offset = self._scan.initial(cursor, queue, wish)
+        return min(max(offset, int(queue.first)), int(queue.end))
+
+    def _is_blocked(self, cursor: Cursor, offset: int, wish: Wish, now_ms: int) -> bool:
+        batch = self._batches.find(cursor, offset)
+        if batch is None or (wish.attempt_id and wish.attempt_id == batch.attempt_id):
+            return False
+        return now_ms < batch.blocked_until_ms
+
+    def _take(
+        self,
+        target: Target,
+        queue: ConsumeQueue,
+        offset: int,
+        wish: Wish,
+        *,
+        room: tuple[int, int],
+        pop_ms: int,
+    ) -> tuple[Part | None, int]:
+        """Take a batch; return it, and up to where the queue was looked through."""
+        cursor = target.cursor(wish.group)
+        replaced, before = self._batches.newest(cursor), self._batches.find(cursor, offset)
+        if replaced is None and len(self._batches) >= BATCHES_MAX:
+            raise SystemBusy(f"[OVERLOAD]{len(self._batches)} batches popped in order are out")
+        finished = {each for each in before.finished if each >= offset} if before else set()
+        count_max = min(room[0], REMEMBERED_MAX - min(len(finished), REMEMBERED_MAX - 1))
+        found = self._scan.find(
+            queue, offset, wish, count_max=count_max + len(finished), bytes_max=room[1]
+        )
+        chosen = [
+            (each, view)
+            for each, view in zip(found.offsets, found.views, strict=True)
+            if each not in finished
+        ][:count_max]
+        if not chosen:
+            if found.next_offset > offset:
+                self._commit(cursor, found.next_offset)
+                if replaced is not None:
+                    self._forget(cursor, replaced)
+            return None, found.next_offset
+        offsets = [each for each, _ in chosen]
+        batch = _successor(before, offsets, finished, wish, pop_ms)
+        batch.touched_ms = self._clock.now_ms()
+        self._batches.put(cursor, batch)
+        try:
+            stored = self._store(cursor, batch, replaced)
+        except StoreError:
+            self._batches.put(cursor, replaced)
+            raise
+
+        def known(_: Stored) -> None:
+            if has_failed(stored) and self._batches.newest(cursor) is batch:
+                self._batches.put(cursor, replaced)
+            elif not has_failed(stored):
+                self._watch(cursor, batch)
+
+        stored.add_done_callback(known)
+        views = [view for _, view in chosen]
+        return Part(*target, offsets, views, stored, batch.counts), offsets[-1] + 1
+
+    def _ack(self, cursor: Cursor, batch: Batch, offsets: list[int]) -> Stored | None:
+        fresh = [each for each in offsets if each not in batch.acked]
+        if not fresh:
+            # Somebody was faster; what he stores must be safe before this one is told so.
+            return self._storing.get(cursor)
+        batch.acked.update(fresh)
+        batch.touched_ms = self._clock.now_ms()
+        next_offset = batch.next_offset
+        try:
+            stored = self._store(cursor, batch)
+        except StoreError:
+            batch.acked.difference_update(fresh)
+            raise
+        self._commit(cursor, next_offset)
+
+        def known(_: Stored) -> None:
+            if has_failed(stored):
+                batch.acked.difference_update(fresh)
+                self._commit(cursor, batch.next_offset)
+                return
+            if batch.is_over and self._batches.newest(cursor) is batch:
+                self._forget(cursor, batch)
+            if self._clock.now_ms() >= batch.blocked_until_ms:
+                self.on_release(cursor.topic, cursor.queue_id)
+            else:
+                self._watch(cursor, batch)
+
+        stored.add_done_callback(known)
+        return stored
+
+    # Records.
+
+    def _store(self, cursor: Cursor, batch: Batch, replaced: Batch | None = None) -> Stored:
+        """Store what a batch has come to, in place of its earlier record or another's."""
+        revive_queue = self._revive_queue(cursor)
+        revive_offset = self._progress.next_offset(revive_queue)
+        stored = self._put(
+            [self._log.order_draft(cursor, batch, revive_queue, self._clock.now_ms())]
+        )
+        owner = replaced or batch
+        earlier = owner.revive_offset
+        self._needed.add(revive_queue, revive_offset, batch)
+        batch.revive_offset = revive_offset
+        self._storing[cursor] = stored
+        self._batches.touch()
+
+        def known(_: Stored) -> None:
+            if self._storing.get(cursor) is stored:
+                del self._storing[cursor]
+            if has_failed(stored):
+                self._needed.discard(revive_queue, revive_offset, batch)
+                batch.revive_offset = earlier if owner is batch else -1
+                return
+            self._progress.applied(revive_queue, revive_offset)
+            if earlier >= 0:
+                self._needed.end(revive_queue, earlier, owner)
+                self._progress.ended(revive_queue)
+
+        stored.add_done_callback(known)
+        return stored
+
+    def _forget(self, cursor: Cursor, batch: Batch) -> None:
+        self._batches.put(cursor, None)
+        if batch.revive_offset >= 0:
+            revive_queue = self._revive_queue(cursor)
+            self._needed.end(revive_queue, batch.revive_offset, batch)
+            self._progress.ended(revive_queue)
+
+    def _revive_queue(self, cursor: Cursor) -> int:
+        return string_hash("@".join(map(str, cursor))) % self._revive_queue_count
+
+    def _watch(self, cursor: Cursor, batch: Batch) -> None:
+        until_ms = batch.blocked_until_ms
+        if until_ms:
+            heapq.heappush(self._blocked, (until_ms, cursor))
+            self.on_due()
+
+    def _commit(self, cursor: Cursor, offset: int) -> None:
+        if offset == self._offsets.query(*cursor):
+            return
+        try:
+            self._offsets.commit(*cursor, offset)
+        except Fault as error:
+            # The messages are handed out all the same; the group will see them once more.
+            logger.warning("offset not kept: cursor=%s reason=%s", cursor, error)
+
+
+def _successor(
+    before: Batch | None, offsets: list[int], finished: set[int], wish: Wish, pop_ms: int
+) -> Batch:
+    """Return the batch of ``offsets`` that follows another one, or is the first."""
+    last = offsets[-1]
+    within = {each for each in finished if each < last}
+    batch = Batch(
+        sorted({*offsets, *within}),
+        pop_ms=pop_ms,
+        invisible_ms=wish.invisible_ms,
+        attempt_id=wish.attempt_id,
+    )
+    batch.acked = within
+    batch.ahead = {each for each in finished if each > last}
+    if before is not None:
+        is_same = bool(wish.attempt_id) and wish.attempt_id == before.attempt_id
+        for offset in offsets:
+            if offset in before.offsets:
+                count = before.counts.get(offset, 0) + (not is_same)
+                if count:
+                    batch.counts[offset] = count
+    return batch
+
+
+def _restore(table: dict[int, int], key: int, value: int | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _nobody(_: str, __: int) -> None:
+    """Tell nobody."""

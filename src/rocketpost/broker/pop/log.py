@@ -1,0 +1,271 @@
+"""Checkpoints and acks as messages of the revive topic, in RocketMQ's form.
+
+The revive topic is the log of popping: a checkpoint (tag ``ck``) is stored before its messages are
+handed out, an ack (``ack``, or ``bAck`` for several) before the consumer is told that it counts.
+What is popped in order leaves records of its own (``order``), which RocketMQ passes over: each says
+what became of a batch by then.
+What is written here carries this broker as sender; what anybody else sent into the topic is passed
+over.
+
+A pop moves the group's offset on, and a checkpoint says how far. One that only gives a message more
+time does not, and says so by ``ro`` being -1; readers of RocketMQ set ``ro`` themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.broker.pop.batch import Batch, batch_of
+from rocketpost.broker.pop.in_flight import Checkpoint, Key
+from rocketpost.broker.pop.targets import Cursor
+from rocketpost.codec.bodies.pop import (
+    AckBody,
+    CheckpointBody,
+    decode_ack,
+    decode_checkpoint,
+    encode_ack,
+    encode_checkpoint,
+)
+from rocketpost.codec.bodies.pop_order import (
+    OrderRecord,
+    decode_order_record,
+    encode_order_record,
+)
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.store.draft import Draft
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+ORDER_TAG: Final = "order"
+_EARLY_MS: Final = 1000
+_NO_MOVE: Final = -1
+_BITS: Final = 32
+_READ_AT_ONCE: Final = 1024
+
+
+class Store(Protocol):
+    """The store, as far as reading the log needs it."""
+
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record at a position."""
+        ...  # pragma: no cover
+
+
+class Handed(NamedTuple):
+    """A checkpoint read from the log, and where its pop left the group's offset, if it did."""
+
+    checkpoint: Checkpoint
+    next_offset: int | None
+
+
+class Ordered(NamedTuple):
+    """A batch that was handed out in order, read from the log, and where its group goes on."""
+
+    cursor: Cursor
+    batch: Batch
+    next_offset: int
+
+
+class Done(NamedTuple):
+    """An ack read from the log."""
+
+    key: Key
+    offsets: list[int]
+
+
+Entry = Handed | Done | Ordered
+
+
+class PopLog:
+    """Writes and reads the revive topic of one broker. Waits for nothing.
+
+    Args:
+        topic: The revive topic.
+        broker_name: What checkpoints say about where they are from.
+        store_host: This broker, as sender of everything here.
+    """
+
+    def __init__(self, *, topic: str, broker_name: str, store_host: bytes) -> None:
+        self.topic = topic
+        self._broker_name = broker_name
+        self._store_host = store_host
+        self._sys_flag = host_bits(0, store_host, store_host)
+
+    def checkpoint_draft(self, checkpoint: Checkpoint, *, now_ms: int, moves_offset: bool) -> Draft:
+        """Return the message that says what is handed out."""
+        key = checkpoint.key
+        offsets = sorted(checkpoint.left)
+        body = CheckpointBody(
+            bn=self._broker_name,
+            c=key.group,
+            d=[offset - key.start_offset for offset in offsets],
+            it=checkpoint.invisible_ms,
+            n=len(offsets),
+            pt=key.pop_ms,
+            q=key.queue_id,
+            revive_time=checkpoint.due_ms,
+            ro=checkpoint.revive_offset if moves_offset else _NO_MOVE,
+            so=key.start_offset,
+            t=key.topic,
+        )
+        unique = self._unique_key(key, key.start_offset, CHECKPOINT_TAG)
+        due_ms = checkpoint.due_ms - _EARLY_MS
+        return self._draft(
+            checkpoint.revive_queue,
+            CHECKPOINT_TAG,
+            body=encode_checkpoint(body),
+            unique=unique,
+            due_ms=due_ms,
+            now_ms=now_ms,
+        )
+
+    def ack_draft(self, checkpoint: Checkpoint, offsets: Sequence[int], *, now_ms: int) -> Draft:
+        """Return the message that says that messages of a checkpoint are done."""
+        key = checkpoint.key
+        is_one = len(offsets) == 1
+        body = AckBody(
+            ao=offsets[0],
+            aol=[] if is_one else list(offsets),
+            bn=self._broker_name,
+            c=key.group,
+            pt=key.pop_ms,
+            q=key.queue_id,
+            so=key.start_offset,
+            t=key.topic,
+        )
+        return self._draft(
+            checkpoint.revive_queue,
+            ACK_TAG if is_one else BATCH_ACK_TAG,
+            body=encode_ack(body),
+            unique=self._unique_key(key, offsets[0], ACK_TAG),
+            due_ms=checkpoint.due_ms,
+            now_ms=now_ms,
+        )
+
+    def order_draft(self, cursor: Cursor, batch: Batch, revive_queue: int, now_ms: int) -> Draft:
+        """Return the message that says what a batch has come to."""
+        body = OrderRecord(
+            bn=self._broker_name,
+            c=cursor.group,
+            info=batch.to_info(),
+            n=batch.next_offset,
+            q=cursor.queue_id,
+            t=cursor.topic,
+            x=sorted(batch.ahead),
+        )
+        key = Key(*cursor, batch.offsets[0], batch.pop_ms)
+        return self._draft(
+            revive_queue,
+            ORDER_TAG,
+            body=encode_order_record(body),
+            unique=self._unique_key(key, batch.offsets[0], ORDER_TAG),
+            due_ms=None,
+            now_ms=now_ms,
+        )
+
+    def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[Entry]:
+        """Return what a revive queue says from an offset on, oldest first."""
+        offset = max(start, int(queue.first))
+        while offset < queue.end:
+            data = queue.read(offset, min(_READ_AT_ONCE, queue.end - offset))
+            if len(data) < ENTRY_BYTES:
+                return
+            for position, size, _ in ENTRY.iter_unpack(data):
+                record = store.record_of(queue, offset, position, size)
+                found = self._parsed(record, queue.queue_id, offset) if record is not None else None
+                if found is not None:
+                    yield found
+                offset += 1
+
+    def _parsed(self, record: Record, revive_queue: int, offset: int) -> Entry | None:
+        if record.topic != self.topic or record.born_host_bytes != record.store_host_bytes:
+            return None
+        tag = record.properties.get(names.TAGS, "")
+        try:
+            if tag == CHECKPOINT_TAG:
+                return _handed(decode_checkpoint(record.body), revive_queue, offset)
+            if tag in (ACK_TAG, BATCH_ACK_TAG):
+                body = decode_ack(record.body)
+                return Done(Key(body.t, body.c, body.q, body.so, body.pt), body.offsets)
+            if tag == ORDER_TAG:
+                return _ordered(decode_order_record(record.body), offset)
+        except RemoteProtocolError as error:
+            logger.warning(
+                "revive record passed over: queue=%s offset=%s reason=%s",
+                revive_queue, offset, error,
+            )  # fmt: skip
+        return None
+
+    def _unique_key(self, key: Key, offset: int, tag: str) -> str:
+        parts = (key.topic, key.queue_id, offset, key.group, key.pop_ms, self._broker_name, tag)
+        return "@".join(map(str, parts))
+
+    def _draft(
+        self,
+        revive_queue: int,
+        tag: str,
+        *,
+        body: bytes,
+        unique: str,
+        due_ms: int | None,
+        now_ms: int,
+    ) -> Draft:
+        properties = {names.TAGS: tag, names.UNIQUE_KEY: unique}
+        if due_ms is not None:
+            properties[names.TIMER_DELIVER_MS] = str(due_ms)
+        return Draft(
+            self.topic,
+            revive_queue,
+            0,
+            self._sys_flag,
+            now_ms,
+            self._store_host,
+            self._store_host,
+            0,
+            0,
+            body,
+            encode_properties(properties),
+            string_hash(tag),
+            (unique,),
+        )
+
+
+def _handed(body: CheckpointBody, revive_queue: int, revive_offset: int) -> Handed | None:
+    differences = body.d or range(min(body.n, _BITS))
+    offsets = [
+        body.so + each
+        for at, each in enumerate(differences)
+        if not (at < _BITS and body.bm >> at & 1)
+    ]
+    if not offsets:
+        return None
+    checkpoint = Checkpoint(
+        Key(body.t, body.c, body.q, body.so, body.pt),
+        invisible_ms=body.it,
+        offsets=offsets,
+        revive_queue=revive_queue,
+        revive_offset=revive_offset,
+    )
+    return Handed(checkpoint, max(offsets) + 1 if body.ro != _NO_MOVE else None)
+
+
+def _ordered(record: OrderRecord, revive_offset: int) -> Ordered | None:
+    batch = batch_of(record.info)
+    if batch is None:
+        return None
+    batch.ahead = set(record.x)
+    batch.revive_offset = revive_offset
+    return Ordered(Cursor(record.t, record.c, record.q), batch, record.n)

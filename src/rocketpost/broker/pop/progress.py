@@ -1,0 +1,161 @@
+"""Progress through the revive topic, kept among the consumer offsets.
+
+Two rows of the offset table belong to the revive topic, so that they are saved together with the
+offsets that popping moves. The one of RocketMQ's revive group is the offset of the last record that
+nobody needs any more. The other is ours: checkpoints before it have moved their group's offset
+already, so that reading them again does not undo a reset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.pop.in_flight import Checkpoint, Flight
+from rocketpost.broker.pop.log import Handed, Ordered, PopLog
+from rocketpost.broker.pop.targets import Cursor
+from rocketpost.broker.pop.watermark import Needed
+from rocketpost.codec.record import Record
+from rocketpost.errors import Fault
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+
+logger = logging.getLogger(__name__)
+
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+APPLIED_GROUP: Final = "CID_RMQ_SYS_REVIVE_APPLIED"
+
+
+class Store(Protocol):
+    """The store, as far as this needs it."""
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, or None if it never had a message."""
+        ...  # pragma: no cover
+
+    def queues_of(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic."""
+        ...  # pragma: no cover
+
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        ...  # pragma: no cover
+
+
+class PopProgress:
+    """Follows the revive topic of one broker. Owned by the event loop.
+
+    Args:
+        flight: What is in flight; filled by :meth:`recover`.
+        batches: What is handed out in order; brought up to date by :meth:`recover`.
+        needed: Which records are needed, for both of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        offsets: OffsetTable,
+        flight: Flight,
+        batches: Batches,
+        needed: Needed,
+        log: PopLog,
+    ) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._flight = flight
+        self._batches = batches
+        self._needed = needed
+        self._log = log
+        self.on_due: Callable[[], None] = _nobody
+        """Called when a checkpoint may have become the next that is due."""
+
+    def next_offset(self, revive_queue: int) -> int:
+        """Return the offset that the next message in a revive queue will get."""
+        queue = self._store.queue(self._log.topic, revive_queue)
+        return 0 if queue is None else int(queue.next_offset)
+
+    def launched(self, checkpoint: Checkpoint) -> None:
+        """Note that a checkpoint is stored, and that its group's offset has moved."""
+        self.applied(checkpoint.revive_queue, checkpoint.revive_offset)
+        self.on_due()
+
+    def applied(self, revive_queue: int, revive_offset: int) -> None:
+        """Note that the group's offset has moved as a record says."""
+        self._raise(APPLIED_GROUP, revive_queue, revive_offset + 1)
+
+    def ended(self, revive_queue: int) -> None:
+        """Note that records of a revive queue are needed no more."""
+        self._raise(REVIVE_GROUP, revive_queue, self._needed.reached(revive_queue))
+
+    def recover(self) -> None:
+        """Read the revive topic again: what is in flight, and how far groups have come."""
+        for queue in self._store.queues_of(self._log.topic):
+            # A power cut may have taken the end of the queue; its offsets are given out again.
+            queue_id, end = queue.queue_id, int(queue.end)
+            done = min(self._offsets.query(self._log.topic, REVIVE_GROUP, queue_id), end - 1)
+            applied = min(self._offsets.query(self._log.topic, APPLIED_GROUP, queue_id), end)
+            self._set(REVIVE_GROUP, queue_id, done)
+            self._set(APPLIED_GROUP, queue_id, applied)
+            self._read_again(queue, done + 1, applied)
+            self.ended(queue_id)
+        if self._flight.count:
+            logger.info("popped messages await their ack: count=%s", self._flight.count)
+
+    def _read_again(self, queue: ConsumeQueue, start: int, applied: int) -> None:
+        launched: list[Checkpoint] = []
+        for found in self._log.read(self._store, queue, start):
+            if isinstance(found, Handed):
+                checkpoint = found.checkpoint
+                if self._flight.find(checkpoint.key) is not None:
+                    continue
+                self._flight.add(checkpoint)
+                launched.append(checkpoint)
+                if found.next_offset is not None and checkpoint.revive_offset >= applied:
+                    self._move(Cursor(*checkpoint.key[:3]), found.next_offset)
+            elif isinstance(found, Ordered):
+                self._take_batch(queue.queue_id, found)
+                if found.batch.revive_offset >= applied:
+                    self._move(found.cursor, found.next_offset)
+            elif (known := self._flight.find(found.key)) is not None:
+                self._flight.close(known, found.offsets)
+        for checkpoint in launched:
+            if checkpoint.left:
+                self._flight.launch(checkpoint)
+        self._set(APPLIED_GROUP, queue.queue_id, max(applied, int(queue.end)))
+
+    def _take_batch(self, revive_queue: int, found: Ordered) -> None:
+        before, batch = self._batches.newest(found.cursor), found.batch
+        if before is not None and before.revive_offset >= 0:
+            self._needed.end(revive_queue, before.revive_offset, before)
+        if batch.is_over:
+            self._needed.end(revive_queue, batch.revive_offset, batch)
+            self._batches.put(found.cursor, None)
+        else:
+            self._needed.add(revive_queue, batch.revive_offset, batch)
+            self._batches.put(found.cursor, batch)
+
+    def _move(self, cursor: Cursor, offset: int) -> None:
+        if offset > self._offsets.query(*cursor):
+            self._offsets.commit(*cursor, offset)
+
+    def _raise(self, group: str, revive_queue: int, offset: int) -> None:
+        if offset > self._offsets.query(self._log.topic, group, revive_queue):
+            self._set(group, revive_queue, offset)
+
+    def _set(self, group: str, revive_queue: int, offset: int) -> None:
+        if offset == self._offsets.query(self._log.topic, group, revive_queue):
+            return
+        try:
+            self._offsets.commit(self._log.topic, group, revive_queue, offset)
+        except Fault as error:
+            # More than needed is read after a crash then, and nothing less.
+            logger.warning("revive offset not kept: queue=%s reason=%s", revive_queue, error)
+
+
+def _nobody() -> None:
+    """Tell nobody."""

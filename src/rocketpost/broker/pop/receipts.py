@@ -1,0 +1,314 @@
+"""Outcomes of popped messages: acknowledged, given more time, or handed out again.
+
+Each of these is stored before it counts. A message that comes again is a copy in the group's retry
+topic for this topic; the copies of a checkpoint and the record that ends it are written together,
+copies first, so that a crash in between repeats some and loses none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Container, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.broker.pop.in_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
+from rocketpost.broker.pop.log import PopLog
+from rocketpost.broker.pop.progress import PopProgress
+from rocketpost.broker.pop.targets import Cursor, Targets
+from rocketpost.broker.priority import has_levels
+from rocketpost.codec.faults import NoMessage
+from rocketpost.codec.properties import encode_properties
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.errors import LocalProtocolError, RocketpostError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.model.topic import TopicConfig
+from rocketpost.store.draft import Draft
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+
+logger = logging.getLogger(__name__)
+
+_CHANGES_MS_MAX: Final = 1000
+"""A receipt may be this much ahead by many changes at once; beyond, the clock was set back."""
+REVIVED_AT_ONCE: Final = 32
+RETRY_MS: Final = 1000
+"""How long what could not be stored waits for the next attempt."""
+_FIRST_POP_MS: Final = "1ST_POP_TIME"
+
+
+class Store(Protocol):
+    """The store, as far as this needs it."""
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, or None if it never had a message."""
+        ...  # pragma: no cover
+
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        ...  # pragma: no cover
+
+
+class Topics(Protocol):
+    """The topic table, as far as this needs it."""
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a retry topic, created if need be."""
+        ...  # pragma: no cover
+
+    def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a retry topic with that many queues at least."""
+        ...  # pragma: no cover
+
+
+class Groups(Protocol):
+    """The group table, as far as this needs it."""
+
+    def find(self, group: str) -> object | None:
+        """Return the configuration of ``group``."""
+        ...  # pragma: no cover
+
+
+class Changed(NamedTuple):
+    """Parts of the new receipt of a message, valid once it is stored."""
+
+    stored: Stored
+    pop_ms: int
+    revive_queue: int
+
+
+class ReceiptService:
+    """Ends checkpoints. Owned by the event loop; waits for nothing.
+
+    Args:
+        put: Stores acks, checkpoints and copies.
+        store_host: This broker, for the ids of copies.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        flight: Flight,
+        log: PopLog,
+        progress: PopProgress,
+        targets: Targets,
+        put: Put,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._flight = flight
+        self._log = log
+        self._progress = progress
+        self._targets = targets
+        self._put = put
+        self._clock = clock
+        self._store_host = store_host
+
+    def ack(self, key: Key, offsets: Container[int]) -> Stored | None:
+        """Acknowledge messages; None if they need it no more, which is no error.
+
+        Raises:
+            StoreError: It cannot be stored now.
+        """
+        checkpoint = self._flight.find(key)
+        if checkpoint is None:
+            return None
+        left = sorted(each for each in checkpoint.left if each in offsets)
+        if not left:
+            # Somebody was faster; what he stores must be safe before this one is told so.
+            closing = [stored for each, stored in checkpoint.closing.items() if each in offsets]
+            return closing[-1] if closing else None
+        draft = self._log.ack_draft(checkpoint, left, now_ms=self._clock.now_ms())
+        stored = self._put([draft])
+        self._flight.begin_close(checkpoint, left, stored)
+        stored.add_done_callback(lambda _: self._end(checkpoint, left, stored))
+        return stored
+
+    def change(self, key: Key, offset: int, invisible_ms: int) -> Changed:
+        """Have a message come again so much from now instead.
+
+        Raises:
+            NoMessage: The receipt is good no more: acknowledged, changed or handed out again.
+            StoreError: It cannot be stored now.
+        """
+        if self._groups.find(key.group) is None:
+            # A fresh checkpoint would bring it back with the next start.
+            raise NoMessage(f"the group {key.group} was deleted, and its receipts with it")
+        old = self._flight.find(key)
+        if old is None or offset not in old.left:
+            raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
+        now_ms = pop_ms = self._clock.now_ms()
+        if now_ms <= key.pop_ms < now_ms + _CHANGES_MS_MAX:
+            # Names of what has ended must not come again: their acknowledgements are in the log.
+            pop_ms = key.pop_ms + 1
+        while self._flight.find(key._replace(start_offset=offset, pop_ms=pop_ms)) is not None:
+            pop_ms += 1
+        new = Checkpoint(
+            key._replace(start_offset=offset, pop_ms=pop_ms),
+            invisible_ms=invisible_ms,
+            offsets=[offset],
+            revive_queue=old.revive_queue,
+            revive_offset=self._progress.next_offset(old.revive_queue),
+        )
+        stored = self._put(
+            [
+                self._log.checkpoint_draft(new, now_ms=now_ms, moves_offset=False),
+                self._log.ack_draft(old, [offset], now_ms=now_ms),
+            ]
+        )
+        self._flight.add(new)
+        self._flight.begin_close(old, [offset], stored)
+        stored.add_done_callback(lambda _: self._end_change(old, new, offset, stored))
+        return Changed(stored, pop_ms, new.revive_queue)
+
+    def until_ms(self, cursor: Cursor, offset: int) -> int | None:
+        """Return until when a message is in somebody's hands, None if it is in nobody's."""
+        checkpoint = self._flight.find_message(cursor, offset)
+        return None if checkpoint is None else checkpoint.due_ms
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next message comes again, None if none is in flight."""
+        return self._flight.next_due_ms()
+
+    def revive(self) -> list[Stored]:
+        """Hand out again what is due now, some of it; returns what is being stored for it."""
+        due = self._flight.take_due(self._clock.now_ms(), count_max=REVIVED_AT_ONCE)
+        started = [self._revive(checkpoint) for checkpoint in due]
+        return [stored for stored in started if stored is not None]
+
+    # Messages that come again.
+
+    def _revive(self, checkpoint: Checkpoint) -> Stored | None:
+        offsets = sorted(checkpoint.left)
+        try:
+            copies = self._copies(checkpoint, offsets)
+            ack = self._log.ack_draft(checkpoint, offsets, now_ms=self._clock.now_ms())
+            stored = self._put([*copies.values(), ack])
+        except RocketpostError as error:
+            logger.warning(
+                "popped messages not handed out again yet: topic=%s group=%s reason=%s",
+                checkpoint.key.topic, checkpoint.key.group, error,
+            )  # fmt: skip
+            self._flight.arm(checkpoint, self._clock.now_ms() + RETRY_MS)
+            return None
+        self._flight.begin_close(checkpoint, offsets, stored)
+        stored.add_done_callback(
+            lambda _: self._end_revival(checkpoint, offsets, list(copies), stored)
+        )
+        return stored
+
+    def _copies(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> dict[int, Draft]:
+        """Return what to store for the messages that are left, by their offsets."""
+        key = checkpoint.key
+        if self._topics.find(key.topic) is None or self._groups.find(key.group) is None:
+            logger.info("popped messages dropped: topic=%s group=%s", key.topic, key.group)
+            return {}
+        topic = self._targets.written_retry_topic(key.topic, key.group)
+        queue_id = self._retry_queue(key, topic)
+        copies: dict[int, Draft] = {}
+        for offset in offsets:
+            record = self._record(key, offset)
+            if record is None:
+                logger.warning("popped message is gone or damaged: key=%s offset=%s", key, offset)
+            else:
+                copies[offset] = self._copy(record, topic, queue_id, key.pop_ms)
+        return copies
+
+    def _retry_queue(self, key: Key, topic: str) -> int:
+        """Return the queue of the retry topic that keeps the level of a message."""
+        if key.topic == topic:  # it comes again once more
+            return key.queue_id
+        config = self._topics.find(key.topic)
+        if config is not None and has_levels(config):
+            self._topics.widen_internal(topic, queue_nums=config.write_queue_nums)
+            return key.queue_id
+        if self._topics.find(topic) is None:
+            self._topics.create_internal(topic, queue_nums=1)
+        return 0
+
+    def _record(self, key: Key, offset: int) -> Record | None:
+        queue = self._store.queue(key.topic, key.queue_id)
+        if queue is None or not queue.first <= offset < queue.end:
+            return None
+        entry = queue.entry(offset)
+        return None if entry is None else self._store.record_of(queue, offset, *entry[:2])
+
+    def _copy(self, record: Record, topic: str, queue_id: int, pop_ms: int) -> Draft:
+        properties = record.properties
+        encoded = record.properties_bytes
+        more = {_FIRST_POP_MS: str(pop_ms)}
+        if not record.topic.startswith(RETRY_PREFIX):
+            more[names.RETRY_TOPIC] = record.topic  # for who pulls it, or finds it among the dead
+        if not more.keys() <= properties.keys():
+            with contextlib.suppress(LocalProtocolError):  # without room it goes as it is
+                encoded = encode_properties(more | properties)
+        words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+        return Draft(
+            topic,
+            queue_id,
+            record.flag,
+            host_bits(record.sys_flag, record.born_host_bytes, self._store_host),
+            record.born_ms,
+            record.born_host_bytes,
+            self._store_host,
+            record.reconsume_times + 1,
+            0,
+            bytes(record.body),
+            encoded,
+            string_hash(properties.get(names.TAGS, "")),
+            tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
+        )
+
+    # What happens when it is stored, or is not.
+
+    def _end(self, checkpoint: Checkpoint, offsets: Sequence[int], stored: Stored) -> None:
+        if has_failed(stored):
+            self._reopen(checkpoint, offsets, checkpoint.due_ms)
+        else:
+            self._close(checkpoint, offsets)
+
+    def _end_change(self, old: Checkpoint, new: Checkpoint, offset: int, stored: Stored) -> None:
+        if has_failed(stored):
+            self._flight.discard(new)
+            self._reopen(old, [offset], old.due_ms)
+            return
+        # If only the first of the two fitted, a crash hands the message out once more than asked.
+        self._flight.launch(new)
+        self._progress.launched(new)
+        self._close(old, [offset])
+
+    def _end_revival(
+        self,
+        checkpoint: Checkpoint,
+        offsets: Sequence[int],
+        copied: Sequence[int],
+        stored: Stored,
+    ) -> None:
+        count = 0 if has_failed(stored) else len(stored.result())
+        done = offsets if count > len(copied) else copied[:count]
+        left = [offset for offset in offsets if offset not in done]
+        if left:
+            self._reopen(checkpoint, left, self._clock.now_ms() + RETRY_MS)
+        self._close(checkpoint, done)
+
+    def _close(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> None:
+        self._flight.close(checkpoint, offsets)
+        self._progress.ended(checkpoint.revive_queue)
+
+    def _reopen(self, checkpoint: Checkpoint, offsets: Sequence[int], due_ms: int) -> None:
+        self._flight.reopen(checkpoint, offsets, due_ms=due_ms)
+        self._progress.on_due()

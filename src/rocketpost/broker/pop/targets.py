@@ -1,0 +1,199 @@
+"""Queues that a pop reads: those of its topic, and those where messages come again.
+
+Messages that a group popped from a topic and did not finish come again in a topic of their own,
+``%RETRY%group_topic``, or in the newer form ``%RETRY%group+topic``, which cannot be mistaken for
+another group's. The settings say which form is written; both are read while they have messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.broker.filter.matching import Judge
+from rocketpost.broker.priority import FACTOR_MAX, by_level, has_levels
+from rocketpost.codec.headers.pop import (
+    IN_RETRY_TOPIC,
+    IN_RETRY_TOPIC_V2,
+    IN_TOPIC,
+    real_topic,
+)
+from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.model.topic import TopicConfig
+
+COUNT_MAX: Final = 32
+"""Messages that one pop may ask for."""
+ALL_QUEUES: Final = -1
+EMPTY_QUEUES_MAX: Final = 256
+"""Queues of a topic up to which a pop keeps an offset in those that never had a message.
+
+Otherwise a stranger could fill the table of offsets with a few pops of a topic with many queues.
+"""
+
+
+class Wish(NamedTuple):
+    """Wish of a pop."""
+
+    topic: TopicConfig
+    group: str
+    queue_id: int
+    """One queue, or -1 for all."""
+    count_max: int = COUNT_MAX
+    invisible_ms: int = 60_000
+    tags: AbstractSet[int] = frozenset()
+    judge: Judge | None = None
+    from_end: bool = False
+    """Whether a group that is new to a queue starts at its end."""
+    in_order: bool = False
+    """Whether a queue waits until what was handed out of it is finished."""
+    priority_factor: int = FACTOR_MAX
+    """How many of a hundred pops go by level, if the topic has levels."""
+    attempt_id: str = ""
+    """Names an attempt at popping in order; the same one again gets the same messages again."""
+    only: Mapping[tuple[str, int], None] | None = None
+    """The only topics and queues that may have something new; None if that is not known."""
+
+    @property
+    def is_picky(self) -> bool:
+        """Whether not every message is wanted."""
+        return bool(self.tags) or self.judge is not None
+
+    @property
+    def fixes_start(self) -> bool:
+        """Whether a new group keeps offset 0 where it finds a queue that never had a message.
+
+        Otherwise it would skip what is stored until its next pop, should that pop come so late
+        that the queue is not young any more.
+        """
+        return self.from_end and self.topic.read_queue_nums <= EMPTY_QUEUES_MAX
+
+    @property
+    def queue_ids(self) -> range:
+        """The queues wanted."""
+        if self.queue_id < 0:
+            return range(self.topic.read_queue_nums)
+        return range(self.queue_id, self.queue_id + 1)
+
+
+class Cursor(NamedTuple):
+    """A group in a queue."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+class Target(NamedTuple):
+    """A queue to look at."""
+
+    retry: int
+    topic: str
+    queue_id: int
+
+    def cursor(self, group: str) -> Cursor:
+        """Return where a group is in this queue."""
+        return Cursor(self.topic, group, self.queue_id)
+
+
+class RetryRules(NamedTuple):
+    """Rules by which messages come again."""
+
+    newer_form: bool = False
+    """Whether they are written to the newer form of retry topic."""
+    older_form_read: bool = True
+    """Whether the older form is read as well then."""
+    first_percent: int = 20
+    """How often what comes again is looked at first; else last."""
+
+
+class Topics(Protocol):
+    """The topic table, as far as popping needs it."""
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+
+class Targets:
+    """Finds the queues of pops. Owned by the event loop.
+
+    Args:
+        random_below: Says where to begin.
+    """
+
+    def __init__(self, *, topics: Topics, random_below: Callable[[int], int]) -> None:
+        self._topics = topics
+        self._random_below = random_below
+        self.rules = RetryRules()
+
+    def of(self, wish: Wish) -> Iterator[Target]:
+        """Return the queues to look at, those of retry topics sometimes first, else last.
+
+        A topic with levels is looked at from the highest down, each with what comes again in it.
+        """
+        if wish.only is not None:
+            yield from self._narrowed(wish, wish.only)
+            return
+        topic = wish.topic.topic_name
+        again = self._retry_targets(topic, wish.group)
+        is_first = bool(again) and self._random_below(100) < self.rules.first_percent
+        ids = wish.queue_ids
+        if has_levels(wish.topic) and self._goes_by_level(wish):
+            fresh = [Target(IN_TOPIC, topic, queue_id) for queue_id in ids]
+            yield from by_level([*fresh, *again], again_first=is_first)
+            return
+        if is_first:
+            yield from again
+        begin = self._random_below(len(ids)) if len(ids) > 1 else 0
+        for queue_id in chain(ids[begin:], ids[:begin]):
+            yield Target(IN_TOPIC, topic, queue_id)
+        if not is_first:
+            yield from again
+
+    def _narrowed(self, wish: Wish, only: Mapping[tuple[str, int], None]) -> list[Target]:
+        """Return the queues among ``only`` that a pop looks at."""
+        topic, ids = wish.topic.topic_name, wish.queue_ids
+        forms = {real_topic(form, wish.group, topic): form for form in self._forms(topic)}
+        found = []
+        for name, queue_id in only:
+            if name == topic and queue_id in ids:
+                found.append(Target(IN_TOPIC, name, queue_id))
+            elif name in forms:
+                config = self._topics.find(name)
+                if config is not None and queue_id < config.read_queue_nums:
+                    found.append(Target(forms[name], name, queue_id))
+        if len(found) > 1 and has_levels(wish.topic) and self._goes_by_level(wish):
+            return by_level(found, again_first=False)
+        return found
+
+    def _goes_by_level(self, wish: Wish) -> bool:
+        return not wish.in_order and self._random_below(FACTOR_MAX) < wish.priority_factor
+
+    def retry_topics(self, topic: str, group: str) -> list[str]:
+        """Return where messages of ``topic`` may come again for ``group``."""
+        return [real_topic(form, group, topic) for form in self._forms(topic)]
+
+    def written_retry_topic(self, topic: str, group: str) -> str:
+        """Return where messages that are handed out of ``topic`` come again."""
+        if topic.startswith(RETRY_PREFIX):
+            return topic
+        form = IN_RETRY_TOPIC_V2 if self.rules.newer_form else IN_RETRY_TOPIC
+        return real_topic(form, group, topic)
+
+    def _forms(self, topic: str) -> list[int]:
+        if topic.startswith(RETRY_PREFIX):
+            return []
+        if self.rules.newer_form and not self.rules.older_form_read:
+            return [IN_RETRY_TOPIC_V2]
+        return [IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2]
+
+    def _retry_targets(self, topic: str, group: str) -> list[Target]:
+        found = []
+        for form in self._forms(topic):
+            config = self._topics.find(real_topic(form, group, topic))
+            if config is not None:
+                name, count = config.topic_name, config.read_queue_nums
+                found += [Target(form, name, queue_id) for queue_id in range(count)]
+        return found

@@ -1,0 +1,1 @@
+"""Timed messages: admitted, kept in the wheel, delivered when due."""

@@ -1,0 +1,264 @@
+"""Moves what waits out of segments that are about to be deleted, while its time has not come.
+
+A message that waits is stored once more at the end of the timer topic, as one that waits longer
+than the wheel reaches is; then its slot is chained anew without the old unit, and the copy enters
+the wheel like any message. While a slot is moved the service stands still, so no file ever shows
+the copy in the wheel beside its original.
+
+A crash between the two leaves the old unit, and a copy that the wheel has not taken yet. The next
+start looks for such copies first, and takes what they were made from out of the wheel. A slot that
+cannot be chained anew, since the disk is full, is tried again; until then no copy is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpost.broker.delivery import Records
+from rocketpost.broker.timer.admission import copy_draft
+from rocketpost.broker.timer.service import BATCH_BYTES_MAX, BATCH_COUNT_MAX, TimerService
+from rocketpost.codec.record import Record
+from rocketpost.errors import StoreError
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.store.draft import Draft
+from rocketpost.store.timer.log import RECALL, Unit
+from rocketpost.store.timer.store import Cursor, Item, TimerStore
+
+logger = logging.getLogger(__name__)
+
+LOOKED_AT_ONCE: Final = 1024
+_SHARE_MAX: Final = 2
+"""What is moved may take one part in so many of what is freed; more would free nothing."""
+
+
+@dataclass
+class Departure:
+    """A slot that is being moved: what is to leave it, and whose copies are being stored."""
+
+    slot_ms: int
+    leaving: deque[Unit]
+    batch: list[Unit]
+
+
+class Moving:
+    """Decides what moves, and into what. Owned by the event loop; waits for nothing."""
+
+    def __init__(
+        self,
+        *,
+        service: TimerService,
+        store: Records,
+        timers: TimerStore,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._service = service
+        self._store = store
+        self._timers = timers
+        self._clock = clock
+        self._store_host = store_host
+        self.moved = 0
+        if timers.is_suspect:
+            self._recover()
+
+    def survey(self, position: int) -> Iterator[dict[int, int]]:
+        """Find the slots in which messages from before a position wait, and how large those are.
+
+        Yields what is found so far, now and then and at the end.
+        """
+        slots: set[int] = set()
+        for count, (slot_ms, unit) in enumerate(self._logged(), 1):
+            if unit.position < position:
+                slots.add(slot_ms)
+            if count % LOOKED_AT_ONCE == 0:
+                yield {}
+        # The log knows more than waits: what has been moved before, what was chained anew.
+        found: dict[int, int] = {}
+        for count, (slot_ms, unit) in enumerate(self._chained(slots), 1):
+            if unit.position < position and unit.position not in self._service.moved:
+                found[slot_ms] = found.get(slot_ms, 0) + unit.size
+            if count % LOOKED_AT_ONCE == 0:
+                yield found
+        yield found
+
+    def check(self, found: dict[int, int], *, freed_bytes: int) -> None:
+        """Check that it pays to move what was found.
+
+        Raises:
+            StoreError: It would take too much of the room that is won.
+        """
+        size = sum(found.values())
+        if size > freed_bytes // _SHARE_MAX:
+            raise StoreError(f"{size} of {freed_bytes} bytes to free are messages that wait")
+
+    def begin(self, slot_ms: int, position: int) -> Departure | None:
+        """Hold the service and return what is to leave a slot; None if nothing is.
+
+        Raises:
+            StoreError: It is due now; it will be gone soon.
+        """
+        service, timers = self._service, self._timers
+        old = [(at, unit) for at, unit in self._chain(slot_ms) if unit.position < position]
+        leaving = [(at, unit) for at, unit in old if unit.position not in service.moved]
+        if slot_ms <= max(timers.read_ms, self._clock.now_ms()):
+            cursor = timers.cursor if slot_ms == timers.read_ms else Cursor()
+            if any((service.due_of(unit), at) > cursor for at, unit in leaving):
+                raise StoreError("messages that are just due are not delivered yet")
+            return None
+        if not old:
+            return None
+        service.is_held = True
+        return Departure(slot_ms, deque(unit for _, unit in leaving), [])
+
+    def drafts(self, departure: Departure) -> list[Draft]:
+        """Return the next copies to store; empty once there are none."""
+        drafts: list[Draft] = []
+        size_sum = 0
+        departure.batch = []
+        while departure.leaving and len(drafts) < BATCH_COUNT_MAX and size_sum < BATCH_BYTES_MAX:
+            unit = departure.leaving.popleft()
+            record = self._service.record(unit.position, unit.size)
+            if record is None:
+                continue  # it is gone; the service says so when it comes up
+            if self._service.was_delivered(record, due_ms=unit.due_ms):
+                self._service.moved.add(unit.position)
+                continue
+            drafts.append(self._copy(record, unit))
+            size_sum += unit.size
+            departure.batch.append(unit)
+        return drafts
+
+    def stored(self, departure: Departure, count: int) -> None:
+        """Note that the first ``count`` of the last copies are stored."""
+        self._service.moved.update(unit.position for unit in departure.batch[:count])
+        self.moved += min(count, len(departure.batch))
+        departure.batch = []
+
+    def end(self, departure: Departure) -> None:
+        """Chain the slot anew without what has left it, and let the service go on.
+
+        Raises:
+            OSError: The timer log could not be written; see :meth:`settle`.
+        """
+        service, slot_ms = self._service, departure.slot_ms
+        service.is_held = False
+        units = [unit for _, unit in self._chain(slot_ms)]  # some may have come meanwhile
+        left = [unit for unit in units if unit.position in service.moved]
+        if not left:
+            service.unsettled.discard(slot_ms)
+            return
+        service.unsettled.add(slot_ms)
+        items = [
+            Item(slot_ms, unit.due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
+            for unit in units
+            if unit.position not in service.moved
+        ]
+        self._timers.add(items, now_ms=self._clock.now_ms(), anew=slot_ms)
+        service.unsettled.discard(slot_ms)
+        service.is_changed = True
+        for unit in left:
+            service.moved.discard(unit.position)
+            record = self._service.record(unit.position, unit.size)
+            if record is not None and not unit.magic & RECALL:
+                self._timers.waiting[record.properties.get(names.REAL_TOPIC, "")] -= 1
+
+    def settle(self) -> None:
+        """Chain the slots anew that could not be until now.
+
+        Raises:
+            OSError: Not all of them can; try again later.
+        """
+        service = self._service
+        for slot_ms in list(service.unsettled):
+            # Not while another slot is moved: its service must stand still until that is done.
+            if not service.is_held and not service.is_reading(slot_ms):
+                self.end(Departure(slot_ms, deque(), []))
+
+    def _recover(self) -> None:
+        """Let go of what a crash left in the wheel beside its copy."""
+        service = self._service
+        moved = service.moved
+        for position, size in (*self._not_taken(), *self._rebuilt()):
+            record = service.record(position, size)
+            # A copy may have been moved in its turn, and its original be in the log still.
+            while record is not None and (original := self._original(record)) is not None:
+                moved.add(original)
+                record = self._store.record_at(original)
+        if not moved:
+            return
+        service.unsettled.update(slot for slot, unit in self._logged() if unit.position in moved)
+        try:
+            service.leave()  # what is done of the first slot is known by its old chain only
+            self.settle()
+        except OSError as error:
+            logger.warning("moved messages stay in the wheel for now: reason=%s", error)
+
+    def _original(self, copy: Record) -> int | None:
+        """Return where the message lies, or lay, of which another is a copy; None if it is none.
+
+        Copies by RocketMQ name none, and anybody may send their properties; commits name a half.
+        """
+        position = copy.prepared_position
+        is_marked = names.TIMER_ROLL_TIMES in copy.properties  # but for those without room for it
+        if position >= copy.position or not (position or is_marked):
+            return None
+        original = self._store.record_at(position)
+        if original is None:
+            return position if is_marked else None
+        is_same = original.topic == TIMER_TOPIC and _identity(original) == _identity(copy)
+        return position if is_same else None
+
+    def _not_taken(self) -> Iterator[tuple[int, int]]:
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        if queue is not None:
+            for offset in range(self._timers.queue_offset, int(queue.end)):
+                entry = queue.entry(offset)
+                if entry is not None:
+                    yield entry[0], entry[1]
+
+    def _rebuilt(self) -> Iterator[tuple[int, int]]:
+        """Return what a wheel that was made anew from the log holds."""
+        if self._timers.is_rebuilt:
+            for _, unit in self._logged():
+                yield unit.position, unit.size
+
+    def _logged(self) -> Iterator[tuple[int, Unit]]:
+        """Return what the log knows of slots that are still to come, in the wheel or not."""
+        timers = self._timers
+        for _, unit in timers.log.scan(timers.log.first, timers.log.end):
+            # The slots of older units may have had another length.
+            slot_ms = unit.slot_ms // timers.precision_ms * timers.precision_ms
+            if slot_ms >= timers.read_ms:
+                yield slot_ms, unit
+
+    def _chained(self, slots: Iterable[int]) -> Iterator[tuple[int, Unit]]:
+        """Return what waits in some slots."""
+        for slot_ms in slots:
+            for _, unit in self._timers.units_from(self._timers.wheel.get(slot_ms).last):
+                yield slot_ms, unit
+
+    def _chain(self, slot_ms: int) -> list[tuple[int, Unit]]:
+        """Return the units of a slot, oldest first."""
+        timers = self._timers
+        return list(timers.units_from(timers.wheel.get(slot_ms).last))[::-1]
+
+    def _copy(self, record: Record, unit: Unit) -> Draft:
+        return copy_draft(
+            record,
+            record.properties,
+            topic=TIMER_TOPIC,
+            queue_id=0,
+            enqueued_ms=unit.written_ms,
+            now_ms=self._clock.now_ms(),
+            store_host=self._store_host,
+        )
+
+
+def _identity(record: Record) -> tuple[str | None, int, int]:
+    return record.properties.get(names.UNIQUE_KEY), record.born_ms, record.body_crc

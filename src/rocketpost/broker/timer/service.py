@@ -1,0 +1,498 @@
+"""Decides what the timer does next: take new messages into the wheel, or deliver what is due.
+
+New messages come first. Whatever is in the timer topic gets its unit, due or not, so that nothing
+is delivered of which the files do not know, and so that a message that recalls another is known
+before that one is due. Then the slot of the present time is read and delivered in the order of due
+times. A slot is emptied when it is done with.
+
+After a crash the files are as they were last saved, so some of what is due may have been delivered
+already. That is looked up: a copy names the message it was made from. Only what was due when the
+last message before the crash was stored needs that, for nothing is delivered early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpost.broker.delay.service import Wait
+from rocketpost.broker.delivery import Groups, Store, Topics
+from rocketpost.broker.timer.admission import (
+    TimerRules,
+    Waiting,
+    copy_draft,
+    day_wait_ms,
+    recall_key,
+    waiting_of,
+)
+from rocketpost.broker.timer.copies import Copies
+from rocketpost.broker.timer.intake import Intake
+from rocketpost.broker.timer.slot import Fate, Judged, OpenSlot, Place
+from rocketpost.broker.timer.target import Targets
+from rocketpost.codec.record import Record
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.store.draft import Draft
+from rocketpost.store.timer.log import DEFAULT, RECALL, ROLL, Unit
+from rocketpost.store.timer.store import Cursor, Item, TimerStore
+from rocketpost.store.timer.wheel import NOWHERE
+
+logger = logging.getLogger(__name__)
+
+LOAD_COUNT_MAX: Final = 2000
+BATCH_COUNT_MAX: Final = 256
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+SCAN_COUNT: Final = 2048
+_HOLD_MS: Final = 10
+
+
+class Due(NamedTuple):
+    """Messages to store now; :meth:`TimerService.done` is told how many were."""
+
+    drafts: list[Draft]
+
+
+class Again(NamedTuple):
+    """Something was done; ask again at once."""
+
+
+AGAIN: Final = Again()
+
+
+class _Next(NamedTuple):
+    """Result of a look ahead: the next used slot, if any before ``until_ms``."""
+
+    slot_ms: int | None
+    until_ms: int
+
+
+class TimerService:
+    """Moves messages into the wheel and out of it. Owned by the event loop; waits for nothing.
+
+    Args:
+        crash_end: Where the commit log ended when the broker started.
+        crash_ms: When the last message before that was stored.
+        is_indexed: Whether messages are found by their keys.
+        wall_ms: Returns the time of the day, which lies behind the clock when it was set back;
+            messages that name such a time wait for it. By default the clock says it.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        timers: TimerStore,
+        topics: Topics,
+        groups: Groups,
+        clock: Clock,
+        rules: Callable[[], TimerRules],
+        store_host: bytes,
+        crash_end: int,
+        crash_ms: int,
+        is_indexed: bool = True,
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._store = store
+        self._timers = timers
+        self._targets = Targets(topics=topics, groups=groups)
+        self._clock = clock
+        self._wall_ms = wall_ms or clock.now_ms
+        self._rules = rules
+        self._store_host = store_host
+        self._crash_ms = crash_ms if timers.is_suspect else -1
+        self.copies = Copies(store=store, crash_end=crash_end, crash_ms=self._crash_ms)
+        self._slot: OpenSlot | None = None
+        self._next: _Next | None = None
+        self._empty_count = 0
+        self._batch: list[Judged] = []
+        self.recalling: set[str] = set()
+        """Recalls that are not stored yet; their messages are held until they are."""
+        self.recalled: set[str] = set()
+        """Recalls that are stored and not in the wheel yet."""
+        self.is_held = False
+        """Whether nothing is taken or delivered just now: see ``broker.timer.moving``."""
+        self.moved: set[int] = set()
+        """Positions of messages that wait elsewhere now; what the wheel knows of them is void."""
+        self.unsettled: set[int] = set()
+        """Slots that still hold such ones. Nothing is taken meanwhile: a crash would show both."""
+        self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
+        self.is_changed = False
+        """Whether there is something to save."""
+        self._intake = Intake(store=store, timers=timers, copies=self.copies, is_indexed=is_indexed)
+        self.is_changed |= self._intake.start()  # before the log grows again, if it was cut
+
+    # -- what the server asks
+
+    def next(self) -> Due | Wait | Again:
+        """Return what to do now: store messages, wait, or ask again.
+
+        Raises:
+            OSError: The timer log could not be written; ask again later.
+        """
+        assert not self._batch
+        if self.is_held:
+            return Wait(_HOLD_MS)
+        rules, now_ms = self._rules(), min(self._clock.now_ms(), self._store.stamp_ms())
+        if self._timers.slot_of(now_ms) < self._timers.read_ms:
+            self._follow_back(now_ms)
+        is_far_behind = self._timers.slot_ms_max < now_ms + rules.roll_window_ms
+        if is_far_behind and self._slot is None and isinstance(self._open_next(now_ms), Again):
+            return AGAIN  # else what is new would not fit the wheel
+        if not rules.stop_enqueue and not self.unsettled and self._take(rules, now_ms):
+            return AGAIN
+        if rules.stop_dequeue:
+            return Wait(None)
+        return self._serve(now_ms)
+
+    def done(self, count: int) -> None:
+        """Note that the first ``count`` of the messages to store are stored.
+
+        Raises:
+            OSError: The timer log could not be written; what is not noted is looked up again.
+        """
+        slot = self._slot
+        assert slot is not None
+        batch, self._batch = self._batch, []
+        trouble: OSError | None = None
+        for at, judged in enumerate(batch):
+            if judged.fate is Fate.SENT and count == 0:
+                slot.put_back([each.place for each in batch[at:]])
+                break
+            count -= judged.fate is Fate.SENT
+            try:
+                self._settle(judged)
+            except OSError as error:
+                trouble = error
+                slot.put_back([judged.place])
+                continue
+            if trouble is None:  # else a crash must not take what was put back for delivered
+                self._timers.cursor = Cursor(*judged.place)
+        if trouble is not None:
+            raise trouble
+
+    def failed(self) -> None:
+        """Note that nothing of the last batch was stored, if there was one."""
+        if self._slot is not None:
+            self._slot.put_back([each.place for each in self._batch])
+        self._batch = []
+
+    def leave(self) -> None:
+        """Put what is left of the slot in memory back into the wheel, for a stop in order.
+
+        Raises:
+            OSError: The timer log could not be written; nothing was changed.
+        """
+        if self._slot is not None or self._timers.cursor.position != NOWHERE:
+            self._leave(self._timers.read_ms, self._clock.now_ms())
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether messages may wait that were delivered before a crash."""
+        return self._crash_ms >= self._timers.read_ms
+
+    @property
+    def waiting_count(self) -> int:
+        """Number of waiting messages."""
+        return sum(self._timers.waiting.values())
+
+    def behind_ms(self, now_ms: int) -> int:
+        """Return how long the first message that waits has been due."""
+        first = self._slot.first() if self._slot is not None else None
+        return max(0, now_ms - first.due_ms) if first is not None else 0
+
+    def offset_behind(self) -> int:
+        """Return how many messages have not come into the wheel yet."""
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        return max(0, int(queue.end) - self._timers.queue_offset) if queue is not None else 0
+
+    def record(self, position: int, size: int) -> Record | None:
+        """Return the message of a unit; None if that is gone, or another lies there."""
+        return self._intake.record(position, size)
+
+    def was_delivered(self, record: Record, *, due_ms: int) -> bool:
+        """Tell whether a message left the wheel before a crash that made the wheel forget it."""
+        if not self.copies.is_needed(due_ms):
+            return False
+        properties = record.properties
+        return self.copies.exists(record, properties, properties.get(names.REAL_TOPIC, ""))
+
+    def due_of(self, unit: Unit) -> int:
+        """Return when a unit is due; one of RocketMQ does not say so itself."""
+        if unit.due_ms:
+            return unit.due_ms
+        record = self.record(unit.position, unit.size)
+        waiting = (
+            waiting_of(record.properties, self._timers.precision_ms) if record is not None else None
+        )
+        if waiting is None or unit.magic & ROLL:
+            return unit.slot_ms
+        return waiting.due_ms
+
+    def is_reading(self, slot_ms: int) -> bool:
+        """Tell whether some of a slot may be delivered already; only its old chain can tell."""
+        if self._slot is not None and self._slot.slot_ms == slot_ms:
+            return True
+        return slot_ms == self._timers.read_ms and self._timers.cursor.position != NOWHERE
+
+    # -- into the wheel
+
+    def _take(self, rules: TimerRules, now_ms: int) -> bool:
+        """Take some messages from the timer topic; False if there are none to take."""
+        taken = self._intake.take(rules, now_ms)
+        if taken is None:
+            return False
+        self.is_changed = True
+        self.enqueued += len(taken)
+        for item, waiting, at in taken:
+            self._entered(item, waiting, at=at)
+        return True
+
+    def _entered(self, item: Item, waiting: Waiting, *, at: int) -> None:
+        slot, ahead, is_recall = self._slot, self._next, bool(item.magic & RECALL)
+        self._empty_count = 0
+        if ahead is not None and item.slot_ms < (ahead.slot_ms or ahead.until_ms):
+            self._next = _Next(item.slot_ms, ahead.until_ms)
+        is_open = slot is not None and slot.slot_ms == item.slot_ms
+        if is_recall and not item.magic & ROLL:
+            assert waiting.recalls is not None
+            self.recalled.discard(waiting.recalls)
+            if is_open and slot is not None:
+                slot.recalled.add(waiting.recalls)
+            return
+        if not is_recall:
+            self._timers.waiting[waiting.topic] += 1
+        if is_open and slot is not None:
+            slot.add_late(Place(item.due_ms, at))
+
+    # -- out of the wheel
+
+    def _serve(self, now_ms: int) -> Due | Wait | Again:
+        if self._slot is None:
+            waits = self._open_next(now_ms)
+            if waits is not None:
+                return waits
+        slot = self._slot
+        assert slot is not None
+        if slot.chain is not None:
+            self._load(slot)
+            return AGAIN
+        first = slot.first()
+        if first is None:
+            return self._close_or_wait(slot, now_ms)
+        if first.due_ms > now_ms:
+            return Wait(first.due_ms - now_ms)
+        return self._judge_due(slot, now_ms)
+
+    def _open_next(self, now_ms: int) -> Wait | Again | None:
+        """Begin with the next slot that is used, if its time has come."""
+        timers = self._timers
+        if self._next is None:
+            until_ms = timers.read_ms + SCAN_COUNT * timers.precision_ms
+            self._next = _Next(timers.wheel.next_used(timers.read_ms, count=SCAN_COUNT), until_ms)
+        found, until_ms = self._next
+        here = timers.slot_of(now_ms)
+        if found is None and until_ms <= here:
+            # Once round the wheel and nothing found: there is nothing before the present.
+            self._empty_count += SCAN_COUNT
+            is_round = self._empty_count >= timers.wheel.slot_count
+            self._move(here if is_round else until_ms)
+            self._next = None
+            return AGAIN
+        if found is None or found > here:
+            self._move(here)
+            return Wait((found if found is not None else until_ms) + 1 - now_ms)
+        self._next = None
+        self._empty_count = 0
+        self._move(found)
+        self._open(found)
+        return None
+
+    def _open(self, slot_ms: int) -> None:
+        timers = self._timers
+        chain = timers.units_from(timers.wheel.get(slot_ms).last)
+        self._slot = OpenSlot(slot_ms, chain, base=timers.log.first)
+
+    def _move(self, slot_ms: int) -> None:
+        if slot_ms != self._timers.read_ms:
+            self._timers.read_ms = slot_ms
+            self._timers.cursor = Cursor()
+
+    def _load(self, slot: OpenSlot) -> None:
+        """Read some units of a slot's chain."""
+        assert slot.chain is not None
+        for _ in range(LOAD_COUNT_MAX):
+            found = next(slot.chain, None)
+            if found is None:
+                slot.loaded(self._timers.cursor)
+                return
+            at, unit = found
+            if unit.magic & RECALL and not unit.magic & ROLL:
+                record = self.record(unit.position, unit.size)
+                if record is not None:
+                    slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
+            else:
+                slot.add(Place(self.due_of(unit), at))
+
+    def _close_or_wait(self, slot: OpenSlot, now_ms: int) -> Wait | Again:
+        end_ms = slot.slot_ms + self._timers.precision_ms
+        if now_ms <= end_ms:
+            return Wait(end_ms + 1 - now_ms)
+        self._timers.wheel.clear(slot.slot_ms)
+        self._slot = None
+        self._move(end_ms)
+        self.is_changed = True
+        return AGAIN
+
+    def _judge_due(self, slot: OpenSlot, now_ms: int) -> Due | Wait | Again:
+        """Take what is due from the slot, as much as is stored at once."""
+        size_sum = 0
+        while len(self._batch) < BATCH_COUNT_MAX and size_sum < BATCH_BYTES_MAX:
+            first = slot.first()
+            if first is None or first.due_ms > now_ms:
+                break
+            judged = self._judge(slot, first, now_ms)
+            if judged.fate is Fate.HELD:
+                break
+            slot.pop()
+            self._batch.append(judged)
+            size_sum += judged.unit.size
+        drafts = [judged.draft for judged in self._batch if judged.draft is not None]
+        if drafts:
+            return Due(drafts)
+        is_held = not self._batch
+        self.done(0)
+        return Wait(_HOLD_MS) if is_held else AGAIN
+
+    def _judge(self, slot: OpenSlot, place: Place, now_ms: int) -> Judged:
+        unit = self._timers.log.unit(place.position)
+        record = self.record(unit.position, unit.size) if unit is not None else None
+        is_moved = unit is not None and unit.position in self.moved
+        if unit is None or record is None:
+            if is_moved:
+                return Judged(place, Fate.DROPPED, "", unit or _NO_UNIT)
+            self.lost += 1
+            logger.error("timed message is gone or damaged: unit=%s", place.position)
+            return Judged(place, Fate.DROPPED, "", unit or _NO_UNIT)
+        properties = record.properties
+        topic = properties.get(names.REAL_TOPIC, "")
+        is_rolled = bool(unit.magic & ROLL)
+        counted = "" if unit.magic & RECALL else topic
+        if is_moved:
+            return Judged(place, Fate.DROPPED, counted, unit)
+        if not is_rolled:
+            key = recall_key(topic, properties.get(names.UNIQUE_KEY, ""))
+            if key in self.recalling:
+                return Judged(place, Fate.HELD, counted, unit)
+            if key in slot.recalled or key in self.recalled:
+                self.recalled_count += 1
+                return Judged(place, Fate.DROPPED, counted, unit)
+        if self.was_delivered(record, due_ms=place.due_ms):
+            return Judged(place, Fate.DROPPED, counted, unit)
+        if is_rolled:
+            target: tuple[str, int] | None = (TIMER_TOPIC, 0)
+        else:
+            target = self._targets.find(topic, properties)
+            if target is not None and self._targets.is_missing(topic, now_ms):
+                fate = Fate.DROPPED if self._targets.gave_up(topic, now_ms) else Fate.LATER
+                return Judged(place, fate, counted, unit)
+        if target is None:
+            logger.error("timed message without destination: position=%s", record.position)
+            return Judged(place, Fate.DROPPED, counted, unit)
+        wait_ms = day_wait_ms(properties, self._timers.precision_ms, self._wall_ms())
+        if wait_ms > 0 and not is_rolled:
+            return Judged(place, Fate.LATER, counted, unit, wait_ms=wait_ms)
+        draft = copy_draft(
+            record,
+            properties,
+            topic=target[0],
+            queue_id=target[1],
+            enqueued_ms=unit.written_ms,
+            now_ms=now_ms,
+            store_host=self._store_host,
+        )
+        return Judged(place, Fate.SENT, counted, unit, draft)
+
+    def _settle(self, judged: Judged) -> None:
+        timers, slot = self._timers, self._slot
+        assert slot is not None
+        if judged.fate is Fate.LATER:
+            now_ms = self._clock.now_ms()
+            due_ms = max(now_ms, judged.place.due_ms) + judged.wait_ms
+            slot_ms = max(timers.slot_of(due_ms), timers.read_ms)
+            unit = judged.unit
+            item = Item(slot_ms, due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
+            (at,) = timers.add([item], now_ms=now_ms)
+            if slot_ms == slot.slot_ms:
+                slot.add_late(Place(due_ms, at))
+        elif judged.topic:
+            timers.waiting[judged.topic] -= 1
+        if judged.fate is Fate.SENT:
+            if judged.unit.magic & ROLL:
+                self.rolled += 1
+            else:
+                self.delivered += 1
+        self.is_changed = True
+
+    # -- clocks and crashes
+
+    def _follow_back(self, now_ms: int) -> None:
+        """Begin again at an earlier slot, since the clock was set back."""
+        logger.warning("the clock was set back: by_ms=%s", self._timers.read_ms - now_ms)
+        self._leave(self._timers.slot_of(now_ms), now_ms)
+        self._next = None
+
+    def _leave(self, read_ms: int, now_ms: int) -> None:
+        """Put what is left of the first slot back into the wheel, and go on from ``read_ms``.
+
+        What came too late for its own slot waits in the first one; it may go back now.
+        """
+        timers = self._timers
+        before = (timers.read_ms, timers.cursor)
+        if self._slot is None:
+            self._open(timers.read_ms)
+        slot = self._slot
+        assert slot is not None
+        while slot.chain is not None:
+            self._load(slot)
+        units = self._recalls_of(slot)
+        places = []
+        while slot.first() is not None:
+            places.append(slot.pop())
+            unit = timers.log.unit(places[-1].position)
+            if unit is not None:
+                units.append(unit)
+        timers.read_ms, timers.cursor = read_ms, Cursor()
+        items = [self._again(unit) for unit in units]
+        try:
+            timers.add(items, now_ms=now_ms, anew=slot.slot_ms)
+        except OSError:
+            slot.put_back(places)
+            timers.read_ms, timers.cursor = before
+            raise
+        self.unsettled.update(item.slot_ms for item in items if item.position in self.moved)
+        self._slot = None
+        self.is_changed = True
+
+    def _again(self, unit: Unit) -> Item:
+        """Return how the message of a unit waits from now on."""
+        timers = self._timers
+        slot_ms, due_ms = unit.slot_ms, unit.due_ms
+        record = self.record(unit.position, unit.size)
+        if record is not None and not unit.magic & ROLL:
+            waiting = waiting_of(record.properties, timers.precision_ms)
+            if waiting is not None:
+                slot_ms, due_ms = waiting.slot_ms, waiting.due_ms
+        slot_ms = max(slot_ms, timers.read_ms)
+        due_ms = max(due_ms, slot_ms)
+        return Item(slot_ms, due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
+
+    def _recalls_of(self, slot: OpenSlot) -> list[Unit]:
+        timers = self._timers
+        chain = timers.units_from(timers.wheel.get(slot.slot_ms).last)
+        units = [unit for _, unit in chain if unit.magic & RECALL and not unit.magic & ROLL]
+        return units[::-1]
+
+
+_NO_UNIT: Final = Unit(-1, DEFAULT, 0, 0, 0, 0, 0, 0)

@@ -1,0 +1,338 @@
+"""Halves that nobody ended: when their producers are asked, and when that is given up.
+
+A half comes up when its immunity is over, and ``transactionCheckInterval`` after each question. It
+is then stored again with a higher count, and a member of its producer group is asked. After
+``transactionCheckMax`` questions, or when it is older than messages are kept, it is moved to
+``TRANS_CHECK_MAX_TIME_TOPIC``, where an operator finds it.
+
+Unlike RocketMQ we count only questions that somebody could hear: while no member of the group is
+connected, its halves wait for one. And no group has more than ``ASKED_MAX`` unanswered questions: a
+Java client drops what exceeds its queue of 2000, and each lost question would count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketpost.broker.transaction.log import destination, discarded, renewed
+from rocketpost.broker.transaction.service import TransactionService
+from rocketpost.broker.transaction.table import Fate, Half
+from rocketpost.codec.record import Record
+from rocketpost.errors import LocalProtocolError
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.store.draft import Appended, Draft
+
+logger = logging.getLogger(__name__)
+
+ASKED_MAX: Final = 1000
+"""Unanswered questions to one producer group."""
+LAG_MAX: Final = 100_000
+"""How far the oldest pending half may stand behind the end of the queue, which a start reads."""
+BATCH_COUNT_MAX: Final = 256
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+_LAG_A_HALF: Final = 4
+_RETRY_MS: Final = 1000
+
+
+class Work(NamedTuple):
+    """What is to be stored now; then tell :meth:`CheckService.stored`."""
+
+    drafts: list[Draft]
+    """First a copy of each of ``halves``, then an op message if ``offsets`` has any."""
+    halves: list[Half]
+    asked: list[bool]
+    """Which of them are asked about; the others are only kept or discarded."""
+    offsets: list[int]
+
+
+class Wait(NamedTuple):
+    """There is nothing to do for so long; None means until something happens."""
+
+    ms: int | None
+
+
+class Question(NamedTuple):
+    """What to ask a member of a producer group."""
+
+    group: str
+    record: Record
+    """The half, with the topic and queue that it is meant for."""
+    offset: int
+    position: int
+    unique_key: str
+
+
+class CheckService:
+    """Decides about halves that are due. Owned by the event loop; never waits.
+
+    Args:
+        has_producer: Whether a member of a group is connected that could be asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        transactions: TransactionService,
+        record_at: Callable[[int], Record | None],
+        clock: Clock,
+        store_host: bytes,
+        has_producer: Callable[[str], bool],
+    ) -> None:
+        self._transactions = transactions
+        self._table = transactions.table
+        self._record_at = record_at
+        self._clock = clock
+        self._store_host = store_host
+        self._has_producer = has_producer
+        self._asked: dict[str, int] = {}
+        # Ordered dictionaries: a plain one walks over all it ever lost to find its first.
+        self._waiting: dict[str, OrderedDict[Half, None]] = {}
+        self._kept_up_at = 0
+        self._seen_ms = clock.now_ms()
+        self.questions = 0
+        transactions.on_answer = self._answered
+        transactions.on_end = self._ended
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many halves wait for a producer, by group."""
+        return {group: len(halves) for group, halves in self._waiting.items() if halves}
+
+    def next(self) -> Work | Wait:
+        """Return what is to be stored now, or how long there is nothing to do."""
+        now_ms = self._look_at_clock()
+        batch = _Batch()
+        self._keep_up(batch)
+        while not batch.is_full:
+            half = self._table.take_due(now_ms)
+            if half is None:
+                break
+            self._judge(half, batch, now_ms)
+        ops, rules = self._transactions.ops, self._transactions.rules
+        ops_ms = ops.due_ms(chars_max=rules.op_chars_max, interval_ms=rules.op_interval_ms)
+        if batch.halves or (ops_ms is not None and ops_ms <= now_ms):
+            return self._work(batch)
+        due_ms = [ms for ms in (ops_ms, self._table.next_due_ms()) if ms is not None]
+        return Wait(max(0, min(due_ms) - now_ms) if due_ms else None)
+
+    def flush(self) -> Work | None:
+        """Return the op message that is due at the latest when the broker stops, if any."""
+        return self._work(_Batch()) if len(self._transactions.ops) else None
+
+    def vacate(self, position: int) -> Work | None:
+        """Return what moves halves away from positions that are about to be deleted, if any."""
+        now_ms = self._look_at_clock()
+        batch = _Batch()
+        for half in self._table.before(position=position):
+            if batch.is_full:
+                break
+            if half.ending is None and not half.is_moving:
+                self._judge_age(half, batch, now_ms)
+        return self._work(batch) if batch.halves else None
+
+    def is_needed_before(self, position: int) -> bool:
+        """Tell whether there are still halves before a position, which may not be deleted then."""
+        return bool(self._table.before(position=position))
+
+    def stored(self, work: Work, stored: list[Appended]) -> list[Question]:
+        """Note which drafts of a work were stored, from the first on; returns what to ask now."""
+        now_ms = self._clock.now_ms()
+        is_named = bool(work.offsets) and len(stored) == len(work.drafts)
+        questions = []
+        for at, (half, is_asked) in enumerate(zip(work.halves, work.asked, strict=True)):
+            if at >= len(stored):
+                self._postpone(half, now_ms)
+                continue
+            if not is_named:
+                self._transactions.name(work.offsets[at])
+            if half.ending is Fate.DISCARD:
+                self._transactions.ended_counts[Fate.DISCARD] += 1
+                self._transactions.finish(half, proof=int(stored[at].end), named=True)
+            elif is_asked and half.is_open and half.ending is None:
+                question = self._question(half)
+                if question is not None:
+                    questions.append(question)
+        if not is_named:
+            for offset in work.offsets[len(work.halves) :]:
+                self._transactions.name(offset)
+        self.questions += len(questions)
+        return questions
+
+    def producer_joined(self, group: str) -> bool:
+        """Have what waits for this group come up; returns whether anything does."""
+        return self._release(group)
+
+    # Inside.
+
+    def _look_at_clock(self) -> int:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._seen_ms:
+            self._table.shift(self._seen_ms - now_ms)
+        self._seen_ms = now_ms
+        return now_ms
+
+    def _keep_up(self, batch: _Batch) -> None:
+        """Move halves that hold up the progress of the whole queue to its end."""
+        end = self._table.half_end
+        # Many halves take much room by right; moving them would only make the queue longer.
+        limit = end - max(LAG_MAX, _LAG_A_HALF * len(self._table))
+        if limit <= self._table.half_floor(0) or end - self._kept_up_at < LAG_MAX // 10:
+            return
+        for half in self._table.before(offset=limit):
+            if batch.is_full:
+                return  # the others next time
+            record = self._record_at(half.position)
+            if record is not None and half.ending is None and not half.is_moving:
+                self._renew(half, record, batch)
+        self._kept_up_at = end
+
+    def _judge(self, half: Half, batch: _Batch, now_ms: int) -> None:
+        """Ask about a half, discard it, or let it wait."""
+        if half.is_moving:
+            return  # comes up again when its copy is stored, or could not be
+        self._answered(half)  # if it was asked before, it is asked again or not at all
+        if not self._transactions.make_sure(half):
+            return
+        rules = self._transactions.rules
+        if half.checks >= rules.check_max or self._is_too_old(half, now_ms):
+            self._discard(half, batch)
+        elif not self._has_producer(half.group) or self._asked.get(half.group, 0) >= ASKED_MAX:
+            self._waiting.setdefault(half.group, OrderedDict())[half] = None
+            self._table.schedule(half, half.since_ms + rules.reserved_ms + 1)
+        else:
+            record = self._read(half)
+            if record is not None:
+                self._renew(half, record, batch, is_asked=True)
+
+    def _judge_age(self, half: Half, batch: _Batch, now_ms: int) -> None:
+        """Discard a half that is as old as messages get, keep a younger one."""
+        if not self._transactions.make_sure(half):
+            return
+        if self._is_too_old(half, now_ms):
+            self._discard(half, batch)
+            return
+        record = self._read(half)
+        if record is not None:
+            self._renew(half, record, batch)
+
+    def _renew(self, half: Half, record: Record, batch: _Batch, *, is_asked: bool = False) -> None:
+        """Store a half once more; one that cannot be counted is for operators at once."""
+        try:
+            draft = renewed(record, checks=half.checks + is_asked, store_host=self._store_host)
+        except LocalProtocolError as error:
+            logger.warning("transaction cannot be asked about: reason=%s", error)
+            self._discard(half, batch)
+            return
+        batch.add(half, draft, is_asked=is_asked)
+        if is_asked:
+            half.is_asked = True
+            self._asked[half.group] = self._asked.get(half.group, 0) + 1
+
+    def _is_too_old(self, half: Half, now_ms: int) -> bool:
+        return now_ms - half.since_ms > self._transactions.rules.reserved_ms
+
+    def _discard(self, half: Half, batch: _Batch) -> None:
+        record = self._read(half)
+        if record is None:
+            return
+        logger.warning(
+            "transaction discarded, see mqadmin transactions -d: group=%s key=%s checks=%s",
+            half.group, half.identity.unique_key, half.checks,
+        )  # fmt: skip
+        half.ending = Fate.DISCARD
+        self._transactions.require_discard_topic()
+        batch.add(half, discarded(record, store_host=self._store_host))
+
+    def _read(self, half: Half) -> Record | None:
+        record = self._record_at(half.position)
+        if record is None:
+            logger.error(
+                "a pending transaction was deleted with its segment: group=%s key=%s",
+                half.group, half.identity.unique_key,
+            )  # fmt: skip
+            self._transactions.finish(half, proof=0)
+        return record
+
+    def _work(self, batch: _Batch) -> Work:
+        offsets = [*(half.offset for half in batch.halves), *self._transactions.ops.take()]
+        drafts = [*batch.drafts, self._transactions.op(offsets)]
+        return Work(drafts, batch.halves, batch.asked, offsets)
+
+    def _question(self, half: Half) -> Question | None:
+        record = self._record_at(half.position)
+        properties = record.properties if record is not None else {}
+        goal = destination(properties)
+        if record is None or goal is None:
+            return None
+        record = msgspec.structs.replace(record, topic=goal[0], queue_id=goal[1])
+        key = properties.get(names.UNIQUE_KEY, "")
+        return Question(half.group, record, half.offset, half.position, key)
+
+    def _postpone(self, half: Half, now_ms: int) -> None:
+        half.covered = -1
+        if half.ending is Fate.DISCARD:
+            half.ending = None
+        self._answered(half)
+        if half.is_open and half.ending is None:
+            self._table.schedule(half, now_ms + _RETRY_MS)
+
+    def _answered(self, half: Half) -> None:
+        if half.is_asked:
+            half.is_asked = False
+            left = self._asked.get(half.group, 0) - 1
+            if left > 0:
+                self._asked[half.group] = left
+            else:
+                self._asked.pop(half.group, None)
+            self._release(half.group)
+
+    def _ended(self, half: Half) -> None:
+        self._answered(half)
+        waiting = self._waiting.get(half.group)
+        if waiting is not None:
+            waiting.pop(half, None)
+            if not waiting:
+                del self._waiting[half.group]
+
+    def _release(self, group: str) -> bool:
+        """Let halves that wait come up, as many as may be asked about."""
+        waiting = self._waiting.get(group)
+        if not waiting:
+            return False
+        room = ASKED_MAX - self._asked.get(group, 0)
+        released = list(islice(waiting, max(0, room)))
+        for half in released:
+            del waiting[half]
+            if half.is_open and half.ending is None:
+                self._table.schedule(half, self._clock.now_ms())
+        if not waiting:
+            del self._waiting[group]
+        return bool(released)
+
+
+class _Batch:
+    """Copies of halves to be stored together."""
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.halves: list[Half] = []
+        self.asked: list[bool] = []
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.halves) >= BATCH_COUNT_MAX or self._bytes >= BATCH_BYTES_MAX
+
+    def add(self, half: Half, draft: Draft, *, is_asked: bool = False) -> None:
+        half.covered = half.offset
+        self.halves.append(half)
+        self.drafts.append(draft)
+        self.asked.append(is_asked)
+        self._bytes += len(draft.body)

@@ -1,0 +1,483 @@
+"""Transactions: which messages wait for one to end, and what its end stores.
+
+The log is the state. Halves and op messages arrive from it one by one while the broker runs, and
+are read again after a restart from where both queues were needed last. A half that nobody ended is
+``broker.transaction.checks``' business; the byte layouts are in ``broker.transaction.log``.
+
+Commit and op message are two records. When only the first survives a crash, the half looks pending
+again, so before anything is done with a half that was read from disk its commit is looked for. That
+also answers a transaction that is ended twice, which RocketMQ would commit twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.transaction.evidence import Evidence
+from rocketpost.broker.transaction.evidence import Store as EvidenceStore
+from rocketpost.broker.transaction.log import (
+    Identity,
+    checks_of,
+    committed,
+    destination,
+    done,
+    done_offsets,
+    first_offset,
+    identity,
+    immunity_ms,
+    resumed,
+)
+from rocketpost.broker.transaction.ops import UnwrittenOps
+from rocketpost.broker.transaction.table import Fate, Half, PendingTable
+from rocketpost.codec.faults import (
+    IllegalOperation,
+    ServerError,
+    SystemBusy,
+    TopicNotExist,
+)
+from rocketpost.codec.headers.transaction import EndTransaction
+from rocketpost.codec.record import Record
+from rocketpost.errors import Fault
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rocketpost.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rocketpost.model.topic import TopicConfig
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import ENTRY
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Whose offsets say how far the half and op queues are done; RocketMQ's name."""
+
+_READ_COUNT: Final = 1024
+_FATES: Final = {TRANSACTION_COMMIT: Fate.COMMIT, TRANSACTION_ROLLBACK: Fate.ROLLBACK}
+
+
+class Rules(NamedTuple):
+    """Settings that may change while the broker runs."""
+
+    timeout_ms: int = 6000
+    check_max: int = 15
+    check_interval_ms: int = 30_000
+    op_chars_max: int = 4096
+    op_interval_ms: int = 3000
+    reserved_ms: int = 72 * 3_600_000
+
+
+class Ending(NamedTuple):
+    """The end of a transaction, to be stored; then tell :meth:`TransactionService.ended`."""
+
+    fate: Fate
+    identity: Identity
+    topic: str
+    """Where the message was to go."""
+    half: Half | None
+    """None if it was discarded before."""
+    drafts: list[Draft]
+    offsets: list[int]
+    """What the op message among them names."""
+
+
+class Store(EvidenceStore, Protocol):
+    """The store, as far as transactions need it."""
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, or None if it never had a message."""
+        ...  # pragma: no cover
+
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        ...  # pragma: no cover
+
+    def store_time_at(self, position: int) -> int:
+        """Return the store time of the record at a position, -1 if it is gone."""
+        ...  # pragma: no cover
+
+
+class Topics(Protocol):
+    """The topic table, as far as transactions need it."""
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of ``topic``."""
+        ...  # pragma: no cover
+
+    def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
+        """Return a topic of the system's own, made if need be."""
+        ...  # pragma: no cover
+
+
+class TransactionService:
+    """Follows the transactions of one broker and ends them. Owned by the loop; never waits.
+
+    Args:
+        offsets: Keeps how far both queues are done.
+        store_host: This broker, for the ids of what it stores.
+        new_unique_id: Makes the ids of op messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: Topics,
+        offsets: OffsetTable,
+        clock: Clock,
+        store_host: bytes,
+        new_unique_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._clock = clock
+        self._store_host = store_host
+        self._new_unique_id = new_unique_id
+        self._evidence = Evidence(store)
+        self._unsure: deque[Half] = deque()
+        self._late: set[Identity] = set()
+        self.table = PendingTable()
+        self.ops = UnwrittenOps()
+        self.rules = Rules()
+        self.ended_counts = dict.fromkeys(Fate, 0)
+        self.on_answer: Callable[[Half], None] = _nobody
+        """Called when the producer of a half was heard of."""
+        self.on_end: Callable[[Half], None] = _nobody
+        """Called when a half is pending no longer."""
+
+    # From the log.
+
+    def arrived(self, messages: Iterable[Appended]) -> bool:
+        """Take over what became visible; returns whether any of it matters here."""
+        matters = False
+        for message in messages:
+            if message.topic == HALF_TOPIC:
+                record = self._store.record_at(message.position)
+                if record is not None:
+                    self._take(record, is_sure=True)
+                    matters = True
+            elif message.topic == OP_HALF_TOPIC:
+                record = self._store.record_at(message.position)
+                self.table.note_op(
+                    message.queue_offset, done_offsets(record) if record is not None else []
+                )
+        return matters
+
+    def recover(self) -> None:
+        """Read both queues again, from where they were needed last."""
+        halves, ops = self._store.queue(HALF_TOPIC, 0), self._store.queue(OP_HALF_TOPIC, 0)
+        half_start, op_start = self._saved(HALF_TOPIC, halves), self._saved(OP_HALF_TOPIC, ops)
+        self.table.start_at(
+            int(halves.end) if halves is not None else 0, int(ops.end) if ops is not None else 0
+        )
+        finished: set[int] = set()
+        for op_offset, record in self._records(ops, OP_HALF_TOPIC, op_start, frozenset()):
+            offsets = [offset for offset in done_offsets(record) if offset >= half_start]
+            finished.update(offsets)
+            self.table.note_op(op_offset, offsets)
+        for _, record in self._records(halves, HALF_TOPIC, half_start, finished):
+            self._take(record, is_sure=False)
+        self._unsure.extend(self.table)
+        if self._unsure:
+            logger.info("transactions pending after the start: count=%s", len(self._unsure))
+
+    def settle(self, count: int) -> bool:
+        """Look for the commits of some halves that were read from disk; False once all are."""
+        for _ in range(min(count, len(self._unsure))):
+            self.make_sure(self._unsure.popleft())
+        return bool(self._unsure)
+
+    def make_sure(self, half: Half) -> bool:
+        """Return whether a half is pending indeed; if a crash hid its end, it is over now."""
+        if half.is_sure or not half.is_open:
+            return half.is_open
+        half.is_sure = True
+        record = self._store.record_at(half.position)
+        goal = destination(record.properties) if record is not None else None
+        if goal is None or self._evidence.commit_of(goal[0], half.identity) is None:
+            return True
+        logger.info("committed before the crash: key=%s", half.identity.unique_key)
+        self.finish(half, proof=int(half.position))
+        return False
+
+    def progress(self, durable: int) -> None:
+        """Move the saved offsets as far as everything before is done, and on disk."""
+        half_floor = self.table.half_floor(durable)
+        self._save(HALF_TOPIC, half_floor)
+        self._save(OP_HALF_TOPIC, self.table.op_floor(half_floor))
+
+    # Ends.
+
+    def end(self, header: EndTransaction) -> Ending | None:
+        """Return what ends a transaction; None if it has ended like that already.
+
+        Raises:
+            Fault: There is no such half, or it is not this producer's to end, or not so.
+        """
+        fate = _FATES.get(header.commit_or_rollback)
+        if fate is None:
+            raise ServerError(f"commitOrRollback={header.commit_or_rollback} is no end")
+        record, properties = self._addressed(header)
+        whose, topic = identity(record, properties), properties.get(names.REAL_TOPIC, "")
+        half = self.table.find(whose)
+        if half is not None:
+            self.on_answer(half)
+        if half is not None and half.ending is not None and half.ending is not Fate.DISCARD:
+            if half.ending is fate:
+                raise SystemBusy("the end of this transaction is being stored already")
+            raise IllegalOperation(f"the transaction is being {half.ending.value} already")
+        if half is None or not self.make_sure(half):
+            return self._late_end(record, properties, whose, fate)
+        if fate is Fate.COMMIT:
+            drafts = [self._commit(record, properties)]
+            if self._evidence.is_kept:
+                half.ending = fate
+                return Ending(fate, whose, topic, half, drafts, [])
+        else:
+            drafts = []
+        # Without a commit that could be found, only the op message tells after a crash.
+        offsets = [half.offset, *self.ops.take()]
+        half.ending = fate
+        return Ending(fate, whose, topic, half, [*drafts, self.op(offsets)], offsets)
+
+    def ended(self, ending: Ending, stored: list[Appended]) -> bool:
+        """Note what became of the drafts of an end; returns whether the transaction is over."""
+        half = ending.half
+        written = len(stored) == len(ending.drafts)
+        for offset in ending.offsets if not written else ():
+            if half is None or offset != half.offset:
+                self.name(offset)
+        self._late.discard(ending.identity)
+        if not stored:
+            if half is not None and half.is_open and half.ending is ending.fate:
+                half.ending = None
+                self.table.schedule(half, self._clock.now_ms() + self.rules.timeout_ms)
+            return False
+        self.ended_counts[ending.fate] += 1
+        if half is not None:
+            named = written and half.offset in ending.offsets
+            self.finish(half, proof=int(stored[-1].end), named=named)
+        return True
+
+    def unknown(self, header: EndTransaction) -> None:
+        """Note that a producer was asked and does not know yet."""
+        record = self._store.record_at(header.commit_log_offset)
+        if record is not None and record.topic == HALF_TOPIC:
+            half = self.table.find(identity(record, record.properties))
+            if half is not None:
+                self.on_answer(half)
+
+    def finish(self, half: Half, *, proof: int, named: bool = False) -> None:
+        """Forget a half that is over, which the log says before ``proof``."""
+        if half.is_open:
+            self.table.remove(half, proof=proof)
+            if not named:
+                self.name(half.offset)
+            self.on_end(half)
+
+    def name(self, offset: int) -> None:
+        """Have an op message name an offset that is done."""
+        self.ops.add(offset, now_ms=self._clock.now_ms())
+
+    def op(self, offsets: list[int]) -> Draft:
+        """Return the op message that names these offsets."""
+        return done(
+            offsets,
+            now_ms=self._clock.now_ms(),
+            store_host=self._store_host,
+            unique_key=self._new_unique_id(),
+        )
+
+    def require_discard_topic(self) -> None:
+        """See to it that operators can read what is discarded."""
+        if self._topics.find(CHECK_MAX_TOPIC) is None:
+            self._topics.create_internal(CHECK_MAX_TOPIC, queue_nums=1)
+
+    def resume(self, position: int) -> Draft:
+        """Return the half that a discarded one becomes again.
+
+        Raises:
+            Fault: It cannot be asked about again.
+        """
+        record = self._store.record_at(position) if position >= 0 else None
+        if record is None or record.topic != CHECK_MAX_TOPIC:
+            raise ServerError(
+                f"there is no discarded transaction at position {position}; the id is the message "
+                f"id of a message in {CHECK_MAX_TOPIC}"
+            )
+        properties = record.properties
+        goal = destination(properties)
+        if goal is None:
+            raise ServerError("the message names no destination, it cannot be committed")
+        whose = identity(record, properties)
+        if self.table.find(whose) is not None:
+            raise IllegalOperation("the transaction is pending already")
+        if self._evidence.commit_of(goal[0], whose) is not None:
+            raise IllegalOperation("the transaction was committed since")
+        return resumed(record, store_host=self._store_host)
+
+    # Inside.
+
+    def _addressed(self, header: EndTransaction) -> tuple[Record, dict[str, str]]:
+        position = header.commit_log_offset
+        record = self._store.record_at(position) if position >= 0 else None
+        if record is None or record.topic != HALF_TOPIC:
+            raise ServerError(f"there is no half message at position {position}")
+        properties = record.properties
+        if not header.from_transaction_check and names.TRANSACTION_IMMUNITY in properties:
+            age_ms = self._clock.now_ms() - record.store_ms
+            if age_ms > immunity_ms(properties, default_ms=self.rules.timeout_ms):
+                raise IllegalOperation("the immunity of the half is over; answer the check instead")
+        group = properties.get(names.PRODUCER_GROUP)
+        if group != header.producer_group:
+            raise ServerError(
+                f"the half message is of the producer group {group}, not {header.producer_group}"
+            )
+        # A power cut may take a half and give its place to another one.
+        given = {header.msg_id, header.transaction_id} - {"", None}
+        if given and properties.get(names.UNIQUE_KEY) not in given:
+            raise ServerError(f"the half message at position {position} is not {header.msg_id}")
+        if record.queue_offset != header.tran_state_table_offset:
+            raise ServerError(
+                f"the half message at position {position} has the queue offset "
+                f"{record.queue_offset}, not {header.tran_state_table_offset}"
+            )
+        return record, properties
+
+    def _late_end(
+        self, record: Record, properties: dict[str, str], whose: Identity, fate: Fate
+    ) -> Ending | None:
+        """Return the end of a transaction that is pending no longer."""
+        goal = destination(properties)
+        is_committed = goal is not None and self._evidence.commit_of(goal[0], whose) is not None
+        if fate is Fate.ROLLBACK:
+            if is_committed:
+                raise IllegalOperation("the transaction was committed already")
+            return None
+        if is_committed:
+            return None
+        if whose in self._late:
+            raise SystemBusy("the end of this transaction is being stored already")
+        if not self._evidence.was_discarded(whose):
+            raise IllegalOperation("the transaction was rolled back already")
+        draft = self._commit(record, properties)
+        self._late.add(whose)
+        return Ending(fate, whose, draft.topic, None, [draft], [])
+
+    def _commit(self, record: Record, properties: dict[str, str]) -> Draft:
+        goal = destination(properties)
+        if goal is None:
+            raise ServerError("the half message names no destination")
+        topic, queue_id = goal
+        config = self._topics.find(topic)
+        if config is None:
+            raise TopicNotExist(f"the topic {topic} was deleted since; create it again to commit")
+        if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+            queue_id %= max(1, config.write_queue_nums)  # the topic was made smaller since
+        return committed(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
+
+    def _take(self, record: Record, *, is_sure: bool) -> None:
+        """Take over a copy of a half, the first or a newer one."""
+        properties = record.properties
+        whose = identity(record, properties)
+        checks = checks_of(properties)
+        offset, position = record.queue_offset, record.position
+        half = self.table.find(whose)
+        is_first = first_offset(record, properties) == offset
+        if half is None:
+            since_ms = self._since_ms(record, properties, checks)
+        else:
+            since_ms = record.store_ms if is_first and not checks else half.since_ms
+        due_ms = self._due_ms(record, properties, checks=checks, since_ms=since_ms)
+        if half is None:
+            half = Half(
+                whose,
+                offset=offset,
+                position=position,
+                group=properties.get(names.PRODUCER_GROUP, ""),
+                checks=checks,
+                since_ms=since_ms,
+                due_ms=due_ms,
+                is_sure=is_sure and is_first and not checks,
+            )
+            self.table.add(half)
+            return
+        before, half.checks, half.since_ms = half.offset, checks, since_ms
+        self.table.move(half, offset=offset, position=position, proof=position + record.size)
+        if half.covered != before:
+            self.name(before)
+        half.covered = -1
+        self.table.schedule(half, due_ms)
+
+    def _since_ms(self, record: Record, properties: dict[str, str], checks: int) -> int:
+        """Return when the first copy of a half was stored, as far as can be told."""
+        first = first_offset(record, properties)
+        if first == record.queue_offset and not checks:
+            return record.store_ms
+        queue = self._store.queue(HALF_TOPIC, 0)
+        entry = queue.entry(first) if queue is not None and first != record.queue_offset else None
+        since_ms = self._store.store_time_at(entry[0]) if entry is not None else -1
+        return min(since_ms if since_ms > 0 else record.born_ms, record.store_ms)
+
+    def _due_ms(
+        self, record: Record, properties: dict[str, str], *, checks: int, since_ms: int
+    ) -> int:
+        immune_ms = immunity_ms(properties, default_ms=self.rules.timeout_ms)
+        if checks:
+            start_ms, wait_ms = record.store_ms, self.rules.check_interval_ms
+        else:
+            start_ms, wait_ms = since_ms, immune_ms
+        # The clock may have been set back since: nothing waits longer than it would from now on.
+        return min(start_ms, self._clock.now_ms()) + wait_ms
+
+    def _saved(self, topic: str, queue: ConsumeQueue | None) -> int:
+        saved = self._offsets.query(topic, TRANSACTION_GROUP, 0)
+        if queue is None:
+            return 0
+        first, end = int(queue.first), int(queue.end)
+        if saved != NO_OFFSET and not first <= saved <= end:
+            logger.warning(
+                "progress of transactions corrected: topic=%s saved=%s first=%s end=%s",
+                topic, saved, first, end,
+            )  # fmt: skip
+        return min(max(saved, first), end)
+
+    def _save(self, topic: str, offset: int) -> None:
+        if offset == self._offsets.query(topic, TRANSACTION_GROUP, 0):
+            return
+        try:
+            self._offsets.commit(topic, TRANSACTION_GROUP, 0, offset)
+        except Fault as error:
+            # More than needed is read after a restart then, and nothing less.
+            logger.warning("progress of transactions not kept: reason=%s", error)
+
+    def _records(
+        self,
+        queue: ConsumeQueue | None,
+        topic: str,
+        offset: int,
+        skipped: frozenset[int] | set[int],
+    ) -> Iterator[tuple[int, Record]]:
+        """Yield the records of a queue from an offset on, but for those at skipped offsets."""
+        while queue is not None and offset < queue.end:
+            data = queue.read(offset, min(_READ_COUNT, int(queue.end) - offset))
+            count = len(data) // ENTRY.size
+            if not count:
+                return
+            for position, size, _ in ENTRY.iter_unpack(data[: count * ENTRY.size]):
+                if offset not in skipped:
+                    record = self._store.record_of(queue, offset, position, size)
+                    if record is not None:
+                        yield offset, record
+                offset += 1
+
+
+def _nobody(half: Half) -> None:
+    """Tell nobody."""

@@ -1,0 +1,211 @@
+"""Halves whose transaction has not ended, and how far the two queues of transactions are done.
+
+A half is known by its identity, whichever of its copies somebody names; its place is that of the
+newest copy. An offset of the half queue is *open* until what closes it (a commit, a newer copy, an
+op message) is on disk: only then may the saved progress pass it, lest a power cut takes the commit
+and leaves nobody who remembers the half.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final
+
+from rocketpost.broker.transaction.log import Identity
+
+PENDING_MAX: Final = 500_000
+"""Transactions that have not ended, of all producers; more are refused."""
+
+
+class Fate(Enum):
+    """What becomes of a half; stored, but not yet safely."""
+
+    COMMIT = "committed"
+    ROLLBACK = "rolled back"
+    DISCARD = "discarded"
+
+
+class Half:
+    """A transaction that has not ended."""
+
+    __slots__ = (
+        "checks",
+        "covered",
+        "due_ms",
+        "ending",
+        "group",
+        "identity",
+        "is_asked",
+        "is_open",
+        "is_sure",
+        "offset",
+        "position",
+        "since_ms",
+    )
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        offset: int,
+        position: int,
+        group: str,
+        checks: int,
+        since_ms: int,
+        due_ms: int,
+        is_sure: bool,
+    ) -> None:
+        self.identity = identity
+        self.offset = offset
+        """Queue offset and position of the newest copy."""
+        self.position = position
+        self.group = group
+        self.checks = checks
+        self.since_ms = since_ms
+        """When its first copy was stored, as far as that is known."""
+        self.due_ms = due_ms
+        """When to ask about it."""
+        self.is_sure = is_sure
+        """False after a restart, until it was looked for a commit of it."""
+        self.is_open = True
+        self.is_asked = False
+        """Whether its producer was asked and has not answered."""
+        self.ending: Fate | None = None
+        self.covered = -1
+        """The offset for which an op message is on its way together with the next copy."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a newer copy is being stored."""
+        return self.covered == self.offset
+
+
+class PendingTable:
+    """Every half that is pending. Owned by the event loop."""
+
+    def __init__(self) -> None:
+        self._halves: dict[Identity, Half] = {}
+        self._heap: list[tuple[int, int, Half]] = []
+        self._ticket = itertools.count()
+        self._open: set[int] = set()
+        self._order: deque[int] = deque()
+        self._closing: deque[tuple[int, int]] = deque()
+        self._ops: deque[tuple[int, int]] = deque()
+        self._half_end = 0
+        self._op_end = 0
+
+    def __len__(self) -> int:
+        return len(self._halves)
+
+    def __iter__(self) -> Iterator[Half]:
+        return iter(self._halves.values())
+
+    def find(self, identity: Identity) -> Half | None:
+        """Return the pending half with this identity."""
+        return self._halves.get(identity)
+
+    # Halves.
+
+    def add(self, half: Half) -> None:
+        """Take a half that was just stored."""
+        assert half.identity not in self._halves
+        self._halves[half.identity] = half
+        self._opened(half.offset)
+        self.schedule(half, half.due_ms)
+
+    def move(self, half: Half, *, offset: int, position: int, proof: int) -> None:
+        """Note a newer copy of a half, stored before ``proof``."""
+        self._closing.append((proof, half.offset))
+        half.offset, half.position = offset, position
+        self._opened(offset)
+
+    def remove(self, half: Half, *, proof: int) -> None:
+        """Forget a half that ended, which the log says before ``proof``."""
+        if half.is_open:
+            half.is_open = False
+            del self._halves[half.identity]
+            self._closing.append((proof, half.offset))
+
+    def before(self, *, offset: int = 0, position: int = 0) -> list[Half]:
+        """Return the halves that stand before an offset of the queue or a position of the log."""
+        return [
+            half
+            for half in self._halves.values()
+            if half.offset < offset or half.position < position
+        ]
+
+    # When to ask.
+
+    def schedule(self, half: Half, due_ms: int) -> None:
+        """Have a half come up at ``due_ms``, and at no other time."""
+        half.due_ms = due_ms
+        heapq.heappush(self._heap, (due_ms, next(self._ticket), half))
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next half comes up, None if none will."""
+        while self._heap:
+            due_ms, _, half = self._heap[0]
+            if half.is_open and half.due_ms == due_ms and half.ending is None:
+                return due_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def take_due(self, now_ms: int) -> Half | None:
+        """Return a half that is due; it comes up again when it is scheduled again."""
+        due_ms = self.next_due_ms()
+        if due_ms is None or due_ms > now_ms:
+            return None
+        half = heapq.heappop(self._heap)[2]
+        half.due_ms = -1
+        return half
+
+    def shift(self, by_ms: int) -> None:
+        """Have everything come up earlier, since the clock was set back."""
+        for half in self._halves.values():
+            half.since_ms -= by_ms
+            if half.due_ms >= 0:
+                self.schedule(half, half.due_ms - by_ms)
+
+    # How far the queues are done.
+
+    def start_at(self, half_offset: int, op_offset: int) -> None:
+        """Say which offsets come next in both queues."""
+        self._half_end, self._op_end = half_offset, op_offset
+
+    def note_op(self, op_offset: int, offsets: list[int]) -> None:
+        """Note an op message and the halves it names."""
+        self._op_end = max(self._op_end, op_offset + 1)
+        self._ops.append((op_offset, max(offsets, default=-1)))
+
+    def half_floor(self, durable: int) -> int:
+        """Return the first offset of the half queue that is still needed."""
+        while self._closing and self._closing[0][0] <= durable:
+            self._open.discard(self._closing.popleft()[1])
+        while self._order and self._order[0] not in self._open:
+            self._order.popleft()
+        return self._order[0] if self._order else self._half_end
+
+    def op_floor(self, half_floor: int) -> int:
+        """Return the first offset of the op queue that is still needed."""
+        while self._ops and self._ops[0][1] < half_floor:
+            self._ops.popleft()
+        return self._ops[0][0] if self._ops else self._op_end
+
+    @property
+    def half_end(self) -> int:
+        """The offset that the next half gets."""
+        return self._half_end
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits for the disk before the progress can move on."""
+        return not self._closing
+
+    def _opened(self, offset: int) -> None:
+        self._open.add(offset)
+        self._order.append(offset)
+        self._half_end = max(self._half_end, offset + 1)

@@ -1,0 +1,79 @@
+"""The blocking face of the simple consumer; see ``rocketpost.client.blocking``."""
+
+from __future__ import annotations
+
+from rocketpost.client.blocking.base import BlockingClient
+from rocketpost.client.config import ClientConfig, StartFrom
+from rocketpost.client.consumer import simple_consumer as async_simple
+from rocketpost.client.consumer.pop_calls import COUNT_MAX, PoppedMessage
+from rocketpost.model.group import SUBSCRIBE_ALL
+
+
+class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
+    """Receives and acknowledges; see :class:`rocketpost.client.SimpleConsumer`. Thread-safe."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        orderly: bool = False,
+        config: ClientConfig | None = None,
+    ) -> None:
+        self._topics: dict[str, tuple[str, str | None]] = {}
+        super().__init__(
+            lambda: async_simple.SimpleConsumer(
+                group,
+                name_servers=name_servers,
+                start_from=start_from,
+                orderly=orderly,
+                config=self._named(config),
+            )
+        )
+
+    def stop(self) -> None:
+        """Close the connections and forget the subscriptions."""
+        super().stop()
+        self._topics.clear()
+
+    def subscribe(self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
+        """Receive messages of ``topic`` from now on."""
+        self._call(lambda inner: inner.subscribe(topic, tags, sql=sql))
+        self._topics[topic] = tags, sql
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive no more messages of ``topic``."""
+        self._call(lambda inner: inner.unsubscribe(topic))
+        self._topics.pop(topic, None)
+
+    def receive(
+        self,
+        count_max: int = COUNT_MAX,
+        *,
+        invisible_seconds: float = 60.0,
+        await_seconds: float = 15.0,
+    ) -> list[PoppedMessage]:
+        """Return messages, or none if there are none in time."""
+        return self._call(
+            lambda inner: inner.receive(
+                count_max, invisible_seconds=invisible_seconds, await_seconds=await_seconds
+            )
+        )
+
+    def ack(self, message: PoppedMessage) -> None:
+        """Have a message never come again; returns when the broker has stored that."""
+        self._call(lambda inner: inner.ack(message))
+
+    def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
+        """Have a message come again so much from now; 0 gives it up at once."""
+        self._call(lambda inner: inner.change_invisible_duration(message, seconds))
+
+    async def _begin(self, inner: async_simple.SimpleConsumer) -> None:
+        await inner.start()
+        try:
+            for topic, (tags, sql) in self._topics.items():  # of the parent, in a forked child
+                await inner.subscribe(topic, tags, sql=sql)
+        except BaseException:
+            await inner.stop()
+            raise

@@ -1,0 +1,208 @@
+"""One queue while it is ours: what is in hand of it, and whether more may be fetched or handled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rocketpost.client.consumer.offset_tracker import OffsetTracker
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.model.route import MessageQueue
+
+
+class Bounds(NamedTuple):
+    """Bounds on the messages of a queue in hand; fetching rests beyond them."""
+
+    count_max: int
+    bytes_max: int
+    span_max: int
+
+
+class QueueLock:
+    """The broker's leave to handle a queue in order. Belongs to the event loop.
+
+    Brokers keep a lock for 60 s after its last renewal. We trust it for half of that, so that we
+    stop before anybody else can begin.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._taken = asyncio.Event()
+        self.renewed_ms = 0
+        """When the broker last granted it."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the queue may be handled just now. Thread-safe."""
+        return time.monotonic() < self._until
+
+    def take(self, until: float) -> None:
+        """Hold it until a time of the monotonic clock."""
+        self._until = until
+        self.renewed_ms = time.time_ns() // 1_000_000
+        self._taken.set()
+
+    def lose(self) -> None:
+        """Hold it no more."""
+        self._until = 0.0
+        self._taken.clear()
+
+    async def wait(self) -> None:
+        """Return once it may be held; look at :attr:`held` again."""
+        if not self.held:
+            self._taken.clear()
+        await self._taken.wait()
+
+
+class OwnedQueue:
+    """A queue that the rebalance gave to us. Belongs to the event loop.
+
+    Args:
+        queue: Which one.
+        bounds: Tells how much of it may be in hand just now.
+        lock: The broker's lock, if it is handled in order.
+    """
+
+    def __init__(
+        self, queue: MessageQueue, bounds: Callable[[], Bounds], *, lock: QueueLock | None = None
+    ) -> None:
+        self.queue = queue
+        self.lock = lock
+        self.dropped = False
+        """Whether it is ours no more; results that come later count for nothing."""
+        self.doubted = False
+        """Whether others may have had it meanwhile: we were cut off from its broker."""
+        self.tracker: OffsetTracker | None = None
+        """None until the start offset is known."""
+        self.persisted: int | None = None
+        """The offset that is stored."""
+        self.found_at: int | None = None
+        """The offset where we found the group; None until that is known, or after a seek."""
+        self.pulled_ms = 0
+        """When it was last pulled from."""
+        self.finished_ms = 0
+        """When a message of it was last done with."""
+        self._hindrance: tuple[str, float] | None = None
+        self._bounds = bounds
+        self._room = asyncio.Event()
+        self._room.set()
+        self._gone = asyncio.Event()
+        self._begun = asyncio.Event()
+
+    def start_at(self, offset: int) -> None:
+        """Begin to track at ``offset``."""
+        self.tracker = OffsetTracker(offset)
+        self._begun.set()
+
+    def drop(self) -> None:
+        """Let it be ours no more."""
+        self.dropped = True
+        self._gone.set()
+        self._begun.set()
+
+    @contextlib.contextmanager
+    def hindered(self, why: str) -> Iterator[None]:
+        """Let operators know, for as long as it takes, why nothing is fetched."""
+        self._hindrance = why, time.monotonic()
+        try:
+            yield
+        finally:
+            self._hindrance = None
+
+    @property
+    def hindrance(self) -> str:
+        """Reason why nothing is fetched, and since when; empty if all is well."""
+        if self._hindrance is None:
+            return ""
+        why, since = self._hindrance
+        return f"{why}, for {time.monotonic() - since:.0f} s"
+
+    @property
+    def may_handle(self) -> bool:
+        """Whether a handler may be called with a message of it now. Thread-safe."""
+        return not self.dropped and (self.lock is None or self.lock.held)
+
+    async def wait_until_begun(self) -> None:
+        """Wait until its start offset is known or it is no longer ours."""
+        await self._begun.wait()
+
+    async def wait_until_gone(self, seconds: float) -> None:
+        """Return when it is ours no more, at the latest after ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._gone.wait()
+        except TimeoutError:
+            return
+
+    async def wait_until_locked(self) -> None:
+        """Return once it may be handled, or is ours no more."""
+        if self.dropped or self.lock is None or self.lock.held:
+            return
+        with self.hindered("its broker does not lock it for us"):
+            await self._lock_or_end(self.lock)
+
+    async def _lock_or_end(self, lock: QueueLock) -> None:
+        while not self.dropped and not lock.held:
+            waits = [
+                asyncio.ensure_future(lock.wait()),
+                asyncio.ensure_future(self._gone.wait()),
+            ]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Tell whether a message is in hand and unfinished."""
+        return self.tracker is not None and self.tracker.holds(message.record.queue_offset)
+
+    @property
+    def committable(self) -> int | None:
+        """The offset to be committed; None if nothing is known yet."""
+        return self.tracker.committable if self.tracker is not None else None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the group stands where we found it, as far as we are concerned."""
+        return self.found_at is not None and self.committable == self.found_at
+
+    def take(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
+        """Take fetched messages in hand; everything before ``next_offset`` has been seen."""
+        assert self.tracker is not None
+        self.tracker.add((m.record.queue_offset, len(m.record.body)) for m in messages)
+        self.tracker.skip_to(next_offset)
+        if self._is_full():
+            self._room.clear()
+
+    def finish(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Put messages away that are done with."""
+        assert self.tracker is not None
+        for message in messages:
+            self.tracker.finish(message.record.queue_offset)
+        self.finished_ms = time.time_ns() // 1_000_000
+        if not self._room.is_set() and not self._is_full():
+            self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Return once more may be fetched."""
+        if self._room.is_set():
+            return
+        assert self.tracker is not None
+        tracker = self.tracker
+        held = f"{tracker.count} messages, {tracker.bytes_held} bytes, a span of {tracker.span}"
+        with self.hindered(f"so much is in hand that fetching rests ({held})"):
+            await self._room.wait()
+
+    def _is_full(self) -> bool:
+        tracker, bounds = self.tracker, self._bounds()
+        assert tracker is not None
+        return (
+            tracker.count > bounds.count_max
+            or tracker.bytes_held > bounds.bytes_max
+            # Handled in order there is no span beyond the count; skipped messages make none.
+            or (self.lock is None and tracker.span > bounds.span_max)
+        )

@@ -1,0 +1,261 @@
+"""Popped messages, and the calls about them: pop, acknowledge, give more time, ask for news.
+
+A broker hands a message out and keeps it from everybody else until its invisible time is over; the
+*receipt* names that delivery. What is acknowledged in time never comes again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple
+
+from rocketpost.client.config import StartFrom
+from rocketpost.client.consumer.fetch import unwrapped
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.pop import (
+    IN_RETRY_TOPIC,
+    IN_RETRY_TOPIC_V2,
+    IN_TOPIC,
+    AckMessage,
+    ChangedInvisibleTime,
+    ChangeInvisibleTime,
+    Notification,
+    NotificationResponse,
+    PopMessage,
+    PopResponse,
+    Receipt,
+    parse_order_counts,
+    parse_receipt,
+    parse_start_offsets,
+    real_topic,
+)
+from rocketpost.codec.record import Record, decode_records
+from rocketpost.model import properties as names
+from rocketpost.model.group import Subscription
+from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.model.route import MessageQueue
+
+COUNT_MAX: Final = 32
+"""Messages that one call may ask for."""
+ALL_QUEUES: Final = -1
+_FROM_FIRST: Final = 0
+_FROM_LAST: Final = 1
+_NOTHING: Final = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
+_ANSWER_SECONDS: Final = 5.0
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message that is this consumer's until its time is over.
+
+    Attributes:
+        receipt: Names this delivery; changes when the message is given more time.
+    """
+
+    __slots__ = ("_came_before", "receipt")
+
+    def __init__(
+        self, record: Record, queue: MessageQueue, receipt: Receipt, *, came_before: int = 0
+    ) -> None:
+        super().__init__(record, queue)
+        self.receipt = receipt
+        self._came_before = came_before
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it came before; of what is popped in order brokers keep count beside it."""
+        return super().reconsume_times + self._came_before
+
+    @property
+    def visible_at_ms(self) -> int:
+        """When it comes again, by the broker's clock."""
+        return self.receipt.pop_ms + self.receipt.invisible_ms
+
+
+class PopWish(NamedTuple):
+    """What to pop."""
+
+    subscription: Subscription
+    broker_name: str
+    queue_id: int = ALL_QUEUES
+    count_max: int = COUNT_MAX
+    invisible_seconds: float = 60.0
+    hold_seconds: float = 0.0
+    """How long the broker waits for the first message."""
+    start_from: StartFrom = StartFrom.LAST
+    in_order: bool = False
+    """Whether a queue gives nothing more until what was popped of it is finished."""
+    attempt_id: str | None = None
+    """Names an attempt at popping in order: the same one again gets the same messages."""
+
+
+class Popped(NamedTuple):
+    """What a pop returned; the broker may have been too busy to wait."""
+
+    messages: list[PoppedMessage]
+    was_full: bool = False
+
+
+class PopCalls:
+    """Calls about popped messages for one group. Belongs to the event loop."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+
+    async def pop(self, wish: PopWish) -> Popped:
+        """Take messages; those of tags that only share a hash with a wanted one are acknowledged.
+
+        Raises:
+            Fault: The broker refuses.
+            ClientError: The broker does not answer.
+            RemoteProtocolError: The answer makes no sense.
+        """
+        hold = max(wish.hold_seconds, 0.0)
+        first = wish.start_from is StartFrom.FIRST
+        header = PopMessage(
+            consumer_group=self._group,
+            topic=wish.subscription.topic,
+            queue_id=wish.queue_id,
+            max_msg_nums=wish.count_max,
+            invisible_time=round(wish.invisible_seconds * 1000),
+            poll_time=round(hold * 1000),
+            born_time=time.time_ns() // 1_000_000,
+            init_mode=_FROM_FIRST if first else _FROM_LAST,
+            exp_type=wish.subscription.expression_type,
+            exp=wish.subscription.sub_string,
+            order=wish.in_order,
+            attempt_id=wish.attempt_id,
+        )
+        answer = await self._session.call(
+            self._session.routes.master(wish.broker_name),
+            RequestCode.POP_MESSAGE,
+            header,
+            timeout=hold + _ANSWER_SECONDS,
+            accept=_NOTHING,
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return Popped([], was_full=answer.code == ResponseCode.POLLING_FULL)
+        messages = self._messages(wish, answer)
+        wanted = wish.subscription.tags_set
+        if not wanted:
+            return Popped(messages)
+        # Brokers compare hashes of tags; two tags may share one.
+        for message in messages:
+            if message.tags not in wanted:
+                await self.ack(message)
+        return Popped([message for message in messages if message.tags in wanted])
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """Have a message never come again; returns when the broker has stored that.
+
+        Raises:
+            Fault: The broker refuses.
+            ClientError: The broker does not answer; acknowledging again is harmless.
+        """
+        receipt = message.receipt
+        header = AckMessage(
+            consumer_group=self._group,
+            topic=real_topic(receipt.retry, self._group, message.queue.topic),
+            queue_id=receipt.queue_id,
+            extra_info=str(receipt),
+            offset=receipt.offset,
+        )
+        await self._call(message.queue, RequestCode.ACK_MESSAGE, header)
+
+    async def change(self, message: PoppedMessage, seconds: float) -> None:
+        """Have a message come again so much from now; its receipt is another one afterwards.
+
+        Raises:
+            NoMessage: It was acknowledged, or its time is over and it is somebody else's.
+            Fault: The broker refuses.
+            ClientError: The broker does not answer.
+        """
+        receipt = message.receipt
+        header = ChangeInvisibleTime(
+            consumer_group=self._group,
+            topic=real_topic(receipt.retry, self._group, message.queue.topic),
+            queue_id=receipt.queue_id,
+            extra_info=str(receipt),
+            offset=receipt.offset,
+            invisible_time=round(seconds * 1000),
+        )
+        answer = await self._call(message.queue, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        changed = answer.read(ChangedInvisibleTime)
+        message.receipt = receipt._replace(
+            start_offset=receipt.offset,
+            pop_ms=changed.pop_time,
+            invisible_ms=changed.invisible_time,
+            revive_queue=changed.revive_qid,
+        )
+
+    async def notified(self, wish: PopWish) -> bool:
+        """Return whether a pop might find something, waiting for that as long as the pop would.
+
+        Raises:
+            Fault: The broker refuses.
+            ClientError: The broker does not answer.
+        """
+        header = Notification(
+            consumer_group=self._group,
+            topic=wish.subscription.topic,
+            queue_id=wish.queue_id,
+            poll_time=round(wish.hold_seconds * 1000),
+            born_time=time.time_ns() // 1_000_000,
+            order=wish.in_order,
+            attempt_id=wish.attempt_id,
+        )
+        answer = await self._session.call(
+            self._session.routes.master(wish.broker_name),
+            RequestCode.NOTIFICATION,
+            header,
+            timeout=wish.hold_seconds + _ANSWER_SECONDS,
+            accept=_NOTHING,
+        )
+        return answer.read(NotificationResponse).has_msg
+
+    def _messages(self, wish: PopWish, answer: Command) -> list[PoppedMessage]:
+        head = answer.read(PopResponse)
+        starts = parse_start_offsets(head.start_offset_info or "")
+        counts = parse_order_counts(head.order_count_info or "")
+        topic = wish.subscription.topic
+        messages = []
+        for stored in decode_records(answer.body):
+            for record in unwrapped(stored, first=0):
+                receipt = self._receipt(head, starts, record, wish)
+                queue = MessageQueue(wish.broker_name, record.queue_id, topic)
+                times = counts.get((receipt.retry, receipt.queue_id, receipt.offset), 0)
+                messages.append(PoppedMessage(record, queue, receipt, came_before=times))
+        return messages
+
+    def _receipt(
+        self,
+        head: PopResponse,
+        starts: dict[tuple[int, int], int],
+        record: Record,
+        wish: PopWish,
+    ) -> Receipt:
+        text = record.properties.get(names.POP_CK)
+        if text is not None:
+            return parse_receipt(text)
+        retry = IN_TOPIC
+        if record.topic.startswith(RETRY_PREFIX) and record.topic != wish.subscription.topic:
+            newer = real_topic(IN_RETRY_TOPIC_V2, self._group, wish.subscription.topic)
+            retry = IN_RETRY_TOPIC_V2 if record.topic == newer else IN_RETRY_TOPIC
+        return Receipt(
+            starts.get((retry, record.queue_id), record.queue_offset),
+            head.pop_time,
+            head.invisible_time,
+            head.revive_qid,
+            retry,
+            wish.broker_name,
+            record.queue_id,
+            record.queue_offset,
+        )
+
+    async def _call(self, queue: MessageQueue, code: int, header: AckMessage) -> Command:
+        return await self._session.call(
+            self._session.routes.master(queue.broker_name), code, header
+        )

@@ -1,0 +1,65 @@
+"""Progress of a group, kept where it survives us: with the brokers, or in a local file.
+
+Members that share their queues keep their offsets with the brokers, for whoever gets a queue next.
+A broadcasting member shares with nobody and keeps its own, see ``local_offsets``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from rocketpost.client.checks import is_coroutine_function
+from rocketpost.client.consumer.offset_calls import OffsetCalls
+from rocketpost.errors import ConfigError, RocketpostError
+from rocketpost.model.route import MessageQueue
+
+
+class OffsetStore(Protocol):
+    """Keeps the offsets of a group, or of one member. Called on the event loop."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset; None if the queue was never consumed."""
+        ...  # pragma: no cover
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Store offsets; return the queues whose offsets are safe. Failures are logged."""
+        ...  # pragma: no cover
+
+
+def checked_store(store: OffsetStore | None) -> OffsetStore | None:
+    """Return a store that can be asked.
+
+    Raises:
+        ConfigError: It lacks one of its two coroutine functions.
+    """
+    for name in ("load", "store"):
+        if store is not None and not is_coroutine_function(getattr(store, name, None)):
+            raise ConfigError(f"offset_store needs a coroutine function {name}; see OffsetStore")
+    return store
+
+
+class BrokerProgress:
+    """Offsets of a group that its members share. Belongs to the event loop."""
+
+    def __init__(self, calls: OffsetCalls, group: str) -> None:
+        self._calls = calls
+        self._group = group
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Ask the queue's broker."""
+        return await self._calls.group_offset(self._group, queue)
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Tell each queue's broker."""
+        stored = await asyncio.gather(*(self._store(*item) for item in offsets.items()))
+        return {queue for queue, ok in zip(offsets, stored, strict=True) if ok}
+
+    async def _store(self, queue: MessageQueue, offset: int) -> bool:
+        try:
+            await self._calls.commit_offset(self._group, queue, offset)
+            return True
+        except RocketpostError as error:
+            self._calls.outages.failed("offset not stored", queue, error)
+            return False

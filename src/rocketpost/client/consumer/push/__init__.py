@@ -1,0 +1,1 @@
+"""The push consumer: handlers, workers, and the order of their calls."""

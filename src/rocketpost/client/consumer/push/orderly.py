@@ -1,0 +1,246 @@
+"""Consumption in order: each queue's messages one after the other, the next when one is done.
+
+handler returns   the message is finished, the next one follows
+handler raises    the queue waits a moment, then the same message comes again
+raised too often  the message goes to the dead-letter topic, the next one follows
+commits itself    a message that is handled stays in hand until a later one commits; a rollback has
+                  all since the last commit come again
+lock is lost      nothing more of the queue is handled until it is granted again
+queue is let go   the handler at work may finish, and what it did counts; then others follow
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from rocketpost.client.config import PushConsumerConfig
+from rocketpost.client.consumer.owned_queue import OwnedQueue
+from rocketpost.client.consumer.push.handlers import Call, Consumed, Handlers, holding_text
+from rocketpost.client.consumer.push.retry import DEAD_LETTER, Retry, SendBack, why_of
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.client.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+SUSPEND_SECONDS_MIN: Final = 0.01
+SUSPEND_SECONDS_MAX: Final = 30.0
+
+
+class Suspend(Exception):  # noqa: N818 - raised by handlers to ask for it
+    """Raised by an orderly handler that wants the same message again in a moment.
+
+    Any other exception does so too, after the configured time and with a traceback in the log.
+
+    Args:
+        seconds: How long the queue waits, between 0.01 and 30; the configured time if None.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__("suspend the queue" + (f" for {seconds:g} s" if seconds else ""))
+        self.seconds = seconds
+
+
+class Rollback(Suspend):
+    """Raised by an orderly handler that commits by itself: all since the last commit come again."""
+
+
+class _Line:
+    """The messages of one queue in hand, oldest first."""
+
+    __slots__ = ("call", "outcome", "owned", "pending", "task", "uncommitted")
+
+    def __init__(self, owned: OwnedQueue) -> None:
+        self.owned = owned
+        self.pending: deque[ReceivedMessage] = deque()
+        self.uncommitted: list[ReceivedMessage] = []
+        """Those that are handled, by a handler that has not committed yet."""
+        self.task: asyncio.Task[None] | None = None
+        self.call: Call | None = None
+        """The call that is under way or waits for a worker."""
+        self.outcome: asyncio.Future[BaseException | None] | None = None
+
+    @property
+    def is_accounting(self) -> bool:
+        """Whether a handler is done and its outcome is being seen to."""
+        return self.call is not None and self.outcome is not None and self.outcome.done()
+
+    @property
+    def holds_thread(self) -> bool:
+        """Whether a handler is at work that nobody can stop."""
+        return self.call is not None and not self.call.skipped and not self.call.listener.is_async
+
+
+class Ordering:
+    """Hands messages to handlers queue by queue. Belongs to the event loop.
+
+    Args:
+        handlers: Who handles them.
+        send_back: Takes messages that failed too often; None if they are dropped then.
+        config: The consumer's.
+    """
+
+    def __init__(
+        self, *, handlers: Handlers, send_back: SendBack | None, config: PushConsumerConfig
+    ) -> None:
+        self._handlers = handlers
+        self._send_back = send_back
+        self._config = config
+        self._lines: dict[OwnedQueue, _Line] = {}
+        self._tasks = Tasks()
+        self._stopped = False
+
+    def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Have messages of one queue handled after those that came before."""
+        if not messages or self._stopped or owned.dropped:
+            return
+        line = self._lines.setdefault(owned, _Line(owned))
+        line.pending.extend(messages)
+        if line.task is None or line.task.done():
+            name = f"handle {owned.queue.topic} {owned.queue.broker_name}/{owned.queue.queue_id}"
+            line.task = self._tasks.start(self._drain(line), name=name)
+
+    def holding(self, owned: OwnedQueue) -> str:
+        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        line = self._lines.get(owned)
+        if line is None or not (line.pending or line.uncommitted):
+            return ""
+        if line.uncommitted:
+            first = line.uncommitted[0]
+            return f"{len(line.uncommitted)} from offset {first.queue_offset} are not committed"
+        first = line.pending[0]
+        failed = f" after {first.reconsume_times} failures" if first.reconsume_times else ""
+        return holding_text(first, line.call) + failed
+
+    async def expire(self, queues: Sequence[OwnedQueue]) -> None:
+        """Let nothing go: passing a message over would break the order."""
+
+    async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
+        """Wait for the handler at work on a queue; return whether none is any more."""
+        line = self._lines.get(owned)
+        if line is not None and line.task is not None:
+            await asyncio.wait([line.task], timeout=seconds)
+            if not line.task.done() and (line.holds_thread or not self._stopped):
+                return False
+        self._lines.pop(owned, None)
+        return True
+
+    async def stop(self, seconds: float) -> None:
+        """Begin nothing more; give handlers at work ``seconds`` to finish."""
+        self._stopped = True
+        await self._handlers.stop(seconds)
+        ending = [line.task for line in self._lines.values() if line.task and line.is_accounting]
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
+
+    async def close(self) -> None:
+        """Forget every line."""
+        await self._tasks.stop()
+
+    async def _drain(self, line: _Line) -> None:
+        owned, pending = line.owned, line.pending
+        while pending and not self._stopped:
+            await owned.wait_until_locked()
+            if owned.dropped or self._stopped:
+                return
+            part = self._next_part(line)
+            await self._handle(line, part)
+
+    def _next_part(self, line: _Line) -> list[ReceivedMessage]:
+        first = line.pending[0]
+        listener = self._handlers.find(first.topic)
+        size = self._handlers.batch_size(listener) if listener is not None else 1
+        part: list[ReceivedMessage] = []
+        for message in line.pending:  # one retry topic serves all topics of the group
+            if len(part) == size or message.topic != first.topic:
+                break
+            part.append(message)
+        return part
+
+    async def _handle(self, line: _Line, part: list[ReceivedMessage]) -> None:
+        owned = line.owned
+        listener = self._handlers.find(part[0].topic)
+        if listener is None:
+            await self._failed(line, part, LookupError(f"no handler for {part[0].topic}"))
+            return
+        line.outcome = asyncio.get_running_loop().create_future()
+        call = line.call = Call(owned, listener, part)
+        self._handlers.start(call, line.outcome.set_result)
+        error = await line.outcome
+        if not call.skipped:
+            self._handlers.count(owned.queue.topic, len(part), call, failed=error is not None)
+            if error is None:
+                self._done(line, part, commit=listener.auto_commit or _commits(call))
+            elif isinstance(error, Rollback) and not listener.auto_commit:
+                await self._rolled_back(line, part, error)
+            else:
+                await self._failed(line, part, error)
+        line.call = None
+
+    def _done(self, line: _Line, part: Sequence[ReceivedMessage], *, commit: bool) -> None:
+        for _ in part:
+            line.pending.popleft()
+        if not commit:
+            line.uncommitted += part
+            return
+        line.owned.finish([*line.uncommitted, *part])
+        line.uncommitted.clear()
+
+    async def _rolled_back(
+        self, line: _Line, part: Sequence[ReceivedMessage], error: Rollback
+    ) -> None:
+        logger.info("rolled back: id=%s reason=%s", part[0].message_id, error)
+        line.pending.extendleft(reversed(line.uncommitted))
+        line.uncommitted.clear()
+        line.call = None
+        if not self._stopped:
+            await line.owned.wait_until_gone(self._suspend_seconds(error))
+
+    async def _failed(self, line: _Line, part: list[ReceivedMessage], error: BaseException) -> None:
+        for message in part:
+            if isinstance(error, Suspend | Retry):
+                logger.info("queue suspended: id=%s reason=%s", message.message_id, error)
+            else:
+                logger.warning("handler failed: id=%s", message.message_id, exc_info=error)
+        at_once = isinstance(error, Retry) and error.delay_level == DEAD_LETTER
+        kept: list[ReceivedMessage] = []
+        for message in part:
+            if (at_once or self._is_last(message)) and await self._retire(message, error):
+                line.owned.finish([message])
+            else:
+                kept.append(_again(message))
+        for _ in part:
+            line.pending.popleft()
+        line.pending.extendleft(reversed(kept))
+        line.call = None
+        if kept and not self._stopped:
+            await line.owned.wait_until_gone(self._suspend_seconds(error))
+
+    def _is_last(self, message: ReceivedMessage) -> bool:
+        limit = self._config.retry_max
+        return limit >= 0 and message.reconsume_times >= limit
+
+    async def _retire(self, message: ReceivedMessage, error: BaseException) -> bool:
+        if self._send_back is None:
+            logger.error("message given up: id=%s", message.message_id)
+            return True
+        return await self._send_back.dead_letter(message, why_of(error))
+
+    def _suspend_seconds(self, error: BaseException) -> float:
+        wished = error.seconds if isinstance(error, Suspend) else None
+        seconds = self._config.suspend_seconds if wished is None else wished
+        return min(max(seconds, SUSPEND_SECONDS_MIN), SUSPEND_SECONDS_MAX)
+
+
+def _commits(call: Call) -> bool:
+    return call.result is Consumed.COMMIT
+
+
+def _again(message: ReceivedMessage) -> ReceivedMessage:
+    record = msgspec.structs.replace(message.record, reconsume_times=message.reconsume_times + 1)
+    return ReceivedMessage(record, message.queue, message.queue_end, message.queue_begin)

@@ -1,0 +1,159 @@
+"""Locks of the queues that are handled in order: taken, renewed, lost, given back.
+
+A broker grants each queue to one member of a group for 60 s at a time, in memory only. We renew
+every 20 s and trust a lock for 30 s, unless configured otherwise. A lost connection may mean that
+the broker restarted and forgot: every lock of that broker counts as lost until it is granted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from rocketpost.client.consumer.owned_queue import OwnedQueue
+from rocketpost.client.session import Session
+from rocketpost.codec.bodies.client import LockRequest, LockResponse
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.lenient_json import encode
+from rocketpost.errors import RocketpostError
+from rocketpost.model.route import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 0.5
+_LOCK_TIMEOUT: Final = 1.0
+
+Regained = Callable[[OwnedQueue], Awaitable[bool]]
+"""Told of a lock that was lost and is granted again; returns whether to go on as before."""
+
+
+class QueueLocks:
+    """The locks of one consumer. Belongs to the event loop.
+
+    Args:
+        session: How to reach brokers.
+        group: The consumer group.
+        renew_seconds: Between renewals.
+        trust_seconds: How long a lock counts without renewal.
+        queues: Lists the queues whose locks we keep.
+        regained: Asked before a lost lock counts as held again.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        renew_seconds: float,
+        trust_seconds: float,
+        queues: Callable[[], list[OwnedQueue]],
+        regained: Regained,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._renew_seconds = renew_seconds
+        self._trust_seconds = trust_seconds
+        self._queues = queues
+        self._regained = regained
+        self._wake = asyncio.Event()
+        self._complained: set[str] = set()
+        session.on_lost(self._broker_lost)
+
+    async def acquire(self, owned: OwnedQueue) -> None:
+        """Return once the lock of a queue is ours, or the queue is not."""
+        assert owned.lock is not None
+        while not owned.dropped:
+            since = time.monotonic()
+            try:
+                granted = await self._ask(owned.queue.broker_name, [owned.queue])
+            except RocketpostError as error:
+                logger.info("no lock: queue=%s reason=%s", owned.queue, error)
+                granted = set()
+            if owned.queue in granted:
+                owned.lock.take(since + self._trust_seconds)
+                return
+            await owned.wait_until_gone(AGAIN_SECONDS)
+
+    async def run(self) -> None:
+        """Renew every lock again and again, until cancelled."""
+        well = True
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._renew_seconds if well else AGAIN_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            well = await self.renew()
+
+    async def renew(self) -> bool:
+        """Renew every lock, one request per broker; return whether all are held."""
+        brokers: dict[str, list[OwnedQueue]] = {}
+        for owned in self._started():
+            brokers.setdefault(owned.queue.broker_name, []).append(owned)
+        done = await asyncio.gather(*(self._renew(*item) for item in brokers.items()))
+        return all(done)
+
+    async def release(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back, so that others need not wait until they run out."""
+        brokers: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            brokers.setdefault(queue.broker_name, []).append(queue)
+        for name, mine in brokers.items():
+            try:
+                body = self._body(mine)
+                address = self._session.routes.master(name)
+                await self._session.call(address, RequestCode.UNLOCK_BATCH_MQ, body=body)
+            except RocketpostError as error:
+                logger.info("lock not given back: broker=%s reason=%s", name, error)
+
+    def _started(self) -> list[OwnedQueue]:
+        # A queue without a start offset is still waiting in acquire().
+        return [owned for owned in self._queues() if owned.lock and owned.tracker is not None]
+
+    async def _renew(self, broker_name: str, queues: list[OwnedQueue]) -> bool:
+        since = time.monotonic()
+        try:
+            granted = await self._ask(broker_name, [owned.queue for owned in queues])
+        except RocketpostError as error:
+            # The broker keeps its word for longer than we trust it, so this loses nothing yet.
+            if broker_name not in self._complained:
+                logger.warning("locks not renewed: broker=%s reason=%s", broker_name, error)
+            self._complained.add(broker_name)
+            return False
+        self._complained.discard(broker_name)
+        for owned in queues:
+            assert owned.lock is not None
+            if owned.queue not in granted:
+                if owned.lock.held:
+                    logger.warning("lock lost: queue=%s", owned.queue)
+                owned.lock.lose()
+            elif owned.lock.held or await self._regained(owned):
+                owned.lock.take(since + self._trust_seconds)
+        return all(owned.lock is not None and owned.lock.held for owned in queues)
+
+    async def _ask(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        response = await self._session.call(
+            self._session.routes.master(broker_name),
+            RequestCode.LOCK_BATCH_MQ,
+            body=self._body(queues),
+            timeout=_LOCK_TIMEOUT,
+        )
+        return set(decode_body(response.body, LockResponse).lockOKMQSet)
+
+    def _body(self, queues: list[MessageQueue]) -> bytes:
+        return encode(
+            LockRequest(
+                client_id=self._session.client_id, consumer_group=self._group, mq_set=queues
+            )
+        )
+
+    def _broker_lost(self, address: str) -> None:
+        for owned in self._queues():
+            at_risk = self._session.routes.is_master(owned.queue.broker_name, address)
+            if owned.lock is not None and at_risk:
+                owned.lock.lose()
+        self._wake.set()

@@ -1,0 +1,308 @@
+"""The simple consumer: takes messages, acknowledges each, keeps no queue of its own.
+
+Any number of consumers of a group share all queues. A message that was received and not
+acknowledged in time comes again, to whoever asks next; brokers keep count of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from typing import Final
+
+from rocketpost.client.checks import check_number, check_seconds, check_text
+from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
+from rocketpost.client.consumer.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopWish
+from rocketpost.client.consumer.subscriptions import wanted
+from rocketpost.client.lifecycle import Lifecycle
+from rocketpost.client.message import check_topic
+from rocketpost.client.patience import pause_seconds
+from rocketpost.client.session import Session
+from rocketpost.errors import (
+    ClientError,
+    ConfigError,
+    ConnectionLost,
+    Fault,
+    NotConnected,
+    RemoteProtocolError,
+)
+from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
+
+logger = logging.getLogger(__name__)
+
+INVISIBLE_SECONDS_MAX: Final = 3 * 24 * 3600.0
+_ANSWER_SECONDS: Final = 5.0
+_LOOK_AGAIN_SECONDS: Final = 0.5
+
+
+class SimpleConsumer(Lifecycle):
+    """Receives messages one by one and acknowledges them. Belongs to the event loop.
+
+    ::
+
+        async with SimpleConsumer("workers", name_servers="127.0.0.1:9876") as consumer:
+            await consumer.subscribe("Orders")
+            for message in await consumer.receive(invisible_seconds=30):
+                work(message.body)
+                await consumer.ack(message)
+
+    Args:
+        group: The consumer group.
+        name_servers: ``host:port;host:port``; wins over the one in ``config``.
+        start_from: Where a group begins that a broker has never seen: FIRST or LAST.
+        orderly: Whether messages of a queue come in their order: no more of it until what was
+            received is acknowledged or its time is over. All members must agree on that.
+        config: Everything else.
+
+    Raises:
+        ConfigError: The group's name is illegal, or the start is a time.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        orderly: bool = False,
+        config: ClientConfig | None = None,
+    ) -> None:
+        check_group(group)
+        if start_from not in (StartFrom.FIRST, StartFrom.LAST):
+            raise ConfigError("a simple consumer starts from the first or the last offset")
+        config = with_name_servers(config or ClientConfig(), name_servers, ClientConfig)
+        self.group = group
+        self.config = config
+        self._start_from = start_from
+        self._orderly = orderly
+        self._lost_attempts: dict[tuple[str, str], str | None] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._turns = itertools.count()
+        self._session: Session | None = None
+
+    async def start(self) -> None:
+        """Find the name servers.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        if self._session is not None:
+            raise ClientError("the consumer is running already")
+        session = Session(self.config)
+        await session.start()
+        self._session = session
+        self._calls = PopCalls(session, self.group)
+
+    async def stop(self) -> None:
+        """Close the connections; what was not acknowledged comes again when its time is over."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.stop()
+
+    async def subscribe(
+        self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None
+    ) -> None:
+        """Receive messages of ``topic`` from now on, with another filter if it was before.
+
+        Args:
+            topic: Which topic.
+            tags: Which tags, such as ``A || B``.
+            sql: A SQL92 filter instead of tags, such as ``price > 5 AND region = 'eu'``.
+
+        Raises:
+            FilterError: The SQL filter is wrong; says where and why.
+            MessageRefused: The topic's name is illegal.
+            RouteNotFound: The topic is unknown.
+            NoNameServer: No name server answers.
+        """
+        check_text("topic", topic)
+        check_topic(topic)
+        subscription = wanted(topic, tags, sql, version=0)
+        await self._running().routes.route(topic)
+        self._subscriptions[topic] = subscription
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive no more messages of ``topic``."""
+        self._subscriptions.pop(topic, None)
+
+    async def receive(
+        self,
+        count_max: int = COUNT_MAX,
+        *,
+        invisible_seconds: float = 60.0,
+        await_seconds: float = 15.0,
+    ) -> list[PoppedMessage]:
+        """Return messages, or none if there are none in time.
+
+        They come from one broker at a time, so there may be more although few are returned.
+
+        Args:
+            count_max: How many at most; up to 32.
+            invisible_seconds: They come again after so long, unless acknowledged.
+            await_seconds: How long to wait for the first.
+
+        Raises:
+            ConfigError: An argument makes no sense, or nothing is subscribed.
+            Fault: Every broker refuses; this is what the last one said.
+            ClientError: No broker could be reached within ``await_seconds``.
+        """
+        self._running()
+        check_number("count_max", count_max, least=1)
+        check_seconds("invisible_seconds", invisible_seconds, zero=True)
+        check_seconds("await_seconds", await_seconds, zero=True)
+        if count_max > COUNT_MAX:
+            raise ConfigError(f"count_max {count_max} must be between 1 and {COUNT_MAX}")
+        if invisible_seconds > INVISIBLE_SECONDS_MAX:
+            raise ConfigError(f"invisible_seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
+        if not self._subscriptions:
+            raise ConfigError("nothing is subscribed; call subscribe() first")
+        deadline, pauses = time.monotonic() + max(await_seconds, 0.0), 0
+        while True:
+            wishes = await self._wishes(count_max, invisible_seconds)
+            wait = deadline - time.monotonic()
+            hold = wait if len(wishes) == 1 else 0.0
+            try:
+                messages = await self._sweep([each._replace(hold_seconds=hold) for each in wishes])
+            except ConnectionLost:  # from every broker; what was popped in vain comes again
+                pause = pause_seconds(pauses)
+                if time.monotonic() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                pauses += 1
+                await self._refresh_routes()
+                continue
+            wait = deadline - time.monotonic()
+            if messages or wait <= 0:
+                return messages
+            if len(wishes) > 1:
+                await self._wait_for_any([each._replace(hold_seconds=wait) for each in wishes])
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """Have a message never come again; returns when the broker has stored that.
+
+        Raises:
+            Fault: The broker refuses.
+            ClientError: The broker does not answer; acknowledging again is harmless.
+        """
+        session = self._running()
+        check_popped(message)
+        await session.patiently(message.queue.topic, lambda: self._calls.ack(message))
+
+    async def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
+        """Have a message come again so much from now; 0 gives it up at once.
+
+        The message's receipt is another one afterwards.
+
+        Raises:
+            ConfigError: The time makes no sense.
+            NoMessage: It was acknowledged, or its time is over and it is somebody else's.
+            Fault: The broker refuses.
+            ClientError: The broker does not answer.
+        """
+        check_popped(message)
+        check_seconds("seconds", seconds, zero=True)
+        if seconds > INVISIBLE_SECONDS_MAX:
+            raise ConfigError(f"seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
+        await self._running().patiently(
+            message.queue.topic,
+            lambda: self._calls.change(message, seconds),
+            after=NotConnected,  # a change that was made and not answered has another receipt
+        )
+
+    # Brokers, in turn.
+
+    async def _wishes(self, count_max: int, invisible_seconds: float) -> list[PopWish]:
+        """Return what to ask of every broker of every topic, another one first each time."""
+        routes = self._running().routes
+        found: dict[tuple[str, str], PopWish] = {}
+        for subscription in list(self._subscriptions.values()):
+            for queue in await routes.subscribe(subscription.topic):
+                found[subscription.topic, queue.broker_name] = PopWish(
+                    subscription,
+                    queue.broker_name,
+                    count_max=count_max,
+                    invisible_seconds=invisible_seconds,
+                    start_from=self._start_from,
+                    in_order=self._orderly,
+                    attempt_id=self._attempt(subscription.topic, queue.broker_name),
+                )
+        if not found:
+            raise ClientError("no broker has a queue of these topics that can be read")
+        wishes = list(found.values())
+        begin = next(self._turns) % len(wishes)
+        return wishes[begin:] + wishes[:begin]
+
+    async def _refresh_routes(self) -> None:
+        routes = self._running().routes
+        for topic in list(self._subscriptions):
+            await routes.refresh(topic)
+
+    def _attempt(self, topic: str, broker_name: str) -> str | None:
+        """Return the name of an attempt; one that was lost is made again, and gets the same."""
+        if not self._orderly:
+            return None
+        return self._lost_attempts.pop((topic, broker_name), None) or uuid.uuid4().hex
+
+    async def _sweep(self, wishes: list[PopWish]) -> list[PoppedMessage]:
+        failures: list[Exception] = []
+        for wish in wishes:
+            try:
+                messages, was_full = await self._calls.pop(wish)
+            except (ClientError, Fault, RemoteProtocolError) as error:
+                logger.info("nothing received: broker=%s reason=%s", wish.broker_name, error)
+                failures.append(error)
+                if self._orderly:
+                    self._lost_attempts[wish.subscription.topic, wish.broker_name] = wish.attempt_id
+                continue
+            if messages:
+                return messages
+            if was_full:
+                await asyncio.sleep(min(max(wish.hold_seconds, 0.0), _LOOK_AGAIN_SECONDS))
+        if len(failures) == len(wishes):
+            raise failures[-1]
+        return []
+
+    async def _wait_for_any(self, wishes: list[PopWish]) -> None:
+        """Return when a broker says that there is something, or when the wait is over."""
+        wait = wishes[0].hold_seconds
+        asking = [asyncio.ensure_future(self._notified(wish)) for wish in wishes]
+        try:
+            async with asyncio.timeout(wait + _ANSWER_SECONDS):
+                while asking:
+                    done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                    if any(each.result() for each in done):
+                        return
+                    asking = [each for each in asking if not each.done()]
+                await asyncio.sleep(min(wait, _LOOK_AGAIN_SECONDS))
+        except TimeoutError:
+            return
+        finally:
+            for each in asking:
+                each.cancel()
+            if asking:
+                await asyncio.wait(asking)
+
+    async def _notified(self, wish: PopWish) -> bool:
+        try:
+            return await self._calls.notified(wish)
+        except (ClientError, Fault) as error:
+            logger.info("no notification: broker=%s reason=%s", wish.broker_name, error)
+            return False
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise ClientError("the consumer is not running; use `async with` or call start()")
+        return self._session
+
+
+def check_popped(message: PoppedMessage) -> None:
+    """Raise unless ``message`` is one that a simple consumer has received.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(message, PoppedMessage):
+        raise ConfigError(f"message must be one that was received, not {message!r}")

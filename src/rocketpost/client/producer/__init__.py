@@ -1,0 +1,1 @@
+"""Producers, and the path of a message to its broker."""

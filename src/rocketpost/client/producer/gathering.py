@@ -1,0 +1,188 @@
+"""Automatic batches: messages that are sent at about the same time travel together.
+
+A message waits for company until its group has ``bytes_max``, or for ``seconds``. What goes
+together agrees in topic, queue, sharding key, priority and ``wait_store``. Each sender gets the
+result of his own message. Delayed messages, large ones and those with a selector or a time-out of
+their own travel alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.message import Message, SendResult, check_message
+from rocketpost.client.producer.batching import Packed, split_result
+from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.tasks import Tasks
+from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
+from rocketpost.errors import RocketpostError
+from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.model.route import MessageQueue
+from rocketpost.transport.unique_id import unique_id
+
+COUNT_MAX: Final = 1000
+HELD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""What may wait for company, in all; more travels alone."""
+_PROPERTIES_EXPECTED: Final = 80
+
+_Sent = tuple[Outgoing, asyncio.Future[SendResult]]
+SendTogether = Callable[[Packed, MessageQueue | None], Awaitable[_Sent]]
+"""Starts to send messages in one request, in a certain queue or in any."""
+_Key = tuple[str, MessageQueue | None, str | None, int | None, bool]
+
+
+class _Group:
+    """Messages that wait for company."""
+
+    __slots__ = ("futures", "packed", "queue", "size", "timer")
+
+    def __init__(self, queue: MessageQueue | None) -> None:
+        self.packed = Packed([], [], [])
+        self.queue = queue
+        self.size = 0
+        self.futures: list[asyncio.Future[SendResult]] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Gathering:
+    """Gathers messages into batches. Belongs to the event loop.
+
+    Args:
+        send: Sends what has gathered.
+        bytes_max: When a group is large enough.
+        seconds: How long a message waits at most.
+        alone_bytes: Bodies of this size travel alone, where they may be compressed.
+        message_bytes_max: The largest body.
+    """
+
+    def __init__(
+        self,
+        send: SendTogether,
+        *,
+        bytes_max: int,
+        seconds: float,
+        alone_bytes: int,
+        message_bytes_max: int,
+    ) -> None:
+        self._send = send
+        self._bytes_max = bytes_max
+        self._seconds = seconds
+        self._alone_bytes = alone_bytes
+        self._message_bytes_max = message_bytes_max
+        self._groups: dict[_Key, _Group] = {}
+        self._held = 0
+        self._under_way: set[asyncio.Future[SendResult]] = set()
+        self._tasks = Tasks()
+        self._loop = asyncio.get_running_loop()
+
+    def takes(self, message: Message) -> bool:
+        """Tell whether a message may travel with others.
+
+        Raises:
+            MessageRefused: The message breaks a rule.
+        """
+        check_message(message, body_bytes_max=self._message_bytes_max)
+        return (
+            len(message.body) + _PROPERTIES_EXPECTED < self._alone_bytes
+            and self._held < HELD_BYTES_MAX
+            and not message.is_delayed
+            and not message.topic.startswith(RETRY_PREFIX)
+        )
+
+    async def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult]:
+        """Let a message wait for company, and return its result to be.
+
+        The one that makes a group complete waits until there is room for it on the way: that is
+        the back-pressure.
+
+        Raises:
+            MessageRefused: Its properties are too long.
+        """
+        message_id = unique_id()
+        properties = message.property_text(message_id).encode("utf-8", "replace")
+        key = message.topic, queue, message.sharding_key, message.priority, message.wait_store
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(queue)
+            group.timer = self._loop.call_later(self._seconds, self._depart, key, group)
+        packed, future = group.packed, self._loop.create_future()
+        packed.messages.append(message)
+        packed.ids.append(message_id)
+        packed.items.append(BatchItem(message.flag, message.body, properties))
+        group.futures.append(future)
+        size = ENTRY_BYTES_MIN + len(message.body) + len(properties)
+        group.size += size
+        self._held += size
+        if group.size >= self._bytes_max or len(packed.items) >= COUNT_MAX:
+            # Not awaited itself: whoever is cancelled must not take the others' messages along.
+            await asyncio.wait([self._depart(key, group)])
+        return future
+
+    async def flush(self) -> None:
+        """Send all that waits, and return when everybody knows how it went."""
+        for key, group in list(self._groups.items()):
+            self._depart(key, group)
+        while len(self._tasks):
+            await self._tasks.wait(self._seconds)
+        while self._under_way:  # every send ends within its time-out
+            await asyncio.wait(set(self._under_way))
+            await asyncio.sleep(0)  # until those who wait for a result that is there are told
+
+    def _depart(self, key: _Key, group: _Group) -> asyncio.Task[None]:
+        if group.timer is not None:
+            group.timer.cancel()
+        if self._groups.get(key) is group:
+            del self._groups[key]
+        return self._tasks.start(self._send_group(group), name=f"send batch to {key[0]}")
+
+    async def _send_group(self, group: _Group) -> None:
+        try:
+            out, result = await self._send(group.packed, group.queue)
+        except RocketpostError as error:
+            _fail(group, error)
+        else:
+            self._under_way.add(result)
+            result.add_done_callback(lambda done: self._arrived(group, out, done))
+        finally:
+            self._held -= group.size
+
+    def _arrived(self, group: _Group, out: Outgoing, done: asyncio.Future[SendResult]) -> None:
+        self._under_way.discard(done)
+        _settle(group, out, done)
+
+
+def _settle(group: _Group, out: Outgoing, done: asyncio.Future[SendResult]) -> None:
+    if done.cancelled():
+        for future in group.futures:
+            future.cancel()
+        return
+    error = done.exception()
+    if error is not None:
+        _fail(group, error)
+        return
+    for future, result in zip(group.futures, split_result(out, done.result()), strict=True):
+        if not future.done():
+            future.set_result(result)
+
+
+def _fail(group: _Group, error: BaseException) -> None:
+    for future in group.futures:
+        if not future.done():
+            future.set_exception(error)
+
+
+def gathering_for(send: SendTogether, config: ProducerConfig) -> Gathering | None:
+    """Return what gathers messages as settings want it; None if they do not."""
+    if not config.auto_batch:
+        return None
+    alone = min(config.compress_bytes_min or config.auto_batch_bytes, config.auto_batch_bytes)
+    return Gathering(
+        send,
+        bytes_max=config.auto_batch_bytes,
+        seconds=config.auto_batch_seconds,
+        alone_bytes=alone,
+        message_bytes_max=config.message_bytes_max,
+    )

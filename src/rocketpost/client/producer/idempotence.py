@@ -1,0 +1,279 @@
+"""Sends that are stored once, however often they are repeated.
+
+Each request carries the stamp of its message. Whatever goes wrong, it is repeated with the same
+stamp at the same broker, until that answers or the time is used up: only the broker that may have
+stored it can tell. It goes elsewhere only if surely no attempt was stored: nothing could be sent,
+or the broker refused it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from rocketpost.client.message import Message, SendResult
+from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.numbering import BLOCK, Homes, Numbering, stamp_id
+from rocketpost.client.producer.sender import Sender
+from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.session import Session
+from rocketpost.codec.bodies.producers import ProducerState, decode_producer_states
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.faults import RequestCodeNotSupported
+from rocketpost.codec.headers.client import GetProducerStates
+from rocketpost.errors import ConnectionLost, NotSupported, RequestTimeout
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.stamp import Stamp
+
+_PAUSE: Final = 0.1
+
+
+class IdempotentSends:
+    """Sends stamped messages. Belongs to the event loop."""
+
+    def __init__(self, session: Session, sender: Sender, numbers: Numbering) -> None:
+        self._session = session
+        self._sender = sender
+        self._numbers = numbers
+        self._homes = Homes()
+        self._asking = asyncio.Lock()
+        self._routes: dict[str, PublishRoute] = {}
+
+    def stamp(self, message: Message, sequence: int | None) -> tuple[Stamp, str]:
+        """Return the stamp and the unique id of a message.
+
+        Raises:
+            MessageRefused: The sequence is missing, not to be given, or no number.
+        """
+        stamp = self._numbers.stamp(message, sequence)
+        return stamp, stamp_id(stamp)
+
+    def peek(self, topic: str) -> PublishRoute | None:
+        """Return the route of a topic whose brokers have told what they hold; None of others."""
+        route = self._session.routes.peek_publish(topic)
+        return route if route is not None and self._routes.get(topic) is route else None
+
+    async def prepare(self, topic: str, timeout: float) -> PublishRoute:
+        """Return the route of a topic, once its brokers have told what they hold already.
+
+        Raises:
+            NotSupported: One of them knows no idempotent producers.
+            ClientError: They do not answer.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout
+        route = self._session.routes.peek_publish(topic)
+        if route is None:
+            route = await self._session.routes.publish(topic)
+        if self._routes.get(topic) is not route:
+            async with self._asking:
+                await self._ask_all(topic, route, deadline)
+            self._routes[topic] = route
+        return route
+
+    def aim(
+        self, out: Outgoing, stamp: Stamp, route: PublishRoute, wished: MessageQueue | None
+    ) -> MessageQueue:
+        """Stamp a request, and return the queue that it must go to.
+
+        Args:
+            out: What to send.
+            stamp: That of its first message.
+            route: The topic's queues.
+            wished: The queue that it should go to, in the order of the calls; any if None.
+        """
+        numbers, homes = self._numbers, self._homes
+        queue = numbers.queue_of(stamp.sequence)
+        if queue is None and wished is not None:
+            queue = homes.at_home(out.topic, route, stamp.sequence, wished)
+        if queue is None:
+            queue = homes.choose(out.topic, route, stamp.sequence)
+        after = None
+        if wished is not None:
+            after = numbers.follow(queue, stamp.sequence + out.count - 1)
+        out.fields["sequence"] = stamp.to_field(after)
+        return queue
+
+    async def send(
+        self,
+        out: Outgoing,
+        messages: Sequence[Message],
+        stamp: Stamp,
+        queue: MessageQueue,
+        *,
+        is_ordered: bool,
+        timeout: float,
+    ) -> asyncio.Future[SendResult]:
+        """Start the send of messages with the stamps from ``stamp`` on."""
+        future = await self._sender.send(
+            out,
+            queue,
+            fixed=is_ordered,
+            timeout=timeout,
+            sticky=True,
+            on_end=self._ending(messages, stamp, is_ordered=is_ordered),
+        )
+        future.add_done_callback(self._noting_cancel(messages, stamp, queue))
+        return future
+
+    def ends(self, stamps: Sequence[Stamp], route: PublishRoute | None = None) -> set[int]:
+        """Return which messages of a batch must be the last of their requests.
+
+        The next one does not count on from them, or its home is another broker, or would be if it
+        were sent alone: another run that cuts its batches elsewhere must come to the same broker.
+
+        Args:
+            stamps: Those of the batch.
+            route: Where its messages may go; None if somebody has chosen their queue.
+        """
+        is_new = self._homes.are_empty and self._numbers.is_settled
+        is_spread = route is not None and self._numbers.is_named and _is_spread(route)
+        return {
+            at
+            for at, (stamp, later) in enumerate(pairwise(stamps))
+            if later.sequence != stamp.sequence + 1
+            or (is_spread and later.sequence % BLOCK == 0)
+            or (not is_new and self._parts_after(stamp.sequence))
+        }
+
+    def repeat_all(
+        self,
+        messages: Sequence[Message],
+        stamps: Sequence[Stamp],
+        requests: Sequence[Outgoing],
+        futures: Sequence[asyncio.Future[SendResult]],
+    ) -> None:
+        """Have every message of a batch keep its number when the batch is sent again.
+
+        Some of it failed; who sends all of it again must not get the rest twice.
+        """
+        at = 0
+        for request, future in zip(requests, futures, strict=True):
+            if future.done() and not future.cancelled() and future.exception() is None:
+                for index in range(at, at + request.count):
+                    queue = future.result().queue
+                    self._numbers.unsettled(messages[index], stamps[index].sequence, queue)
+            at += request.count
+
+    async def were_stored(
+        self, topic: str, sequences: Sequence[int], timeout: float
+    ) -> list[bool | None]:
+        """Tell whether a broker held sequences when it was asked; None if one is too old to tell.
+
+        Raises:
+            ClientError: A broker does not answer, or knows no idempotent producers.
+        """
+        await self.prepare(topic, timeout)
+        homes = self._homes
+        if homes.are_empty and not homes.horizon:
+            return [False] * len(sequences)
+        return [
+            True if homes.of(each) is not None else None if each < homes.horizon else False
+            for each in sequences
+        ]
+
+    async def asked_brokers(self, topic: str, timeout: float) -> frozenset[str]:
+        """Return the brokers that have told what they hold, by what name servers say now.
+
+        Raises:
+            ClientError: One of them does not answer, or knows no idempotent producers.
+        """
+        await self._session.routes.refresh(topic)
+        await self.prepare(topic, timeout)
+        return self._homes.names
+
+    async def last_sequence(self, topic: str) -> int | None:
+        """Return the highest sequence of this epoch that a broker of the topic has stored.
+
+        Raises:
+            ClientError: One of them does not answer.
+            Fault: One of them refuses.
+        """
+        route = await self._session.routes.publish(topic)
+        names = dict.fromkeys(queue.broker_name for queue in route.queues)
+        states = await asyncio.gather(*map(self._ask, names))
+        return max(
+            (
+                state.last_sequence
+                for state in states
+                if state is not None
+                and state.epoch == self._numbers.epoch
+                and state.last_sequence is not None
+            ),
+            default=None,
+        )
+
+    # Inside.
+
+    def _parts_after(self, sequence: int) -> bool:
+        numbers, homes = self._numbers, self._homes
+        return homes.of(sequence) != homes.of(sequence + 1) or (
+            numbers.queue_of(sequence) != numbers.queue_of(sequence + 1)
+        )
+
+    def _ending(
+        self, messages: Sequence[Message], stamp: Stamp, *, is_ordered: bool
+    ) -> Callable[[MessageQueue, bool, bool], None]:
+        def ended(queue: MessageQueue, is_stored: bool, is_known: bool) -> None:
+            for at, message in enumerate(messages):
+                if is_known:
+                    self._numbers.settled(stamp.sequence + at)
+                else:
+                    self._numbers.unsettled(message, stamp.sequence + at, queue)
+            if is_ordered and not is_stored:
+                self._numbers.break_off(queue)
+
+        return ended
+
+    def _noting_cancel(
+        self, messages: Sequence[Message], stamp: Stamp, queue: MessageQueue
+    ) -> Callable[[asyncio.Future[SendResult]], None]:
+        def done(future: asyncio.Future[SendResult]) -> None:
+            if future.cancelled():  # who waited gave up; the request is still under way
+                for at, message in enumerate(messages):
+                    self._numbers.unsettled(message, stamp.sequence + at, queue)
+
+        return done
+
+    async def _ask_all(self, topic: str, route: PublishRoute, deadline: float) -> None:
+        names = dict.fromkeys(queue.broker_name for queue in route.queues)
+        if self._numbers.is_named and (whole := self._session.routes.peek(topic)) is not None:
+            # One that takes no messages any more may yet hold some.
+            names |= dict.fromkeys(each.broker_name for each in whole.broker_datas if each.master)
+        for name in [name for name in names if name not in self._homes]:
+            while name not in self._homes:
+                try:
+                    state = await self._ask(name)
+                    self._learn(name, state)
+                except (ConnectionLost, RequestTimeout):
+                    if not self._numbers.is_named:
+                        break  # it cannot hold anything of ours; sends will find another
+                    if asyncio.get_running_loop().time() + _PAUSE >= deadline:
+                        raise
+                    await asyncio.sleep(_PAUSE)
+
+    def _learn(self, name: str, state: ProducerState | None) -> None:
+        if state is not None and state.epoch == self._numbers.epoch:
+            self._homes.learn(name, state.runs, horizon=state.horizon)
+        else:
+            self._homes.learn(name, [])
+
+    async def _ask(self, broker_name: str) -> ProducerState | None:
+        header = GetProducerStates(producer_id=self._numbers.producer_id)
+        address = self._session.routes.master(broker_name)
+        try:
+            response = await self._session.call(address, RequestCode.GET_PRODUCER_STATES, header)
+        except RequestCodeNotSupported:
+            raise NotSupported(
+                f"the broker {broker_name} knows no idempotent producers; "
+                "use one without idempotent=True, or a broker of Rocketpost"
+            ) from None
+        states = decode_producer_states(response.body).producers
+        return states[0] if states else None
+
+
+def _is_spread(route: PublishRoute) -> bool:
+    """Tell whether a topic has queues of several brokers."""
+    first, *others = route.queues
+    return any(queue.broker_name != first.broker_name for queue in others)

@@ -1,0 +1,593 @@
+"""The producer: sends messages to the brokers of their topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+from rocketpost.client.checks import check_timeout
+from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
+from rocketpost.client.lifecycle import Lifecycle
+from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
+from rocketpost.client.producer.batching import Packed, check_batch, join_results, pack
+from rocketpost.client.producer.envelopes import Envelopes
+from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.gathering import Gathering, gathering_for
+from rocketpost.client.producer.idempotence import IdempotentSends
+from rocketpost.client.producer.numbering import NO_SEQUENCE, OWN_IDS, Numbering, check_numbers
+from rocketpost.client.producer.queue_choice import (
+    QueueSelector,
+    Target,
+    check_send,
+    chosen_queue,
+    target_queue,
+)
+from rocketpost.client.producer.recall import recall_message
+from rocketpost.client.producer.requesting import (
+    Requests,
+    queue_for_reply,
+    reply_properties,
+    request_properties,
+    topic_for_reply,
+)
+from rocketpost.client.producer.sender import Sender
+from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.session import Session
+from rocketpost.client.tasks import look_at
+from rocketpost.client.tracing import Tracer
+from rocketpost.client.turns import Turns
+from rocketpost.codec.codes import RequestCode
+from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.stamp import Stamp
+
+
+class Producer(Lifecycle):
+    """Sends messages. Belongs to the event loop; tasks of that loop may share it.
+
+    ::
+
+        async with Producer("orders", name_servers="127.0.0.1:9876") as producer:
+            await producer.send(Message("Orders", b"..."))
+
+    Args:
+        group: The producer group.
+        name_servers: ``host:port;host:port``; wins over the one in ``config``.
+        config: Everything else.
+        idempotent: Whether a send is stored once, however often it is tried. Then also sends with
+            a queue or a sharding key are tried again, in their order, and every send is tried
+            until its time-out at the broker that may have stored it.
+        producer_id: A name that outlives this process. Then every send takes a ``sequence``, and a
+            later run that sends the same sequences again stores nothing twice.
+        epoch: With ``producer_id``: the number of this run. A broker that has met a higher one
+            refuses this one, and sequences of different epochs are different messages.
+
+    Raises:
+        ConfigError: The group's name is illegal, or the producer's id.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | None = None,
+        config: ProducerConfig | None = None,
+        idempotent: bool = False,
+        producer_id: str | None = None,
+        epoch: int = 0,
+    ) -> None:
+        check_group(group)
+        if not idempotent and (producer_id is not None or epoch):
+            raise ConfigError("producer_id and epoch mean something only with idempotent=True")
+        if producer_id is None and epoch:
+            raise ConfigError("an epoch means something only with a producer_id")
+        config = with_name_servers(config or ProducerConfig(), name_servers, ProducerConfig)
+        self.group = group
+        self.config = config
+        self._envelopes = Envelopes(group, config)
+        self._session: Session | None = None
+        self._sender: Sender | None = None
+        self._requests: Requests | None = None
+        self._tracer: Tracer | None = None
+        self._gathering: Gathering | None = None
+        if idempotent and config.auto_batch:
+            raise ConfigError("auto_batch and idempotent exclude each other")
+        self._numbers = Numbering(producer_id, epoch) if idempotent else None
+        self._idempotent: IdempotentSends | None = None
+
+    @property
+    def producer_id(self) -> str | None:
+        """The id under which brokers remember what it sent, if it is idempotent."""
+        return self._numbers.producer_id if self._numbers is not None else None
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know this client; it has one once started."""
+        return self._running()[0].client_id
+
+    async def start(self) -> None:
+        """Find the name servers. Brokers are connected to when they are needed.
+
+        Raises:
+            NoNameServer: No address of a name server is known.
+        """
+        if self._session is not None:
+            raise ClientError("the producer is running already")
+        session = Session(
+            self.config,
+            auto_create_queues=self.config.auto_create_queues,
+            auto_create_topic=self.config.auto_create_topic,
+        )
+        session.add_producer(self.group)
+        self._requests = Requests(session)
+        await session.start()
+        self._session, self._sender = session, Sender(session, self.config)
+        routes = session.routes
+        self._turns = Turns(peek=routes.peek_publish, find=lambda topic, _: routes.publish(topic))
+        if self._numbers is not None:
+            sends = IdempotentSends(session, self._sender, self._numbers)
+            self._idempotent, self._turns = sends, Turns(peek=sends.peek, find=sends.prepare)
+        self._tracer = None
+        if self.config.enable_trace:
+            self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
+            self._tracer.start()
+        self._gathering = gathering_for(self._send_together, self.config)
+
+    async def stop(self) -> None:
+        """Wait for what is under way, take leave of the brokers, close the connections."""
+        if self._session is None or self._sender is None:
+            return
+        if self._gathering is not None:
+            await self._gathering.flush()
+        session, sender = self._session, self._sender
+        self._session = self._sender = None
+        try:
+            await sender.in_flight.wait_idle()  # every send ends within its time-out
+        finally:
+            sender.close()
+            if self._requests is not None:
+                self._requests.close()
+            if self._tracer is not None:
+                await self._tracer.close()
+            await session.stop()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+    ) -> SendResult:
+        """Send a message and return where it went.
+
+        Without ``queue``, ``selector`` and sharding key the topic's queues are taken in turn, and
+        a failed attempt is repeated with another broker. With one of them there is one attempt.
+        An idempotent producer repeats all of them, at the same broker.
+
+        Args:
+            message: What to send.
+            queue: Where to send it.
+            selector: Chooses among the topic's queues.
+            timeout: Seconds for all attempts together; the configured ones if None.
+            sequence: The number of this message, for a producer with a ``producer_id``.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+            RequestTimeout: No answer in time; the message may be stored or not.
+            ConnectionLost: No broker could be reached; the message may be stored or not.
+            Fault: A broker refused the message.
+        """
+        future = await self.send_soon(
+            message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
+        )
+        return await future
+
+    async def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+        message_id: str | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Start a send and return its result to be, so that many can be under way.
+
+        Waits while ``in_flight_max`` messages or ``in_flight_bytes_max`` bytes are under way:
+        that is the back-pressure. Messages to one queue leave in the order of the calls, also of
+        calls by different tasks. Who has to look for a message later may give it a
+        ``message_id``, its unique id.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+        """
+        _, sender = self._running()
+        check_send(message, queue, selector, timeout)
+        check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
+        if (sends := self._idempotent) is not None:
+            stamp, message_id = sends.stamp(message, sequence)
+            out = self._envelopes.one(message, message_id=message_id)
+
+            def aim_and_send(route: PublishRoute) -> Awaitable[asyncio.Future[SendResult]]:
+                wished = chosen_queue(message, route, queue, selector)
+                target = sends.aim(out, stamp, route, wished), wished is not None
+                return self._send([message], out, target, timeout, stamp)
+
+            return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
+        gathering = self._gathering
+        is_usual = selector is None and timeout is None and message_id is None
+        if gathering and is_usual and gathering.takes(message):
+            return await gathering.add(message, queue)
+        out = self._envelopes.one(message, message_id=message_id)
+        return await self._turns.take(
+            message.topic,
+            self._seconds(timeout),
+            lambda route: self._send(
+                [message], out, target_queue(message, route, sender, queue, selector), timeout
+            ),
+        )
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send a message without learning whether it arrived.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            ConnectionLost: The broker cannot be reached.
+        """
+        session, sender = self._running()
+        check_send(message, queue, selector)
+        if self._idempotent is not None:
+            raise MessageRefused(
+                "an idempotent producer sends nothing one-way: without an answer nobody knows "
+                "whether to send it again; use send or send_soon"
+            )
+        out = self._envelopes.one(message)
+        route = await session.routes.publish(message.topic)
+        target, _ = target_queue(message, route, sender, queue, selector)
+        await sender.send_oneway(out, target)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        first_sequence: int | None = None,
+        message_ids: Sequence[str] | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together; more than fit one request become several.
+
+        Messages of one request are stored together, one after the other, or not at all. Those of a
+        producer with a ``producer_id`` are numbered from ``first_sequence`` on. Their unique ids
+        are new ones unless ``message_ids`` has one for each.
+
+        Raises:
+            MessageRefused: A message breaks a rule, or they cannot go together; nothing was sent.
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+            RequestTimeout: No answer in time; a note tells how many are surely stored.
+            ConnectionLost: No broker could be reached; the same note.
+            Fault: A broker refused them; the same note.
+        """
+        session, sender = self._running()
+        if isinstance(messages, Message):
+            raise MessageRefused("send_batch takes a list of messages; use send for one")
+        if not messages:
+            return []
+        check_batch(messages, is_aimed=queue is not None)
+        check_send(messages[0], queue, timeout=timeout)
+        if self._idempotent is not None:
+            if message_ids is not None:
+                raise MessageRefused(OWN_IDS)
+            return await self._send_batch_once(
+                self._idempotent, messages, queue, timeout, first_sequence
+            )
+        if first_sequence is not None:
+            raise MessageRefused(NO_SEQUENCE)
+        config, first = self.config, messages[0]
+        bytes_max, count_max = config.message_bytes_max, config.batch_count_max
+        packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
+        route = await session.routes.publish(first.topic)
+        requests = [self._envelopes.batch(packed) for packed in packs]
+        futures = [
+            await self._send(
+                packed.messages, out, target_queue(first, route, sender, queue), timeout
+            )
+            for packed, out in zip(packs, requests, strict=True)
+        ]
+        return await join_results(requests, futures)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a message, wait until a consumer replies to it, and return the reply.
+
+        Args:
+            message: What to ask.
+            queue: Where to send it.
+            selector: Chooses among the topic's queues.
+            timeout: Seconds for the send and the reply together; ``send_timeout`` if None.
+
+        Raises:
+            NoReply: The message is stored, but nobody replied in time.
+            MessageRefused: The message breaks a rule; nothing was sent.
+            ClientError: As of :meth:`send`.
+            Fault: A broker refused the message.
+        """
+        session, sender = self._running()
+        assert self._requests is not None
+        requests = self._requests
+        check_send(message, queue, selector, timeout)
+        seconds = timeout or self.config.send_timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+        correlation_id, reply = requests.open()
+        try:
+            extra = request_properties(correlation_id, session.client_id, seconds)
+            out = self._envelopes.one(message, extra)
+            route = await session.routes.publish(message.topic)
+            await requests.introduce(route)
+            target = target_queue(message, route, sender, queue, selector)
+            sent = await self._send([message], out, target, seconds)
+            sent.add_done_callback(look_at)
+            first: set[asyncio.Future[Any]] = {sent, reply}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done():
+                await sent
+            async with asyncio.timeout_at(deadline):
+                return await reply
+        except TimeoutError:
+            raise NoReply(
+                f"nobody replied to the message {out.message_id} in {seconds:g} s; it is stored"
+            ) from None
+        finally:
+            requests.forget(correlation_id)
+
+    async def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Reply to a message whose sender waits for that, see :attr:`ReceivedMessage.wants_reply`.
+
+        Returns once the requester has the reply; whether it came in time only he knows.
+
+        Raises:
+            MessageRefused: It is no request, or the reply breaks a rule; nothing was sent.
+            Fault: The requester could not be reached by any broker that was tried.
+            ClientError: As of :meth:`send`.
+        """
+        session, sender = self._running()
+        check_timeout(timeout)
+        message = Message(topic_for_reply(request), body, tags=tags, properties=properties)
+        out = self._envelopes.one(message, reply_properties(request))
+        out.code = RequestCode.SEND_REPLY_MESSAGE_V2
+        route = await session.routes.publish(message.topic)
+        queue = queue_for_reply(request, route) or sender.choose(route)
+        seconds = timeout or self.config.send_timeout
+        return await (await sender.send(out, queue, fixed=False, timeout=seconds))
+
+    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Recall a timed message that is not due yet; returns its id.
+
+        Once this has returned, the message will not be delivered.
+
+        Args:
+            topic: Where the message was sent to.
+            handle: The ``recall_handle`` of its :class:`SendResult`.
+            timeout: Seconds to wait; the configured ones if None.
+
+        Raises:
+            MessageRefused: The handle is none; nothing was sent.
+            IllegalOperation: It is too late, or no such message waits.
+            NoPermission: The broker recalls nothing (``recallMessageEnable``).
+            RouteNotFound: The broker is not known.
+            RequestTimeout: No answer in time; the message may be recalled or not.
+            ConnectionLost: The broker cannot be reached; the same.
+            Fault: The broker refused for another reason.
+        """
+        session, _ = self._running()
+        check_timeout(timeout)
+        recall = recall_message(session, self.group, topic, handle, timeout)
+        if self._tracer is None:
+            return await recall
+        return await self._tracer.follow_recall(topic, handle, recall)
+
+    async def flush(self) -> None:
+        """Return once nothing is under way any more; results tell how it went."""
+        sender = self._running()[1]
+        if self._gathering is not None:
+            await self._gathering.flush()
+        await sender.in_flight.wait_idle()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of ``topic`` that can be written to.
+
+        Raises:
+            RouteNotFound: No broker takes messages of this topic.
+            NoNameServer: No name server answers.
+        """
+        return list((await self._running()[0].routes.publish(topic)).queues)
+
+    async def last_sequence(self, topic: str) -> int | None:
+        """Return the highest sequence of this id and epoch that a broker of ``topic`` has stored.
+
+        None if there is none. Lower ones may be missing, if their sends failed.
+
+        Raises:
+            ClientError: The producer is not idempotent, or a broker does not answer.
+            Fault: A broker refuses.
+        """
+        return await self._numbered().last_sequence(topic)
+
+    async def were_stored(self, topic: str, sequences: Sequence[int]) -> list[bool | None]:
+        """Tell whether an earlier run of this id and epoch has stored each of some sequences.
+
+        Brokers are asked once, so this knows nothing of what was sent since. None means that one
+        lies so far back among so many gaps that the broker cannot tell any more.
+
+        Raises:
+            ClientError: The producer is not idempotent, or a broker does not answer.
+            Fault: A broker refuses.
+        """
+        return await self._numbered().were_stored(topic, sequences, self._seconds(None))
+
+    async def asked_brokers(self, topic: str) -> frozenset[str]:
+        """Return the brokers of ``topic`` that were asked for what an earlier run has stored.
+
+        A broker that is away is not among them, and what it holds is not known.
+
+        Raises:
+            ClientError: The producer is not idempotent, or a broker does not answer.
+            Fault: A broker refuses.
+        """
+        return await self._numbered().asked_brokers(topic, self._seconds(None))
+
+    def check(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+        message_id: str | None = None,
+    ) -> None:
+        """Check what :meth:`send_soon` would refuse without asking anybody. Thread-safe.
+
+        Raises:
+            MessageRefused: The message breaks a rule.
+            ConfigError: Another argument makes no sense.
+        """
+        check_send(message, queue, selector, timeout)
+        check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
+        check_message(message, body_bytes_max=self.config.message_bytes_max)
+
+    # Inside.
+
+    async def _send_batch_once(
+        self,
+        sends: IdempotentSends,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout: float | None,
+        first: int | None,
+    ) -> list[SendResult]:
+        config = self.config
+        route = await sends.prepare(messages[0].topic, self._seconds(timeout))
+        wished = chosen_queue(messages[0], route, queue, None)
+        stamped = [
+            sends.stamp(message, None if first is None else first + at)
+            for at, message in enumerate(messages)
+        ]
+        stamps = [stamp for stamp, _ in stamped]
+        packs = pack(
+            messages,
+            bytes_max=config.message_bytes_max,
+            count_max=config.batch_count_max,
+            ids=[message_id for _, message_id in stamped],
+            ends=sends.ends(stamps, route if wished is None else None),
+        )
+        requests = [self._envelopes.batch(packed) for packed in packs]
+        futures: list[asyncio.Future[SendResult]] = []
+        at = 0
+        for packed, out in zip(packs, requests, strict=True):
+            target = sends.aim(out, stamps[at], route, wished), wished is not None
+            futures.append(await self._send(packed.messages, out, target, timeout, stamps[at]))
+            at += out.count
+        try:
+            return await join_results(requests, futures)
+        except Exception:
+            sends.repeat_all(messages, stamps, requests, futures)
+            raise
+
+    def _numbered(self) -> IdempotentSends:
+        self._running()
+        if self._idempotent is None:
+            raise ClientError("only a producer made with idempotent=True has sequences")
+        return self._idempotent
+
+    def _seconds(self, timeout: float | None) -> float:
+        return timeout or self.config.send_timeout
+
+    def _running(self) -> tuple[Session, Sender]:
+        if self._session is None or self._sender is None:
+            raise ClientError("the producer is not running; use `async with` or call start()")
+        return self._session, self._sender
+
+    async def _send_together(
+        self, packed: Packed, queue: MessageQueue | None
+    ) -> tuple[Outgoing, asyncio.Future[SendResult]]:
+        _, sender = self._running()
+        first, out = packed.messages[0], self._envelopes.batch(packed)
+        return out, await self._turns.take(
+            first.topic,
+            self.config.send_timeout,
+            lambda route: self._send(
+                packed.messages, out, target_queue(first, route, sender, queue), None
+            ),
+        )
+
+    async def _send_with(
+        self,
+        extra: str,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+    ) -> SendResult:
+        """Send a message with properties that users cannot set."""
+        session, sender = self._running()
+        check_send(message, queue, selector, timeout)
+        out = self._envelopes.one(message, extra)
+        route = await session.routes.publish(message.topic)
+        target = target_queue(message, route, sender, queue, selector)
+        return await (await self._send([message], out, target, timeout))
+
+    async def _send(
+        self,
+        messages: Sequence[Message],
+        out: Outgoing,
+        target: Target,
+        timeout: float | None,
+        stamp: Stamp | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Start a send; what it comes to is traced if traces are wanted."""
+        assert self._sender is not None
+        queue, fixed = target
+        traced = None
+        if self._tracer is not None:
+            traced = self._tracer.watch(messages, out, queue)
+        seconds = self._seconds(timeout)
+        if stamp is not None and self._idempotent is not None:
+            future = await self._idempotent.send(
+                out, messages, stamp, queue, is_ordered=fixed, timeout=seconds
+            )
+        else:
+            future = await self._sender.send(out, queue, fixed=fixed, timeout=seconds)
+        if traced is not None:
+            future.add_done_callback(traced)
+        return future

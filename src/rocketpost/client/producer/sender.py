@@ -1,0 +1,448 @@
+"""Sends encoded messages: first attempts without a task, retries with one.
+
+The usual send is one request and one callback. Only what goes wrong gets a coroutine: another queue
+is chosen, away from the brokers that failed. When all have, the send rests, longer each time, and
+begins again. Only requests that were sent count as attempts: a broker that cannot be reached costs
+none, so a restart that is shorter than the time budget fails no send.
+
+    no connection, broker going away           again, until the time budget is used up
+    connection lost, time-out of an attempt    next attempt
+    refusal with one of the retry codes        next attempt
+    any other refusal                          raised at once
+    time budget used up                        RequestTimeout, or why nothing could be sent
+
+Sends wait in line while their broker is connected to (``client.producer.waiting_lines``). A send to
+a queue of the user's choice has one attempt; while its broker cannot be reached it stays in line. A
+sticky send (``client.producer.idempotence``) is repeated at the same queue until the budget is used
+up; it moves to another only while surely nothing of it was stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.message import SendResult, SendStatus
+from rocketpost.client.patience import pause_seconds
+from rocketpost.client.producer.fault_table import FaultTable
+from rocketpost.client.producer.flight import Flight, OnEnd, Outgoing, result_of
+from rocketpost.client.producer.in_flight import InFlight
+from rocketpost.client.producer.waiting_lines import WaitingLines
+from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import GoAway
+from rocketpost.errors import (
+    ClientError,
+    ConnectionLost,
+    Fault,
+    LocalProtocolError,
+    NotConnected,
+    RequestTimeout,
+    RocketpostError,
+    RouteNotFound,
+)
+from rocketpost.model.route import MessageQueue
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+NOT_STORED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.SEQUENCE_OUT_OF_ORDER,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals of brokers that have stored nothing; after others a message may yet be found there."""
+_HEALING_CODES: Final = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SEQUENCE_OUT_OF_ORDER,
+        ResponseCode.GO_AWAY,
+    }
+)
+_STICKY_SHARE: Final = 3
+
+STATUS: Final = {int(status.value): status for status in SendStatus}
+_NO_ATTEMPT_LEFT: Final = 0
+_NOT_SENT: Final = (NotConnected, RouteNotFound, GoAway)
+"""Failures that mean that no broker has taken the message."""
+_ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class Sender:
+    """Sends for one group. Belongs to the event loop."""
+
+    def __init__(self, session: Session, config: ProducerConfig) -> None:
+        self._session = session
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._faults = FaultTable()
+        self._flights: dict[Flight, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread: dict[str, int] = {}
+        self._lines = WaitingLines(
+            session, depart=self._take_off, fail=self._give_up, refuse=self._refused
+        )
+        self.in_flight = InFlight(
+            count_max=config.in_flight_max, bytes_max=config.in_flight_bytes_max
+        )
+
+    def choose(self, route: PublishRoute, *, avoid: str | None = None) -> MessageQueue:
+        """Return the queue for the next message of a topic."""
+        if not self._config.avoid_slow_brokers:
+            return route.next(avoid=avoid)
+        now_ms = self._loop.time() * 1000
+        found = route.next_of(
+            lambda broker: self._faults.is_available(broker, now_ms=now_ms), avoid=avoid
+        )
+        return found or route.next(avoid=avoid)
+
+    async def send(
+        self,
+        out: Outgoing,
+        queue: MessageQueue,
+        *,
+        fixed: bool,
+        timeout: float,
+        sticky: bool = False,
+        on_end: OnEnd | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Start a send, waiting for room if too much is under way.
+
+        Args:
+            out: What to send.
+            queue: Where the first attempt goes.
+            fixed: Whether the queue is the user's choice; then there is one attempt only, which
+                waits in line while its broker cannot be reached.
+            timeout: The budget for all attempts.
+            sticky: Whether it is repeated at the same queue until the budget is used up.
+            on_end: Told how it ended.
+
+        Returns:
+            The result to be.
+        """
+        if not self.in_flight.try_enter(len(out.body), out.count):
+            await self.in_flight.enter(len(out.body), out.count)
+        flight = Flight(
+            out,
+            queue,
+            self._loop.create_future(),
+            attempts=1 if fixed else 1 + self._config.retries,
+            deadline=self._loop.time() + timeout,
+        )
+        flight.fixed = fixed
+        if sticky:
+            flight.sticky, flight.on_end = True, on_end
+            flight.attempt_seconds = self._config.attempt_timeout or timeout / _STICKY_SHARE
+        try:
+            address = self._session.routes.master(queue.broker_name)
+            connection = self._session.connector.peek(address)
+            if connection is None or queue.broker_name in self._lines:
+                is_broken = self._lines.is_broken(queue.broker_name)
+                if not (sticky or is_broken):
+                    self._lines.connect(flight)
+                    return flight.future
+                if is_broken and fixed and not sticky:
+                    raise NotConnected(f"earlier messages wait for the broker {queue.broker_name}")
+                if connection is None:
+                    connection = await self._connect(address, timeout)
+            self._take_off(flight, connection, address)
+        except LocalProtocolError:
+            self._leave(out)
+            raise
+        except ClientError as error:
+            self._refused(flight, error)
+        except asyncio.CancelledError:
+            self._leave(out)
+            raise
+        return flight.future
+
+    async def send_oneway(self, out: Outgoing, queue: MessageQueue) -> None:
+        """Send without an answer.
+
+        Nobody acknowledges these, so now and then a heartbeat is waited for: a broker that answers
+        it has read everything before it. That bounds what piles up in the socket.
+
+        Raises:
+            ClientError: The broker is unknown, or cannot be reached.
+        """
+        address = self._session.routes.master(queue.broker_name)
+        connection = await self._session.connector.connect(address)
+        connection.send_oneway(out.code, fields=out.fields_for(queue), body=out.body)
+        unread = self._unread.get(address, 0) + len(out.body)
+        self._unread[address] = 0 if unread > _ONEWAY_BYTES_MAX else unread
+        if unread > _ONEWAY_BYTES_MAX:
+            await self._session.heartbeat_at(address)
+
+    def close(self) -> None:
+        """Fail what is still under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for flight in list(self._flights):
+            self._abandon(flight)
+            self._land(flight, ConnectionLost("the client was closed before the broker answered"))
+        for flight in self._lines.close():
+            self._land(flight, NotConnected("the client was closed before its broker was back"))
+
+    # First attempts.
+
+    def _take_off(self, flight: Flight, connection: Connection, address: str) -> None:
+        out = flight.out
+        flight.address = address
+        flight.sent_at = self._loop.time()
+        request = connection.start_request(
+            out.code, fields=out.fields_for(flight.queue), body=out.body
+        )
+        self._count_attempt(flight)
+        flight.request = request
+        flight.unresolved += 1
+        self._flights[flight] = None
+        request.add_done_callback(self._answer_to(flight))
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
+        elif self._timer.when() > self._attempt_deadline(flight):
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
+
+    def _answer_to(self, flight: Flight) -> Callable[[asyncio.Future[Command]], None]:
+        def answered(request: asyncio.Future[Command]) -> None:
+            if request.cancelled():
+                return
+            error = request.exception()
+            if flight.request is not request:
+                return
+            flight.request = None
+            del self._flights[flight]
+            if error is None:
+                self._answered(flight, request.result())
+            elif isinstance(error, RocketpostError):
+                self._failed(flight, error)
+            else:
+                self._land(flight, error)
+
+        return answered
+
+    def _answered(self, flight: Flight, response: Command) -> None:
+        self._session.heard(flight.address)
+        status = STATUS.get(response.code)
+        if status is None:
+            self._failed(flight, self._session.refusal(response))
+            return
+        self._report_latency(flight, failed=False)
+        try:
+            result = result_of(status, flight, response)
+        except Fault as error:
+            self._land(flight, error)
+            return
+        if (
+            status is not SendStatus.SEND_OK
+            and self._config.retry_not_stored_ok
+            and (flight.attempts_left > _NO_ATTEMPT_LEFT or flight.sticky)
+        ):
+            flight.outcome = result
+            self._retry(flight)
+            return
+        self._leave(flight.out)
+        self._end(flight, is_stored=True, is_known=True)
+        if not flight.future.done():
+            flight.future.set_result(result)
+
+    def _sweep(self) -> None:
+        # Flights are in order of take-off; those with a time-out of their own may lie behind
+        # a longer one, hence all are looked at. This runs once per time-out, not per message.
+        self._timer = None
+        now = self._loop.time()
+        due = [flight for flight in self._flights if self._attempt_deadline(flight) <= now]
+        for flight in due:
+            self._abandon(flight)
+            self._session.no_answer(flight.address, flight.sent_at)
+            self._failed(flight, self._timeout_of(flight))
+        if self._flights:
+            first = min(map(self._attempt_deadline, self._flights))
+            self._timer = self._loop.call_at(first, self._sweep)
+
+    def _abandon(self, flight: Flight) -> None:
+        del self._flights[flight]
+        request, flight.request = flight.request, None
+        if request is not None:
+            request.cancel()
+
+    def _attempt_deadline(self, flight: Flight) -> float:
+        if flight.sticky:
+            return min(flight.deadline, flight.sent_at + flight.attempt_seconds)
+        bound = self._config.attempt_timeout
+        if not bound or flight.attempts_left <= _NO_ATTEMPT_LEFT:
+            return flight.deadline
+        return min(flight.deadline, flight.sent_at + bound)
+
+    # Retries.
+
+    def _refused(self, flight: Flight, error: RocketpostError) -> None:
+        """Decide what follows an attempt whose request could not be started."""
+        self._count_attempt(flight)
+        self._failed(flight, error)
+
+    def _failed(self, flight: Flight, error: RocketpostError) -> None:
+        """Decide what follows a failed attempt."""
+        flight.error = error
+        self._report_latency(flight, failed=True)
+        if isinstance(error, GoAway):
+            self._session.connector.drop(flight.address)
+        code = int(error.code) if isinstance(error, Fault) else None
+        if code in NOT_STORED_CODES and flight.unresolved:
+            flight.unresolved -= 1
+        if flight.sticky:
+            self._failed_sticky(flight, error, code)
+            return
+        if code is not None and code not in self._config.retry_codes:
+            self._give_up(flight, error)
+            return
+        self._refresh_route(flight.out.topic)
+        if isinstance(error, _NOT_SENT):
+            flight.attempts_left += 1
+        if self._loop.time() >= flight.deadline:
+            self._give_up(flight, self._timeout_of(flight) if flight.unresolved else error)
+        elif flight.attempts_left <= _NO_ATTEMPT_LEFT:
+            self._give_up(flight, error)
+        elif flight.fixed:
+            self._lines.join(flight)
+        else:
+            self._retry(flight)
+
+    def _failed_sticky(self, flight: Flight, error: RocketpostError, code: int | None) -> None:
+        heals = code is None or code in self._config.retry_codes or code in _HEALING_CODES
+        if not heals:
+            self._give_up(flight, error)
+            return
+        self._refresh_route(flight.out.topic)
+        if self._loop.time() >= flight.deadline:
+            self._give_up(flight, self._timeout_of(flight) if flight.unresolved else error)
+            return
+        self._retry(flight)
+
+    def _give_up(self, flight: Flight, error: RocketpostError) -> None:
+        if flight.outcome is not None:
+            self._leave(flight.out)
+            self._end(flight, is_stored=True, is_known=True)
+            if not flight.future.done():
+                flight.future.set_result(flight.outcome)
+            return
+        tried = ", ".join(f"{name} x {count}" for name, count in Counter(flight.brokers).items())
+        error.add_note(f"topic {flight.out.topic}, brokers tried: {tried}")
+        self._land(flight, error)
+
+    def _retry(self, flight: Flight) -> None:
+        self._session.tasks.start(self._attempt(flight), name=f"resend to {flight.out.topic}")
+
+    async def _attempt(self, flight: Flight) -> None:
+        """Try once more, at a broker that has not failed since the last rest, or after a rest."""
+        try:
+            if flight.sticky:
+                await self._rest(flight)
+                if not (flight.unresolved or flight.fixed):
+                    route = await self._session.routes.publish(flight.out.topic)
+                    flight.queue = self.choose(route, avoid=flight.queue.broker_name)
+            elif not await self._find_queue(flight):
+                error = flight.error
+                assert error is not None
+                self._give_up(flight, self._timeout_of(flight) if flight.unresolved else error)
+                return
+            address = self._session.routes.master(flight.queue.broker_name)
+            flight.address, flight.sent_at = address, self._loop.time()
+            connection = await self._connect(address, flight.deadline - self._loop.time())
+            self._take_off(flight, connection, address)
+        except RocketpostError as error:
+            self._refused(flight, error)
+        except asyncio.CancelledError:
+            self._land(flight, ConnectionLost("the client was closed while it tried again"))
+            raise
+
+    async def _find_queue(self, flight: Flight) -> bool:
+        """Choose the queue of the next attempt; return False if there is no time for one."""
+        try:
+            route = await self._session.routes.publish(flight.out.topic)
+        except RouteNotFound:
+            await self._rest(flight)  # whoever tries again at once asks the name server for nothing
+            raise
+        tried = frozenset(flight.brokers[flight.round_start :])
+        queue = self.choose(route, avoid=flight.queue.broker_name)
+        if queue.broker_name in tried:
+            other = route.next_of(lambda broker: broker not in tried)
+            if other is None:
+                await self._rest(flight)
+                if self._loop.time() >= flight.deadline or flight.future.done():
+                    return False
+                flight.round_start = len(flight.brokers)
+                other = self.choose(await self._session.routes.publish(flight.out.topic))
+            queue = other
+        flight.queue = queue
+        return True
+
+    async def _rest(self, flight: Flight) -> None:
+        pause = pause_seconds(flight.pauses)
+        flight.pauses += 1
+        await asyncio.sleep(min(pause, max(0.0, flight.deadline - self._loop.time())))
+
+    async def _connect(self, address: str, seconds: float) -> Connection:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._session.connector.connect(address)
+        except TimeoutError:
+            raise NotConnected(f"cannot connect to {address} in {seconds:.3g} s") from None
+
+    # Small things.
+
+    def _leave(self, out: Outgoing) -> None:
+        self.in_flight.leave(len(out.body), out.count)
+
+    def _count_attempt(self, flight: Flight) -> None:
+        flight.attempts_left -= 1
+        flight.brokers.append(flight.queue.broker_name)
+
+    def _timeout_of(self, flight: Flight) -> RequestTimeout:
+        first, _, more = flight.out.message_id.partition(",")
+        what = f"the message {first}" + (" and the rest of its batch" if more else "")
+        return RequestTimeout(
+            f"no answer from {flight.address or flight.queue.broker_name} in time; "
+            f"{what} may have been stored or not"
+        )
+
+    def _end(self, flight: Flight, *, is_stored: bool, is_known: bool) -> None:
+        if flight.on_end is not None:
+            flight.on_end(flight.queue, is_stored, is_known)
+
+    def _land(self, flight: Flight, error: BaseException) -> None:
+        self._leave(flight.out)
+        self._end(flight, is_stored=False, is_known=not flight.unresolved)
+        if not flight.future.done():
+            flight.future.set_exception(error)
+
+    def _report_latency(self, flight: Flight, *, failed: bool) -> None:
+        if not self._config.avoid_slow_brokers:
+            return
+        broker, now_ms = flight.queue.broker_name, self._loop.time() * 1000
+        if failed:
+            self._faults.report_failure(broker, now_ms=now_ms)
+        else:
+            self._faults.report(broker, now_ms - flight.sent_at * 1000, now_ms=now_ms)
+
+    def _refresh_route(self, topic: str) -> None:
+        if self._session.is_running:
+            self._session.tasks.start(self._session.routes.refresh(topic), name=f"route of {topic}")

@@ -1,0 +1,156 @@
+"""Sends that wait for a connection to their broker, in one line per broker.
+
+Those of one queue must leave in the order of the calls. So they stand in line while a single task
+connects, and all of them leave together. Whoever calls meanwhile joins the line instead of passing
+it.
+
+connecting    the first try: every send to that broker waits, wherever else it might go
+broken        that try failed: sends to a queue of the user's choice cannot go elsewhere and stay
+              until the broker is back, the others have left
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from rocketpost.client.patience import pause_seconds
+from rocketpost.client.producer.flight import Flight
+from rocketpost.client.session import Session
+from rocketpost.errors import ClientError, LocalProtocolError, NotConnected, RocketpostError
+from rocketpost.transport.connection import Connection
+
+
+class WaitingLines:
+    """The lines of one sender, by broker name. Belongs to the event loop.
+
+    Args:
+        session: Knows addresses and connects.
+        depart: Starts the request of a send.
+        fail: Ends a send that could not depart in time, with the reason.
+        refuse: Decides what follows if the first try to connect fails; may have the send join
+            again.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        depart: Callable[[Flight, Connection, str], None],
+        fail: Callable[[Flight, RocketpostError], None],
+        refuse: Callable[[Flight, RocketpostError], None],
+    ) -> None:
+        self._session = session
+        self._depart = depart
+        self._fail = fail
+        self._refuse = refuse
+        self._lines: dict[str, deque[Flight]] = {}
+        self._connecting: set[str] = set()
+
+    def __contains__(self, broker_name: str) -> bool:
+        return broker_name in self._lines
+
+    def is_broken(self, broker_name: str) -> bool:
+        """Tell whether there is a line for a broker that could not be reached."""
+        return broker_name in self._lines and broker_name not in self._connecting
+
+    def connect(self, flight: Flight) -> None:
+        """Have a send wait until its broker is connected to, which begins at once."""
+        if flight.queue.broker_name not in self._lines:
+            self._connecting.add(flight.queue.broker_name)
+        self.join(flight)
+
+    def join(self, flight: Flight) -> None:
+        """Have a send wait for its turn; if its broker is away, ``flight.error`` says why."""
+        name = flight.queue.broker_name
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = deque()
+            self._session.tasks.start(self._serve(name, line), name=f"reconnect to {name}")
+        line.append(flight)
+
+    def close(self) -> list[Flight]:
+        """Give up waiting and return who waited."""
+        waiting = [flight for line in self._lines.values() for flight in line]
+        for line in self._lines.values():
+            line.clear()
+        self._lines.clear()
+        self._connecting.clear()
+        return waiting
+
+    async def _serve(self, name: str, line: deque[Flight]) -> None:
+        loop, pauses = asyncio.get_running_loop(), 0
+        try:
+            if name in self._connecting and (error := await self._connect(name, line)):
+                self._connecting.discard(name)
+                refused = list(line)
+                line.clear()
+                for flight in refused:
+                    self._refuse(flight, error)
+            while line:
+                soonest = min(flight.deadline for flight in line)
+                await asyncio.sleep(min(pause_seconds(pauses), max(0.0, soonest - loop.time())))
+                pauses += 1
+                self._drop_late(line, loop.time())
+                if not line:
+                    return
+                soonest = min(flight.deadline for flight in line)
+                try:
+                    async with asyncio.timeout_at(soonest):
+                        await self._session.routes.refresh(line[0].out.topic)
+                        address = self._session.routes.master(name)
+                        connection = await self._session.connector.connect(address)
+                except TimeoutError:
+                    continue
+                except ClientError as error:
+                    for flight in line:
+                        flight.error = error
+                    continue
+                self._release(line, connection, address)
+        finally:
+            if self._lines.get(name) is line:
+                del self._lines[name]
+                self._connecting.discard(name)
+
+    async def _connect(self, name: str, line: deque[Flight]) -> RocketpostError | None:
+        """Connect and let the line leave; return why that was not possible."""
+        loop = asyncio.get_running_loop()
+        while line:
+            try:
+                async with asyncio.timeout_at(min(flight.deadline for flight in line)):
+                    address = self._session.routes.master(name)
+                    connection = await self._session.connector.connect(address)
+            except TimeoutError:
+                for flight in [flight for flight in line if flight.deadline <= loop.time()]:
+                    line.remove(flight)
+                    self._refuse(flight, NotConnected(f"cannot connect to {address} in time"))
+                continue
+            except ClientError as error:
+                return error
+            return self._release(line, connection, address)
+        return None
+
+    def _drop_late(self, line: deque[Flight], now: float) -> None:
+        for flight in [flight for flight in line if flight.deadline <= now]:
+            line.remove(flight)
+            assert flight.error is not None
+            self._fail(flight, flight.error)
+
+    def _release(
+        self, line: deque[Flight], connection: Connection, address: str
+    ) -> NotConnected | None:
+        while line:
+            flight = line[0]
+            try:
+                if flight.future.done():  # its sender has given up
+                    self._fail(flight, NotConnected("cancelled before it was sent"))
+                else:
+                    self._depart(flight, connection, address)
+            except NotConnected as error:
+                flight.error = error
+                return error
+            except LocalProtocolError as error:
+                self._fail(flight, error)
+            line.popleft()
+        return None

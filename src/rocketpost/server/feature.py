@@ -1,0 +1,66 @@
+"""A part of a broker: something it does, with its requests, its background work and its ears.
+
+``server.services`` makes the parts, each from the few collaborators it uses; ``server.broker``
+drives them all alike. What a part has nothing to say to, it leaves out.
+"""
+
+from __future__ import annotations
+
+from rocketpost.model.ids import Position
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Arrival
+from rocketpost.transport.connection import Connection
+
+
+class Part:
+    """One thing that a broker does. Owned by the loop."""
+
+    @property
+    def held(self) -> int:
+        """Number of requests that wait for something to happen before they are answered."""
+        return 0
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the requests of this part."""
+
+    async def run(self) -> None:
+        """Do what is to be done in the background; cancelled when the broker stops."""
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Hear of messages that became visible."""
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Hear of a client that went."""
+
+    def offset_reset(self, topic: str, queue_id: int) -> None:
+        """Hear that the progress of a group was set by hand."""
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take settings that may change while the broker runs; called once at the start as well."""
+
+    def needed(self) -> Position | None:
+        """Return where the oldest message lies that is to be delivered and cannot be moved."""
+        return None
+
+    async def vacate(self, position: int) -> None:
+        """Move what is still needed away from before a position: that is about to be deleted.
+
+        Raises:
+            StoreError: It could not be moved, so it must not be deleted.
+        """
+
+    def states(self) -> dict[str, str]:
+        """Return what tools show of this part."""
+        return {}
+
+    def close(self) -> None:
+        """Answer who still waits; background work has ended, appended messages are on disk."""
+
+    async def save(self) -> None:
+        """Save what this part keeps in files, for the last time.
+
+        Raises:
+            StoreError: It could not be saved; what was saved before still is.
+        """

@@ -1,0 +1,88 @@
+"""Broker-side assignment: its requests, the routes it needs, the request modes on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rocketpost.broker.group.assignment import AssignmentService
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.request_modes import ModeRules, RequestModes
+from rocketpost.broker.topic import TopicTable
+from rocketpost.model.route import MessageQueue
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.feature import Part
+from rocketpost.server.handlers.assignment import AssignmentHandlers
+from rocketpost.server.name_servers.route_view import RouteView
+from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+
+_SAVE_SECONDS = 10.0
+
+
+class AssignmentPart(Part):
+    """Everything about assignment. Owned by the loop.
+
+    Args:
+        modes_file: Where the request modes are kept.
+        name_servers: Who knows the queues of other brokers.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        membership: Membership,
+        modes: RequestModes,
+        modes_file: File,
+        broker_name: str,
+        name_servers: Sequence[str],
+    ) -> None:
+        self._topics = topics
+        self._broker_name = broker_name
+        self._modes = modes
+        self._persistence = Persistence([Saved(modes, modes_file)], interval_s=_SAVE_SECONDS)
+        modes.on_change = self._persistence.changed
+        self._service = AssignmentService(members=membership, modes=modes)
+        self._routes = RouteView(name_servers=name_servers, own_queues=self._own_queues)
+        self._handlers = AssignmentHandlers(
+            service=self._service,
+            modes=modes,
+            routes=self._routes,
+            saved=self._persistence.save,
+        )
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve assignments and request modes."""
+        self._handlers.register(dispatcher)
+
+    def use_name_servers(self, addresses: Sequence[str]) -> None:
+        """Ask these name servers from now on."""
+        self._routes.use(addresses)
+
+    async def run(self) -> None:
+        """Keep routes fresh and modes on disk."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._persistence.run(), name="request modes")
+            group.create_task(self._routes.run(), name="routes for assignment")
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take what holds where nobody set a mode."""
+        self._modes.rules = ModeRules(broker.default_request_mode.name, broker.default_pop_share)
+        self._service.shares_out = broker.server_load_balancer
+        self._routes.poll_seconds = broker.load_balance_poll_ms / 1000
+
+    async def save(self) -> None:
+        """Save the modes; say goodbye to the name servers."""
+        try:
+            await self._persistence.close()
+        finally:
+            await self._routes.close()
+
+    def _own_queues(self, topic: str) -> list[MessageQueue] | None:
+        config = self._topics.find(topic)
+        if config is None:
+            return None
+        count = config.read_queue_nums if config.readable else 0
+        return [MessageQueue(self._broker_name, queue_id, topic) for queue_id in range(count)]

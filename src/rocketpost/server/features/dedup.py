@@ -1,0 +1,135 @@
+"""Idempotent producers: what they have stored is saved now and then, and shown to who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from rocketpost.broker.dedup.service import OnceService
+from rocketpost.codec.bodies.producers import ProducerStates
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.client import GetProducerStates
+from rocketpost.errors import StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.feature import Part
+from rocketpost.server.features.dedup_recovery import producer_limits
+from rocketpost.server.handlers.replies import json_reply
+from rocketpost.server.persistence import File
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+SHOWN_MAX: Final = 1000
+"""So many producers are shown at once."""
+RUNS_SHOWN_MAX: Final = 100_000
+_MOVE_BYTES: Final = 64 * 1024 * 1024
+"""A snapshot is renewed when a start would have to read so much of the log, changed or not."""
+
+
+class OncePart(Part):
+    """Saves and shows the producers. Owned by the loop.
+
+    Args:
+        file: Where the snapshot goes.
+        repair: Why the whole log had to be read at the start, if so, and what is lost by it.
+        commit: Writes and answers what was sent in this turn of the loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        once: OnceService,
+        clock: Clock,
+        file: File,
+        repair: str,
+        save_interval_s: float,
+        commit: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._producers, self._keys = once.producers, once.keys
+        self._clock = clock
+        self._file = file
+        self._repair = repair
+        self._interval_s = save_interval_s
+        self._commit = commit
+        self._saved_revision = -1
+        self._saved_position = self._producers.position
+        self._saving = asyncio.Lock()
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve who asks about producers."""
+        dispatcher.on(RequestCode.GET_PRODUCER_STATES, self.show)
+
+    async def run(self) -> None:
+        """Forget who is silent, and save the rest."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            self._producers.expire(self._clock.now_ms())
+            if not self._is_due():
+                continue
+            try:
+                await self.save()
+            except StoreError as error:
+                logger.error("producers not saved, will be tried again: reason=%s", error)
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take the bounds."""
+        self._producers.limits = producer_limits(broker)
+        self._keys.configure(default_seconds=broker.dedup_seconds, keys_max=broker.dedup_keys_max)
+
+    def states(self) -> dict[str, str]:
+        """Return counts."""
+        return {
+            "idempotentProducers": str(len(self._producers)),
+            "idempotentProducersForgotten": str(self._producers.forgotten),
+            "duplicatesBySequence": str(self._producers.duplicates),
+            "duplicatesByUniqueKey": str(self._keys.duplicates),
+            "uniqueKeysKept": str(len(self._keys)),
+            "producerStateRepair": self._repair,
+        }
+
+    def show(self, connection: Connection, command: Command) -> Reply:
+        """Return what is known of one producer, or of those that sent last."""
+        header = command.read(GetProducerStates)
+        count_max = min(max(1, header.count_max), SHOWN_MAX)
+        states = list(islice(self._producers.states(header.producer_id), count_max))
+        runs_left = RUNS_SHOWN_MAX
+        for state in states:
+            if header.producer_id is None or len(state.runs) > runs_left:
+                state.runs = state.runs[-max(1, min(header.runs_max, runs_left)) :]
+            runs_left = max(0, runs_left - len(state.runs))
+        return json_reply(ProducerStates(producers=states, total=len(self._producers)))
+
+    async def save(self) -> None:
+        """Save a snapshot that speaks for all that is written now.
+
+        Raises:
+            StoreError: It could not be saved; what was saved before still is.
+        """
+        async with self._saving:
+            self._commit()
+            revision, position = self._producers.revision, int(self._store.written_position)
+            data = self._producers.to_json(position)
+            try:
+                await asyncio.to_thread(self._save_blocking, data)
+            except OSError as error:
+                raise StoreError(f"the producers could not be saved: {error}") from error
+            self._saved_revision, self._saved_position = revision, position
+
+    def _save_blocking(self, data: bytes) -> None:
+        # It must not speak of messages that a power cut can still take back.
+        self._store.flush_blocking()
+        self._file.save_blocking(data)
+
+    def _is_due(self) -> bool:
+        behind = self._store.written_position - self._saved_position
+        return self._producers.revision != self._saved_revision or behind >= _MOVE_BYTES

@@ -1,0 +1,44 @@
+"""The removal of topics and groups that nobody uses, every ten minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from rocketpost.broker.expiry import UnusedExpiry
+from rocketpost.server.feature import Part
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+
+ROUND_SECONDS: Final = 600.0
+_NAMES_A_TURN: Final = 500
+
+
+class ExpiryPart(Part):
+    """Removes what is unused, a few names in each turn of the loop. Owned by the loop."""
+
+    def __init__(self, expiry: UnusedExpiry) -> None:
+        self._expiry = expiry
+
+    async def run(self) -> None:
+        """Look for unused names every ten minutes."""
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            await self.round()
+
+    async def round(self) -> None:
+        """Remove what is unused now."""
+        old = self._expiry.candidates()
+        # Nearly all names are in use, and finding out takes a while if there are many.
+        used = self._expiry.used_names() if old else ()
+        old = [name for name in old if name not in used]
+        for start in range(0, len(old), _NAMES_A_TURN):
+            if start:
+                used = self._expiry.used_names()  # again: requests came in between
+            for name in old[start : start + _NAMES_A_TURN]:
+                self._expiry.remove(name, used)
+            await asyncio.sleep(0)
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Set the age at which unused names are removed."""
+        self._expiry.hours = broker.auto_created_expire_hours

@@ -1,0 +1,81 @@
+"""Filters by expression: those of groups and those kept by name, on disk; what the settings say."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketpost.broker.filter.filters import FilterRules, Filters
+from rocketpost.broker.filter.named import NamedFilters
+from rocketpost.codec.bloom import bloom_shape
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.feature import Part
+from rocketpost.server.handlers.filter import FilterHandlers
+from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+
+_SAVE_SECONDS = 10.0
+
+
+class FilterPart(Part):
+    """What there is to filters beside pulls and pops. Owned by the loop.
+
+    Args:
+        table_file: Where the filters of groups are kept.
+        named_file: Where the filters with names are kept.
+    """
+
+    def __init__(
+        self, *, filters: Filters, table_file: File, named: NamedFilters, named_file: File
+    ) -> None:
+        self._filters = filters
+        self._named = named
+        self._named_persistence = Persistence([Saved(named, named_file)], interval_s=_SAVE_SECONDS)
+        named.users = filters.users
+        named.on_change = self._named_changed
+        self._handlers = FilterHandlers(
+            filters=filters, named=named, saved=self._named_persistence.save
+        )
+        self._persistence = Persistence(
+            [Saved(filters.table, table_file, at_once=False)], interval_s=_SAVE_SECONDS
+        )
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve requests about kept filters."""
+        self._handlers.register(dispatcher)
+
+    async def run(self) -> None:
+        """Keep the tables on disk."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._persistence.run(), name="filters of groups")
+            group.create_task(self._named_persistence.run(), name="named filters")
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take the settings about filters."""
+        self._filters.rules = FilterRules(
+            enabled=broker.property_filter, judges_retries=broker.filter_retries
+        )
+        if self._named.enabled != broker.named_filter:
+            self._named.enabled = broker.named_filter
+            self._filters.forget()
+        table = self._filters.table
+        table.keep_ms = broker.filter_keep_ms
+        table.bloom = bloom_shape(broker.bloom_error_percent, broker.bloom_consumers)
+
+    def states(self) -> dict[str, str]:
+        """Return how many filters groups have."""
+        return {
+            "consumerFilters": str(len(self._filters.table)),
+            "namedFilters": str(len(self._named)),
+        }
+
+    async def save(self) -> None:
+        """Save the tables."""
+        try:
+            await self._persistence.close()
+        finally:
+            await self._named_persistence.close()
+
+    def _named_changed(self) -> None:
+        self._filters.forget()
+        self._named_persistence.changed()

@@ -1,0 +1,211 @@
+"""Popping: its requests, the pops that are held, the revival of what was not acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.pop.in_flight import Flight
+from rocketpost.broker.pop.in_order import OrderService
+from rocketpost.broker.pop.log import PopLog
+from rocketpost.broker.pop.progress import PopProgress
+from rocketpost.broker.pop.receipts import ReceiptService
+from rocketpost.broker.pop.scan import QueueScan
+from rocketpost.broker.pop.service import PopService
+from rocketpost.broker.pop.targets import RetryRules, Targets
+from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.model.clock import Clock
+from rocketpost.model.names import revive_topic
+from rocketpost.model.topic import PERM_READ
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.feature import Part
+from rocketpost.server.features.delay_delivery import Put
+from rocketpost.server.features.pop_revival import Revival
+from rocketpost.server.handlers.pop import PopHandlers, PopRules
+from rocketpost.server.handlers.pop_replies import PopReplies
+from rocketpost.server.handlers.receipts import ReceiptHandlers
+from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Arrival
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.turns import Turns
+
+_SAVE_SECONDS: Final = 10.0
+_CLEAN_SECONDS: Final = 60.0
+
+
+class PopPart(Part):
+    """Everything about popping. Owned by the loop.
+
+    Args:
+        batches_file: Where what is handed out in order is kept for RocketMQ's sake.
+        put: Stores messages as safely as sends are stored.
+        limits: How much one pop may read just now.
+        turns: Where waking many pops waits for its turn.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        batches: Batches,
+        batches_file: File,
+        filters: Filters,
+        stats: BrokerStats,
+        clock: Clock,
+        cluster_name: str,
+        broker_name: str,
+        store_host: bytes,
+        put: Put,
+        limits: Callable[[], PullLimits],
+        turns: Turns,
+    ) -> None:
+        needed = Needed()
+        flight = Flight(needed)
+        topic = topics.require(revive_topic(cluster_name))
+        log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
+        progress = PopProgress(
+            store=store,
+            offsets=offsets,
+            flight=flight,
+            batches=batches,
+            needed=needed,
+            log=log,
+        )
+        progress.recover()
+        for key in flight:  # what nobody's group holds would be dropped when it is due
+            groups.adopt(key.group, used_ms=key.pop_ms)
+        self._targets = Targets(topics=topics, random_below=random.randrange)
+        receipts = ReceiptService(
+            store=store,
+            topics=topics,
+            groups=groups,
+            flight=flight,
+            log=log,
+            progress=progress,
+            targets=self._targets,
+            put=put,
+            clock=clock,
+            store_host=store_host,
+        )
+        scan = QueueScan(store=store, limits=limits)
+        self._ordered = OrderService(
+            scan=scan,
+            targets=self._targets,
+            offsets=offsets,
+            batches=batches,
+            needed=needed,
+            log=log,
+            progress=progress,
+            put=put,
+            clock=clock,
+            revive_queue_count=topic.write_queue_nums,
+        )
+        self._service = PopService(
+            scan=scan,
+            targets=self._targets,
+            offsets=offsets,
+            flight=flight,
+            log=log,
+            progress=progress,
+            put=put,
+            clock=clock,
+            revive_queue_count=topic.write_queue_nums,
+        )
+        self._handlers = PopHandlers(
+            service=self._service,
+            ordered=self._ordered,
+            targets=self._targets,
+            topics=topics,
+            groups=groups,
+            filters=filters,
+            replies=PopReplies(stats=stats, broker_name=broker_name),
+            turns=turns,
+        )
+        self._receipts = ReceiptHandlers(
+            receipts=receipts, ordered=self._ordered, store=store, topics=topics
+        )
+        self._revival = Revival(service=receipts, clock=clock)
+        progress.on_due = self._revival.due_changed
+        self._release = Revival(service=self._ordered, clock=clock)
+        self._ordered.on_due = self._release.due_changed
+        self._ordered.on_release = self._handlers.wake
+        self._persistence = Persistence(
+            [Saved(batches, batches_file, at_once=False)], interval_s=_SAVE_SECONDS
+        )
+
+    @property
+    def held(self) -> int:
+        """Number of pops that wait for messages."""
+        return self._handlers.held
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve pops and receipts."""
+        self._handlers.register(dispatcher)
+        self._receipts.register(dispatcher)
+
+    async def run(self) -> None:
+        """Revive what is due, let go of queues whose time is over, save what is out in order."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._revival.run(), name="revival of popped messages")
+            group.create_task(self._release.run(), name="release of ordered queues")
+            group.create_task(self._persistence.run(), name="order info")
+            group.create_task(self._clean(), name="cleaning of order info")
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take what pops must keep to, and how messages come again."""
+        self._handlers.rules = PopRules(
+            broker_readable=bool(broker.permission & PERM_READ),
+            held_max=broker.held_pops_max,
+            held_in_place_max=broker.held_pops_in_place_max,
+            held_of_one_max=broker.held_of_one_max,
+        )
+        self._targets.rules = RetryRules(
+            newer_form=broker.retry_topic_v2,
+            older_form_read=broker.retry_topic_v1_read,
+            first_percent=broker.pop_retry_percent,
+        )
+        self._service.unacked_max = broker.pop_unacked_max if broker.pop_threshold else None
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Answer held pops that have something to return now."""
+        self._handlers.arrived(messages)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget the held pops of a client."""
+        self._handlers.connection_lost(connection)
+
+    def offset_reset(self, topic: str, queue_id: int) -> None:
+        """Have held pops look again."""
+        self._handlers.wake(topic, queue_id)
+
+    def states(self) -> dict[str, str]:
+        """Return how many pops are held."""
+        return {"heldPops": str(self.held)}
+
+    def close(self) -> None:
+        """Answer the held pops."""
+        self._handlers.close()
+
+    async def save(self) -> None:
+        """Save what is out in order."""
+        await self._persistence.close()
+
+    async def _clean(self) -> None:
+        while True:
+            await asyncio.sleep(_CLEAN_SECONDS)
+            self._ordered.clean()

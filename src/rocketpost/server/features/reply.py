@@ -1,0 +1,156 @@
+"""Replies: handed to the client that asked, and stored beside that if so configured.
+
+    requester takes it       success; the id is that of the stored copy, 0 without one
+    requester not connected  SYSTEM_ERROR, the replier may try another broker
+    requester gone meanwhile, silent for 10 s, or refusing: the same
+
+The stored copy is for people who look back. It is written whatever becomes of the push, and a store
+that refuses it does not fail a reply that arrived.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.reply import Accepted, ReplyService
+from rocketpost.broker.send import SendHeader, SendService
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import ServerError
+from rocketpost.codec.headers.message import SendMessage, SendMessageV2
+from rocketpost.codec.record import message_id, unpack_host
+from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.feature import Part
+from rocketpost.server.handlers.send import Stored
+from rocketpost.server.pools import Kind
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+PUSH_SECONDS: Final = 10.0
+PUSHES_MAX: Final = 1024
+"""Replies that a requester may have unanswered before it gets no more."""
+NOT_STORED: Final = "0"
+
+
+class ReplyPart(Part):
+    """Serves repliers. Owned by the loop.
+
+    Args:
+        put: Stores messages of the broker's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        sends: SendService,
+        membership: Membership,
+        clock: Clock,
+        put: Callable[[Sequence[Draft]], Stored],
+        store_host: bytes,
+        region: str,
+    ) -> None:
+        address, port = unpack_host(store_host)
+        self._service = ReplyService(
+            sends=sends, producers=membership, clock=clock, store_host=f"{address}:{port}"
+        )
+        self._put = put
+        self._stores = True
+        self._store_host = store_host
+        self._region = region
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve both forms of a reply."""
+        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE, self.reply, Kind.REPLIES)
+        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE_V2, self.reply_v2, Kind.REPLIES)
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Store replies, or not."""
+        self._stores = broker.store_replies
+
+    async def reply(self, connection: Connection, command: Command) -> Reply:
+        """Serve the long form."""
+        return await self._reply(connection, command, command.read(SendMessage))
+
+    async def reply_v2(self, connection: Connection, command: Command) -> Reply:
+        """Serve the short form."""
+        return await self._reply(connection, command, command.read(SendMessageV2))
+
+    async def _reply(self, connection: Connection, command: Command, header: SendHeader) -> Reply:
+        accepted = self._service.accept(
+            header,
+            command.body,
+            born_host=connection.peer_host,
+            peer=connection.peer_text,
+            client_version=command.version,
+        )
+        storing = self._store(accepted.draft)
+        refusal = await _push(accepted, command.body)
+        stored = await _outcome(storing)
+        if refusal is not None:
+            logger.warning(
+                "reply not handed over: peer=%s requester=%s reason=%s",
+                connection.peer_text,
+                accepted.requester_id,
+                refusal,
+            )
+            raise ServerError(refusal)
+        return Reply(fields=self._fields(accepted.draft, stored))
+
+    def _store(self, draft: Draft) -> Stored | None:
+        if not self._stores:
+            return None
+        try:
+            return self._put([draft])
+        except StoreError as error:
+            logger.warning("reply not stored: reason=%s", error)
+            return None
+
+    def _fields(self, draft: Draft, stored: Appended | None) -> dict[str, str]:
+        offset_id = message_id(self._store_host, stored.position) if stored else NOT_STORED
+        return {
+            "msgId": offset_id,
+            "queueId": str(draft.queue_id),
+            "queueOffset": str(stored.queue_offset if stored else 0),
+            "MSG_REGION": self._region,
+        }
+
+
+async def _push(accepted: Accepted, body: bytes) -> str | None:
+    """Hand a reply to its requester; return why that failed, if it did."""
+    who = f"the requester {accepted.requester_id}"
+    if accepted.requester is None:
+        return f"{who} is not connected to this broker"
+    target = cast(Connection, accepted.requester.connection)
+    if target.unanswered_count >= PUSHES_MAX:
+        return f"{who} has not answered {PUSHES_MAX} replies yet"
+    code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    try:
+        response = await target.request(
+            code, fields=accepted.fields, body=body, timeout=PUSH_SECONDS
+        )
+    except RequestTimeout:
+        return f"{who} did not answer in {PUSH_SECONDS:g} s"
+    except ConnectionLost as error:
+        return f"{who} went away: {error}"
+    if response.code != ResponseCode.SUCCESS:
+        return f"{who} refused the reply: code {response.code} {response.remark or ''}".rstrip()
+    return None
+
+
+async def _outcome(storing: Stored | None) -> Appended | None:
+    if storing is None:
+        return None
+    try:
+        return (await storing)[0]
+    except StoreError as error:
+        logger.warning("reply not stored: reason=%s", error)
+        return None

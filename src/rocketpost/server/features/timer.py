@@ -1,0 +1,458 @@
+"""Timed messages: delivered when due, saved as they move, recalled on request.
+
+``broker.timer.service`` decides; one task here asks it, stores what it wants delivered, and sleeps
+until the next message is due, or one arrives. It looks at the clock every few seconds in between,
+since that may be set. Another task saves what has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rocketpost.broker.delay.service import Wait
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.timer.admission import TimerRules
+from rocketpost.broker.timer.moving import Moving
+from rocketpost.broker.timer.recall import RecallService
+from rocketpost.broker.timer.service import Due, TimerService
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import NoPermission, ServiceNotAvailable, TopicNotExist
+from rocketpost.codec.headers.timer import RecallHeader
+from rocketpost.errors import RocketpostError, StoreError
+from rocketpost.model import properties as names
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
+from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
+from rocketpost.model.topic import PERM_WRITE
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.feature import Part
+from rocketpost.server.features.delay_delivery import CLOCK_LOOK_SECONDS, Put
+from rocketpost.server.features.timer_removal import TimerRemoval
+from rocketpost.server.pools import Kind
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.files import FileSystem, RealFiles
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.timer.checkpoint import CLEAN
+from rocketpost.store.timer.store import Save, TimerStore
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CHANGED_SLOTS_MAX: Final = 20_000
+"""How many slots may change before they are saved out of turn; bounds memory."""
+TOPICS_SHOWN_MAX: Final = 100
+_EXPIRY_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 1.0
+_RETRY_SECONDS_MAX: Final = 10.0
+
+
+def open_timers_blocking(
+    store: MessageStore,
+    *,
+    clock: Clock,
+    topics: Iterable[str] = (),
+    files: FileSystem | None = None,
+) -> TimerStore | None:
+    """Open the timer's files of a store; None if it has no timer.
+
+    Raises:
+        StoreError: They cannot be read with these settings.
+    """
+    config = store.config
+    if not config.timer_enabled:
+        return None
+
+    def position_of(offset: int) -> int:
+        queue = store.queue(TIMER_TOPIC, 0)
+        entry = queue.entry(max(offset, int(queue.first))) if queue is not None else None
+        return entry[0] if entry is not None else int(store.end_position)
+
+    def oldest_ms() -> int | None:
+        queue = store.queue(TIMER_TOPIC, 0)
+        if queue is None or queue.first >= queue.end:
+            return None
+        return queue.store_time(int(queue.first))
+
+    return TimerStore.open_blocking(
+        store.layout,
+        files if files is not None else RealFiles(),
+        precision_ms=config.timer_precision_ms,
+        log_file_bytes=config.timer_log_file_bytes,
+        commit_log_end=int(store.end_position),
+        now_ms=clock.now_ms(),
+        position_of=position_of,
+        oldest_ms=oldest_ms,
+        topics=topics,
+    )
+
+
+def timer_rules(config: StoreConfig) -> TimerRules:
+    """Return what the settings say about timed messages."""
+    return TimerRules(
+        enabled=config.timer_enabled,
+        delay_ms_max=config.timer_delay_sec_max * 1000,
+        roll_window_ms=config.timer_roll_window_ms,
+        slot_count_max=config.timer_slot_count_max,
+        stop_enqueue=config.timer_stop_enqueue,
+        stop_dequeue=config.timer_stop_dequeue,
+    )
+
+
+class TimerPart(Part):
+    """Everything about timed messages. Owned by the loop.
+
+    Args:
+        timers: The timer's files; this part closes them.
+        wall_ms: Returns the time of the day, which may lie behind the clock.
+        put: Stores messages as safely as sends are stored.
+        tables_saved: Returns once the topics there are now are on disk.
+        forget_key: Told the topic and unique key of a message that was recalled.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        timers: TimerStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clock: Clock,
+        wall_ms: Callable[[], int],
+        rules: Callable[[], TimerRules],
+        broker_name: str,
+        store_host: bytes,
+        put: Put,
+        tables_saved: Callable[[], Awaitable[None]],
+        forget_key: Callable[[tuple[str, str]], None],
+    ) -> None:
+        if timers.is_suspect:
+            _adopt_topics(store, timers, topics)
+        self._tables_saved = tables_saved
+        self._store = store
+        self._timers = timers
+        self._service = TimerService(
+            store=store,
+            timers=timers,
+            topics=topics,
+            groups=groups,
+            clock=clock,
+            rules=rules,
+            store_host=store_host,
+            crash_end=int(store.end_position),
+            crash_ms=store.store_ms,
+            is_indexed=store.index is not None,
+            wall_ms=wall_ms,
+        )
+        self._recalls = RecallService(
+            store=store,
+            clock=clock,
+            rules=rules,
+            broker_name=broker_name,
+            store_host=store_host,
+            precision_ms=timers.precision_ms,
+            is_indexed=store.index is not None,
+        )
+        self._moving = Moving(
+            service=self._service, store=store, timers=timers, clock=clock, store_host=store_host
+        )
+        self._removal = TimerRemoval(moving=self._moving, put=put)
+        self._find_topic = topics.find
+        self._clock = clock
+        self._put = put
+        self._forget_key = forget_key
+        self._arrived = asyncio.Event()
+        self._much_changed = asyncio.Event()
+        self._under_way: asyncio.Future[list[Appended]] | None = None
+        self._interval_s = 1.0
+        self._rates = _Rates()
+        self._saving = asyncio.Lock()
+        self._expiring = asyncio.Lock()
+        # A thread of its own: a save that was under way when we were cancelled stays the first.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve recalls."""
+        dispatcher.on_async(RequestCode.RECALL_MESSAGE, self._recall, Kind.MESSAGES)
+
+    async def run(self) -> None:
+        """Deliver and save until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve(), name="timer")
+            group.create_task(self._save_regularly(), name="timer saves")
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Wake up for new messages of the timer topic."""
+        if not self._arrived.is_set():
+            for message in messages:
+                if message.topic == TIMER_TOPIC:
+                    self._arrived.set()
+                    return
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take settings that may change while the broker runs."""
+        self._may_recall = broker.recall_enabled
+        is_writable = bool(broker.permission & PERM_WRITE)
+        self._is_open = is_writable or broker.recall_when_not_writable
+        self._interval_s = store.timer_flush_interval_ms / 1000
+        self._arrived.set()
+
+    def needed(self) -> Position | None:
+        """Return where the oldest message lies that has not come into the wheel."""
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        return queue.position_from(self._timers.queue_offset) if queue is not None else None
+
+    async def vacate(self, position: int) -> None:
+        """Move what waits out of segments that are about to be deleted."""
+        needed = self.needed()
+        if needed is not None and needed < position:
+            raise StoreError("messages there are just coming into the wheel")
+        freed_bytes = position - int(self._store.first_position)
+        try:
+            async with self._expiring:  # the timer log is read meanwhile
+                count = await self._removal.run(position, freed_bytes=freed_bytes)
+            if count:
+                logger.info("timed messages moved to keep them: count=%s", count)
+                await self._save()
+        except OSError as error:
+            raise StoreError(f"timed messages cannot be moved: {error}") from error
+
+    def states(self) -> dict[str, str]:
+        """Return how far the timer is behind, and what waits."""
+        service, timers = self._service, self._timers
+        waiting = (+timers.waiting).most_common(TOPICS_SHOWN_MAX)
+        return {
+            "timerReadBehind": str(service.behind_ms(self._clock.now_ms()) // 1000),
+            "timerOffsetBehind": str(service.offset_behind()),
+            "timerCongestNum": str(service.waiting_count),
+            "timerEnqueueTps": f"{self._rates.enqueued:.1f}",
+            "timerDequeueTps": f"{self._rates.delivered:.1f}",
+            "timerDelivered": str(service.delivered),
+            "timerRolled": str(service.rolled),
+            "timerRecalled": str(service.recalled_count),
+            "timerMoved": str(self._moving.moved),
+            "timerLost": str(service.lost),
+            "timerNotSavedReason": timers.failure or "",
+            "timerRebuiltReason": timers.rebuilt_because or "",
+            **{f"timingMessages_{topic}": str(count) for topic, count in waiting},
+        }
+
+    async def save(self) -> None:
+        """Save where everything stands, and close the files."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, _nothing)
+            is_sure = False
+            with contextlib.suppress(OSError):  # then the next start looks for copies
+                is_sure = self._removal.end()
+            is_sure = self._end_delivery() and is_sure
+            with contextlib.suppress(OSError):  # then the slot in memory is read again
+                self._service.leave()
+                self._moving.settle()
+            service = self._service
+            is_sure = is_sure and not service.is_suspect and not service.unsettled
+            await self._save(flags=CLEAN if is_sure else 0)
+        except OSError as error:
+            raise StoreError(f"what waits could not be saved: {error}") from error
+        finally:
+            await asyncio.to_thread(self._thread.shutdown)
+            self._timers.close()
+
+    # -- delivering
+
+    async def _serve(self) -> None:
+        retry_seconds = _RETRY_SECONDS
+        while True:
+            self._arrived.clear()
+            try:
+                await self._step()
+            except (RocketpostError, OSError) as error:
+                logger.warning("timed messages stay, will be tried again: reason=%s", error)
+            except Exception:
+                # This must not take the broker down, now and after every restart.
+                logger.exception("timed messages stay, will be tried again")
+                self._service.failed()
+            else:
+                retry_seconds = _RETRY_SECONDS
+                continue
+            await asyncio.sleep(retry_seconds)
+            retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
+
+    async def _step(self) -> None:
+        step = self._service.next()
+        if isinstance(step, Due):
+            await self._deliver(step)
+        elif isinstance(step, Wait):
+            await self._wait(step)
+        else:
+            await asyncio.sleep(0)
+        if self._timers.wheel.changed_count > CHANGED_SLOTS_MAX:
+            self._much_changed.set()
+
+    async def _deliver(self, due: Due) -> None:
+        try:
+            self._under_way = self._put(due.drafts)
+            # If we are cancelled here, the messages are stored all the same: see the last save.
+            stored = await asyncio.shield(self._under_way)
+        except Exception:
+            self._under_way = None
+            self._service.failed()
+            raise
+        self._under_way = None
+        self._service.done(len(stored))
+
+    def _end_delivery(self) -> bool:
+        """Settle what was under way when the broker was stopped; False if that is not known."""
+        future, self._under_way = self._under_way, None
+        if future is None:
+            return True
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self._service.done(len(future.result()))
+            return True
+        self._service.failed()
+        return False
+
+    async def _wait(self, wait: Wait) -> None:
+        seconds = CLOCK_LOOK_SECONDS
+        if wait.ms is not None:
+            seconds = min(max(wait.ms, 1) / 1000, seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+
+    # -- saving
+
+    async def _save_regularly(self) -> None:
+        loop = asyncio.get_running_loop()
+        expiry_at = loop.time() + _EXPIRY_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._much_changed.wait()
+            self._much_changed.clear()
+            self._rates.sample(loop.time(), self._service)
+            try:
+                if self._service.is_changed:
+                    await self._save()
+                if loop.time() >= expiry_at:
+                    expiry_at = loop.time() + _EXPIRY_SECONDS
+                    await self._expire()
+                if self._service.unsettled:
+                    self._moving.settle()
+                    self._arrived.set()
+            except (RocketpostError, OSError) as error:
+                logger.error("what waits is not saved: reason=%s", error)
+                await asyncio.sleep(_RETRY_SECONDS_MAX)
+            except Exception:
+                logger.exception("what waits is not saved")
+                await asyncio.sleep(_RETRY_SECONDS_MAX)
+
+    async def _save(self, *, flags: int = 0) -> None:
+        async with self._saving:
+            self._service.is_changed = False
+            save = self._timers.prepare_save(
+                commit_log_end=int(self._store.confirmed_position),
+                now_ms=self._clock.now_ms(),
+                flags=flags,
+            )
+            loop = asyncio.get_running_loop()
+            try:
+                # A topic that was made by a timed send must not be forgotten before it is due.
+                await self._tables_saved()
+                await loop.run_in_executor(self._thread, self._save_blocking, save)
+            except (OSError, StoreError):
+                self._service.is_changed = True
+                raise
+            self._timers.saved()
+
+    def _save_blocking(self, save: Save) -> None:
+        # What the files say is delivered must not be taken back by a power cut.
+        self._store.flush_blocking()
+        self._timers.save_blocking(save)
+
+    async def _expire(self) -> None:
+        """Unlink files of the timer log that nobody needs."""
+        loop, timer_log = asyncio.get_running_loop(), self._timers.log
+        position = int(self._store.first_position)
+        async with self._expiring, self._saving:
+            starts = await loop.run_in_executor(self._thread, timer_log.finished_blocking, position)
+            paths = timer_log.expire(starts)
+        if paths:
+            await self._save()  # else the next start would miss them and take that for damage
+            await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)
+
+    # -- recalling
+
+    async def _recall(self, connection: Connection, command: Command) -> Reply:
+        """Serve RECALL_MESSAGE: answer once the message will surely not be delivered."""
+        header = command.read(RecallHeader)
+        if not self._may_recall:
+            raise NoPermission("recalls are off here: set recallMessageEnable=true")
+        if not self._is_open or not self._store.writable:
+            raise ServiceNotAvailable(
+                self._store.why_not_writable or "this broker takes no messages now"
+            )
+        if self._find_topic(header.topic) is None:
+            raise TopicNotExist(f"the topic {header.topic} does not exist")
+        recall = self._recalls.recall(
+            header.topic, header.recall_handle, born_host=connection.peer_host
+        )
+        service = self._service
+        service.recalling.add(recall.key)
+        try:
+            (stored,) = await asyncio.shield(self._put([recall.draft]))
+        except StoreError as error:
+            raise ServiceNotAvailable(str(error)) from error
+        else:
+            if stored.queue_offset >= self._timers.queue_offset:  # it is not in the wheel yet
+                service.recalled.add(recall.key)
+            self._forget_key((header.topic, recall.message_id))
+        finally:
+            service.recalling.discard(recall.key)
+            self._arrived.set()
+        return Reply(fields={"msgId": recall.message_id})
+
+
+class _Rates:
+    """Messages per second that went into the wheel and out of it."""
+
+    def __init__(self) -> None:
+        self.enqueued = self.delivered = 0.0
+        self._at = 0.0
+        self._before = (0, 0)
+
+    def sample(self, now: float, service: TimerService) -> None:
+        """Look at the counters."""
+        counts = (service.enqueued, service.delivered)
+        passed = now - self._at
+        if self._at and passed > 0:
+            self.enqueued = (counts[0] - self._before[0]) / passed
+            self.delivered = (counts[1] - self._before[1]) / passed
+        self._at, self._before = now, counts
+
+
+def _adopt_topics(store: MessageStore, timers: TimerStore, topics: TopicTable) -> None:
+    """Take back topics that were made by a timed send just before a crash."""
+    queue = store.queue(TIMER_TOPIC, 0)
+    if queue is None:
+        return
+    for offset in range(max(timers.queue_offset, int(queue.first)), int(queue.end)):
+        entry = queue.entry(offset)
+        record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None
+        properties = record.properties if record is not None else {}
+        topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
+        if topic and topics.find(topic) is None and queue_id.isascii() and queue_id.isdecimal():
+            count = max(int(queue_id[:6]) + 1, topics.rules.default_queue_count)
+            topics.adopt(topic, queue_nums=1 if is_retry_or_dlq(topic) else count)
+
+
+def _nothing() -> None:
+    """Wait until what was begun before is done."""

@@ -1,0 +1,75 @@
+"""Moves timed messages out of segments that are about to be deleted: the part that waits.
+
+``broker.timer.moving`` decides what moves. The slots are moved one after the other, each while the
+timer stands still; between them it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketpost.broker.timer.moving import Departure, Moving
+from rocketpost.errors import StoreError
+from rocketpost.server.features.delay_delivery import Put
+from rocketpost.store.draft import Appended
+
+
+class TimerRemoval:
+    """Moves what waits before a position. Owned by the loop.
+
+    Args:
+        put: Stores messages as safely as sends are stored.
+    """
+
+    def __init__(self, *, moving: Moving, put: Put) -> None:
+        self._moving = moving
+        self._put = put
+        self._departure: Departure | None = None
+        self._under_way: asyncio.Future[list[Appended]] | None = None
+
+    async def run(self, position: int, *, freed_bytes: int) -> int:
+        """Have nothing wait before a position; returns how many messages were moved.
+
+        Raises:
+            StoreError: Not all could be moved.
+            OSError: The timer log could not be written.
+        """
+        before, found = self._moving.moved, dict[int, int]()
+        for found in self._moving.survey(position):  # noqa: B007 - the last has all
+            await asyncio.sleep(0)
+        self._moving.check(found, freed_bytes=freed_bytes)
+        for slot_ms in sorted(found, reverse=True):  # what is due soon may be gone by then
+            departure = self._departure = self._moving.begin(slot_ms, position)
+            if departure is not None:
+                await self._move(departure)
+        return self._moving.moved - before
+
+    async def _move(self, departure: Departure) -> None:
+        try:
+            while drafts := self._moving.drafts(departure):
+                self._under_way = self._put(drafts)
+                stored = await asyncio.shield(self._under_way)
+                self._under_way = None
+                self._moving.stored(departure, len(stored))
+                if len(stored) < len(drafts):
+                    raise StoreError("there is no room to move messages that wait")
+        except asyncio.CancelledError:
+            raise  # what is under way may be stored all the same: see `end`
+        except BaseException:
+            self.end()
+            raise
+        self.end()
+
+    def end(self) -> bool:
+        """Settle what was under way; False if it is not known what was stored."""
+        departure, self._departure = self._departure, None
+        future, self._under_way = self._under_way, None
+        if departure is None:
+            return True
+        is_known = True
+        if future is not None:
+            is_known = future.done() and not future.cancelled() and future.exception() is None
+            if is_known:
+                self._moving.stored(departure, len(future.result()))
+        self._moving.end(departure)
+        return is_known

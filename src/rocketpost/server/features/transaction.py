@@ -1,0 +1,301 @@
+"""Transactions: their requests, the questions to producers, how far both queues are done.
+
+``broker.transaction.service`` and ``broker.transaction.checks`` decide. One task stores what they
+want stored and asks what they want asked; it sleeps until the next half is due, until the op
+messages are, or until something happens: a half is stored, a producer comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.kinds import HalfMessages
+from rocketpost.broker.topic import TopicTable
+from rocketpost.broker.transaction.checks import CheckService, Question, Wait, Work
+from rocketpost.broker.transaction.service import Ending, Rules, TransactionService
+from rocketpost.broker.transaction.table import Fate
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import InvalidParameter, ServiceNotAvailable
+from rocketpost.codec.headers.transaction import CheckTransaction, EndTransaction, ResumeCheck
+from rocketpost.codec.record import encode_record, parse_message_id
+from rocketpost.errors import RemoteProtocolError, RocketpostError, StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.model.sysflag import TRANSACTION_NONE
+from rocketpost.server.dispatch import Dispatcher, Reply, answer, refusal
+from rocketpost.server.feature import Part
+from rocketpost.server.features.delay_delivery import Put
+from rocketpost.server.pools import Kind
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CLOCK_LOOK_SECONDS: Final = 5.0
+"""The clock is looked at so often, since it may be set."""
+_SETTLE_SECONDS: Final = 0.5
+_SETTLED_AT_ONCE: Final = 64
+_RETRY_SECONDS: Final = 1.0
+_HOUR_MS: Final = 3_600_000
+
+
+def transaction_rules(broker: BrokerConfig, store: StoreConfig) -> Rules:
+    """Return what the settings say of transactions."""
+    return Rules(
+        timeout_ms=broker.transaction_timeout_ms,
+        check_max=broker.transaction_check_max,
+        check_interval_ms=broker.transaction_check_interval_ms,
+        op_chars_max=broker.transaction_op_chars_max,
+        op_interval_ms=broker.transaction_op_interval_ms,
+        reserved_ms=store.reserved_hours * _HOUR_MS,
+    )
+
+
+class TransactionPart(Part):
+    """Everything about transactions. Owned by the loop.
+
+    Args:
+        kind: What claims halves among the sends.
+        offsets: Keeps how far the two queues of transactions are done.
+        put: Stores messages as safely as sends are stored.
+        forget_key: Told the topic and unique key of a message that was rolled back.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: HalfMessages,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        membership: Membership,
+        clock: Clock,
+        broker_name: str,
+        store_host: bytes,
+        new_unique_id: Callable[[], str],
+        put: Put,
+        rules: Rules,
+        forget_key: Callable[[tuple[str, str]], None],
+    ) -> None:
+        self._kind = kind
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._broker_name = broker_name
+        self._put = put
+        self._forget_key = forget_key
+        self._woken = asyncio.Event()
+        self._service = TransactionService(
+            store=store,
+            topics=topics,
+            offsets=offsets,
+            clock=clock,
+            store_host=store_host,
+            new_unique_id=new_unique_id,
+        )
+        self._checks = CheckService(
+            transactions=self._service,
+            record_at=store.record_at,
+            clock=clock,
+            store_host=store_host,
+            has_producer=lambda group: self._producer(group) is not None,
+        )
+        self._service.rules = rules
+        self._service.recover()
+        kind.pending_count = self._service.table.__len__
+        membership.on_producer = self._producer_joined
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the ends of transactions, and discarded ones that are resumed."""
+        dispatcher.on(RequestCode.END_TRANSACTION, self.end)
+        dispatcher.on_async(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume, Kind.MESSAGES)
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Take over when to ask, how often, and when to give up."""
+        self._kind.is_rejecting = broker.reject_transactions
+        self._service.rules = transaction_rules(broker, store)
+        self._woken.set()
+
+    # Requests.
+
+    def end(self, connection: Connection, command: Command) -> Reply | None:
+        """Commit or roll back; answer once that is stored, at once to who does not know."""
+        header = command.read(EndTransaction)
+        if header.commit_or_rollback == TRANSACTION_NONE:
+            self._service.unknown(header)
+            return Reply(remark="noted; the broker will ask again")
+        ending = self._service.end(header)
+        if ending is None:
+            return Reply(remark="the transaction has ended like that before")
+        try:
+            stored = self._put(ending.drafts)
+        except StoreError as error:
+            self._service.ended(ending, [])
+            raise ServiceNotAvailable(str(error)) from error
+
+        def finished(future: asyncio.Future[list[Appended]]) -> None:
+            answer(connection, command, self._ended(connection, command, ending, future))
+
+        stored.add_done_callback(finished)
+        return None
+
+    async def resume(self, connection: Connection, command: Command) -> Reply:
+        """Have a discarded transaction asked about again."""
+        header = command.read(ResumeCheck)
+        try:
+            _, position = parse_message_id(header.msg_id)
+        except RemoteProtocolError as error:
+            raise InvalidParameter(f"msgId: {error}") from None
+        await self._put([self._service.resume(position)])
+        return Reply()
+
+    # In the background.
+
+    async def run(self) -> None:
+        """Ask, discard and note what is done, until cancelled."""
+        try:
+            await self._settle()
+            await self._follow()
+        finally:
+            work = self._checks.flush()
+            if work is not None:
+                # Stored with the last sends; if not, the next start finds out by itself.
+                with contextlib.suppress(StoreError):
+                    self._put(work.drafts)
+
+    async def _settle(self) -> None:
+        try:
+            while self._service.settle(_SETTLED_AT_ONCE):  # noqa: ASYNC110 - lets requests in
+                await asyncio.sleep(0)
+        except Exception:
+            # What was not looked at is when it is ended or comes up.
+            logger.exception("pending transactions were not all looked up")
+
+    async def _follow(self) -> None:
+        while True:
+            self._woken.clear()
+            try:
+                self._service.progress(self._store.durable_position)
+                step = self._checks.next()
+                if isinstance(step, Wait):
+                    await self._sleep(step)
+                else:
+                    await self._do(step)
+            except RocketpostError as error:
+                logger.warning("transactions wait, will be tried again: reason=%s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            except Exception:
+                # One bad half must not take the broker down, now and after every restart.
+                logger.exception("transactions wait, will be tried again")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        """Follow the halves and what is done of them."""
+        if self._service.arrived(messages):
+            self._woken.set()
+
+    async def vacate(self, position: int) -> None:
+        """Move pending halves out of segments that are about to be deleted."""
+        while (work := self._checks.vacate(position)) is not None:
+            await self._do(work)
+        if self._checks.is_needed_before(position):
+            raise StoreError("transactions there are just being ended")
+
+    def states(self) -> dict[str, str]:
+        """Return how many transactions are pending, how old, and what became of others."""
+        table, counts = self._service.table, self._service.ended_counts
+        oldest_ms = min((half.since_ms for half in table), default=0)
+        age_ms = self._clock.now_ms() - oldest_ms if oldest_ms else 0
+        waiting = sum(self._checks.waiting.values())
+        return {
+            "transactionsPending": str(len(table)),
+            "transactionsOldestMs": str(age_ms),
+            "transactionsWithoutProducer": str(waiting),
+            "transactionsCommitted": str(counts[Fate.COMMIT]),
+            "transactionsRolledBack": str(counts[Fate.ROLLBACK]),
+            "transactionsDiscarded": str(counts[Fate.DISCARD]),
+            "transactionChecks": str(self._checks.questions),
+        }
+
+    async def save(self) -> None:
+        """Note how far both queues are done; what was appended is on disk."""
+        self._service.progress(self._store.durable_position)
+
+    # Inside.
+
+    def _ended(
+        self,
+        connection: Connection,
+        command: Command,
+        ending: Ending,
+        future: asyncio.Future[list[Appended]],
+    ) -> Reply:
+        error = StoreError("the broker is stopping") if future.cancelled() else future.exception()
+        if isinstance(error, Exception):
+            self._service.ended(ending, [])
+            return refusal(connection, command, error)
+        if self._service.ended(ending, future.result()) and ending.fate is Fate.ROLLBACK:
+            self._forget_key((ending.topic, ending.identity.unique_key))
+        self._woken.set()
+        return Reply()
+
+    async def _do(self, work: Work) -> None:
+        stored: list[Appended] = []
+        try:
+            stored = await self._put(work.drafts)
+        finally:
+            questions = self._checks.stored(work, stored)
+        for question in questions:
+            self._ask(question)
+
+    def _ask(self, question: Question) -> None:
+        connection = self._producer(question.group)
+        if connection is None:
+            return  # gone since; the next question goes to whoever comes
+        header = CheckTransaction(
+            tran_state_table_offset=question.offset,
+            commit_log_offset=question.position,
+            msg_id=question.unique_key,
+            transaction_id=question.unique_key,
+            offset_msg_id=question.record.message_id,
+            topic=question.record.topic,
+            broker_name=self._broker_name,
+        )
+        connection.send_oneway(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            fields=to_fields(header),
+            body=encode_record(question.record),
+        )
+
+    def _producer(self, group: str) -> Connection | None:
+        """Return the connected members of a producer group in turn, but for those that choke."""
+        for _ in range(len(self._membership.producers.get(group, ()))):
+            client = self._membership.next_producer(group)
+            connection = cast(Connection, client.connection) if client is not None else None
+            if connection is not None and connection.is_open and connection.is_writable:
+                return connection
+        return None
+
+    def _producer_joined(self, group: str) -> None:
+        if self._checks.producer_joined(group):
+            self._woken.set()
+
+    async def _sleep(self, wait: Wait) -> None:
+        seconds = CLOCK_LOOK_SECONDS if wait.ms is None else wait.ms / 1000
+        if not self._service.table.is_settled:
+            seconds = min(seconds, _SETTLE_SECONDS)
+        elif wait.ms is None and not len(self._service.table):
+            await self._woken.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, CLOCK_LOOK_SECONDS)):
+                await self._woken.wait()

@@ -1,0 +1,1 @@
+"""A broker's dealings with name servers: registration, routes of others."""

@@ -1,0 +1,47 @@
+"""Name servers that an HTTP address server lists, for brokers whose file names none.
+
+As in RocketMQ: ``fetchNamesrvAddrByAddressServer`` switches it on, and counts only where neither
+the file nor NAMESRV_ADDR names any. The list is one line, ``host:port;host:port``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rocketpost.client.config import ClientConfig
+from rocketpost.client.name_servers import address_server_url, fetch_addresses_blocking
+from rocketpost.errors import ConfigError
+from rocketpost.server.name_servers.registration import parse_name_servers
+from rocketpost.server.settings.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+
+class AddressServer:
+    """The address server of one broker. Belongs to the event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._url = address_server_url(
+            ClientConfig(address_server=config.address_server, address_group=config.address_group)
+        )
+        self._last_failure = ""
+
+    async def fetch(self) -> list[str] | None:
+        """Return the name servers that are listed now; None if they cannot be learnt."""
+        try:
+            found = await asyncio.to_thread(fetch_addresses_blocking, self._url)
+            listed = parse_name_servers(";".join(found))
+        except (OSError, ValueError, ConfigError) as error:
+            self._failed(str(error))
+            return None
+        if not listed:
+            self._failed("it lists none")
+            return None
+        self._last_failure = ""
+        return listed
+
+    def _failed(self, reason: str) -> None:
+        if reason != self._last_failure:  # once, not every few seconds
+            logger.warning("address server failed: url=%s reason=%s", self._url, reason)
+        self._last_failure = reason

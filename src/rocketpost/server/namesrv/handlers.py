@@ -1,0 +1,400 @@
+"""Answers of a name server: routes, registrations, key-value tables, its own settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.codec.bodies.cluster import encode_cluster, encode_member_group
+from rocketpost.codec.bodies.kv import encode_kv_table
+from rocketpost.codec.bodies.registration import (
+    body_crc,
+    decode_data_version,
+    decode_registration,
+    encode_data_version,
+)
+from rocketpost.codec.bodies.route import decode_route, encode_route
+from rocketpost.codec.bodies.topic import TopicList
+from rocketpost.codec.codes import VERSION_STANDARD_JSON, RequestCode
+from rocketpost.codec.command import Command, to_fields
+from rocketpost.codec.faults import (
+    InvalidParameter,
+    NoPermission,
+    QueryNotFound,
+    ServerError,
+    TopicNotExist,
+)
+from rocketpost.codec.headers import namesrv as headers
+from rocketpost.codec.lenient_json import encode
+from rocketpost.errors import ConfigError, Fault
+from rocketpost.model.clock import Clock
+from rocketpost.namesrv.kv_config import ORDER_TOPIC_CONFIG
+from rocketpost.namesrv.report import (
+    BrokerIdentity,
+    BrokerReport,
+    check_address,
+    check_identity,
+    check_name,
+)
+from rocketpost.namesrv.route_table import FoundRoute, RouteTable, in_zone
+from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.settings.namesrv import NamesrvConfig
+from rocketpost.settings import (
+    changed,
+    format_properties,
+    keys_of,
+    parse_properties,
+    to_properties,
+)
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CACHE_BYTES_MAX: Final = 16 * 1024 * 1024
+_UNIT: Final = 1
+_UNIT_SUB: Final = 2
+
+
+class NamesrvHandlers:
+    """The requests of a name server. Belongs to the event loop.
+
+    Args:
+        config: The settings; UPDATE_NAMESRV_CONFIG replaces them.
+        table: The routes.
+        kv: The key-value table.
+        clock: Tells how long brokers have been silent.
+        on_registered: Called with every broker that was not known before.
+        on_config: Called after the settings have changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: NamesrvConfig,
+        table: RouteTable,
+        kv: KvFile,
+        clock: Clock,
+        on_registered: Callable[[BrokerIdentity], None],
+        on_config: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self._table = table
+        self._kv = kv
+        self._clock = clock
+        self._on_registered = on_registered
+        self._on_config = on_config
+        self._started_ms = clock.now_ms()
+        self._cache = _RouteCache()
+
+    def serve(self, dispatcher: Dispatcher) -> None:
+        """Let ``dispatcher`` bring requests here."""
+        code = RequestCode
+        for number, handler in {
+            code.GET_KV_CONFIG: self._get_kv,
+            code.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+            code.REGISTER_BROKER: self._register,
+            code.UNREGISTER_BROKER: self._unregister,
+            code.QUERY_DATA_VERSION: self._query_data_version,
+            code.BROKER_HEARTBEAT: self._heartbeat,
+            code.GET_ROUTEINFO_BY_TOPIC: self._route,
+            code.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            code.GET_BROKER_MEMBER_GROUP: self._member_group,
+            code.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            code.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            code.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            code.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            code.GET_TOPICS_BY_CLUSTER: self._topics_by_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            code.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_without_unit_topics,
+            code.UPDATE_NAMESRV_CONFIG: self._update_config,
+            code.GET_NAMESRV_CONFIG: self._get_config,
+        }.items():
+            dispatcher.on(number, handler)
+        dispatcher.on_async(code.PUT_KV_CONFIG, self._put_kv)
+        dispatcher.on_async(code.DELETE_KV_CONFIG, self._delete_kv)
+
+    def started(self) -> None:
+        """Count the time during which routes may be withheld from now on."""
+        self._started_ms = self._clock.now_ms()
+
+    # Brokers.
+
+    def _register(self, connection: Connection, command: Command) -> Reply:
+        header = command.read(headers.RegisterBroker)
+        body = bytes(command.body)
+        if header.body_crc32 and body_crc(body) != header.body_crc32:
+            raise ServerError("crc32 not match")
+        report = BrokerReport(
+            identity=_identity(header),
+            ha_address=header.ha_server_addr,
+            zone=header.zone_name or None,
+            timeout_ms=header.heartbeat_timeout_millis,
+            acting_master=header.enable_acting_master,
+            registration=decode_registration(
+                body, version=command.version, compressed=header.compressed
+            ),
+        )
+        address = report.identity.address
+        known = self._table.data_version(report.identity.cluster, address) is not None
+        try:
+            result = self._table.register(
+                report,
+                owner=connection,
+                source=connection.peer[0],
+                now_ms=self._clock.now_ms(),
+                drop_missing_topics=self.config.drop_missing_topics,
+            )
+        except Fault as error:
+            _log_refusal("registration", connection, report.identity, error)
+            raise
+        if not known:
+            self._on_registered(report.identity)
+        orders = self._kv.current.namespace(ORDER_TOPIC_CONFIG)
+        wanted = self.config.order_topics_to_broker and orders is not None
+        return Reply(
+            fields=to_fields(result), body=encode_kv_table(orders or {}) if wanted else b""
+        )
+
+    def _unregister(self, connection: Connection, command: Command) -> Reply:
+        identity = _identity(command.read(headers.UnregisterBroker))
+        check_identity(identity)
+        try:
+            self._table.unregister(identity, owner=connection, source=connection.peer[0])
+        except Fault as error:
+            _log_refusal("unregistration", connection, identity, error)
+            raise
+        return Reply()
+
+    def _query_data_version(self, connection: Connection, command: Command) -> Reply:
+        header = command.read(headers.QueryDataVersion)
+        check_identity(_identity(header))
+        theirs = decode_data_version(command.body)
+        ours = self._table.data_version(header.cluster_name, header.broker_addr)
+        if ours == theirs:
+            self._touch(connection, header.cluster_name, header.broker_addr)
+        fields = to_fields(headers.DataVersionChanged(changed=ours != theirs))
+        return Reply(fields=fields, body=encode_data_version(ours) if ours is not None else b"")
+
+    def _heartbeat(self, connection: Connection, command: Command) -> Reply:
+        header = command.read(headers.BrokerHeartbeat)
+        check_name(header.cluster_name, "cluster name")
+        check_address(header.broker_addr, "broker address")
+        self._touch(connection, header.cluster_name, header.broker_addr)
+        return Reply()
+
+    def _touch(self, connection: Connection, cluster: str, address: str) -> None:
+        """Note a sign of life; nobody else can keep a broker that is gone in the routes."""
+        self._table.touch(cluster, address, self._clock.now_ms(), source=connection.peer[0])
+
+    # Routes.
+
+    def _route(self, _: Connection, command: Command) -> Reply:
+        header = command.read(headers.GetRoute)
+        check_name(header.topic, "topic")
+        if not self._ready():
+            raise ServerError("name server not ready")
+        if (header.zone_mode or "").lower() == "true" and (header.zone_name or "").strip():
+            near = in_zone(self._find(header.topic), header.zone_name or "")
+            # Java writes this answer anew, always in the plain form.
+            return Reply(body=_encode(near, standard=False))
+        standard = command.version >= VERSION_STANDARD_JSON or bool(
+            header.accept_standard_json_only
+        )
+        key = (header.topic, standard)
+        edition = (self._table.edition, self._kv.current, self.config)
+        body = self._cache.get(key, edition)
+        if body is None:
+            body = _encode(self._find(header.topic), standard=standard)
+            self._cache.put(key, body)
+        return Reply(body=body)
+
+    def _find(self, topic: str) -> FoundRoute:
+        found = self._table.route(topic, acting_master=self.config.acting_master)
+        if found is None:
+            raise TopicNotExist(
+                f"No topic route info in name server for the topic: {topic}; "
+                "create the topic, or see whether its broker is registered here"
+            )
+        if not self.config.order_messages:
+            return found
+        order = self._kv.current.get(ORDER_TOPIC_CONFIG, topic)
+        return found.with_order(order)
+
+    def _ready(self) -> bool:
+        if not self.config.wait_for_service:
+            return True
+        waited_ms = self._clock.now_ms() - self._started_ms
+        return waited_ms >= self.config.wait_for_service_seconds * 1000
+
+    def _cluster_info(self, _: Connection, __: Command) -> Reply:
+        info, zones = self._table.cluster_info()
+        return Reply(body=encode_cluster(info, zones=zones))
+
+    def _member_group(self, _: Connection, command: Command) -> Reply:
+        header = command.read(headers.GetMemberGroup)
+        check_name(header.cluster_name, "cluster name")
+        check_name(header.broker_name, "broker name")
+        group = self._table.member_group(header.cluster_name, header.broker_name)
+        return Reply(body=encode_member_group(group))
+
+    # Topics.
+
+    def _wipe_write_perm(self, _: Connection, command: Command) -> Reply:
+        count = self._table.wipe_write_perm(_broker_name(command))
+        return Reply(fields=to_fields(headers.WipedTopics(wipe_topic_count=count)))
+
+    def _add_write_perm(self, _: Connection, command: Command) -> Reply:
+        count = self._table.add_write_perm(_broker_name(command))
+        return Reply(fields=to_fields(headers.AddedTopics(add_topic_count=count)))
+
+    def _delete_topic(self, _: Connection, command: Command) -> Reply:
+        header = command.read(headers.DeleteTopic)
+        check_name(header.topic, "topic")
+        if header.cluster_name:
+            check_name(header.cluster_name, "cluster name")
+        self._table.delete_topic(header.topic, header.cluster_name or None)
+        return Reply()
+
+    def _register_topic(self, _: Connection, command: Command) -> Reply:
+        topic = command.read(headers.RegisterTopic).topic
+        self._table.register_topic(topic, decode_route(command.body).queue_datas)
+        return Reply()
+
+    def _all_topics(self, _: Connection, __: Command) -> Reply:
+        if not self.config.all_topic_list:
+            raise ServerError("disable: enableAllTopicList is false")
+        return _topic_list(self._table.topics())
+
+    def _topics_by_cluster(self, _: Connection, command: Command) -> Reply:
+        self._check_lists_enabled()
+        cluster = command.read(headers.TopicsByCluster).cluster
+        check_name(cluster, "cluster name")
+        return _topic_list(self._table.topics_of_cluster(cluster))
+
+    def _system_topics(self, _: Connection, __: Command) -> Reply:
+        self._check_lists_enabled()
+        names, address = self._table.system_topics()
+        return _topic_list(names, address)
+
+    def _unit_topics(self, _: Connection, __: Command) -> Reply:
+        return self._topics_by_flag(lambda flag: bool(flag & _UNIT))
+
+    def _unit_sub_topics(self, _: Connection, __: Command) -> Reply:
+        return self._topics_by_flag(lambda flag: bool(flag & _UNIT_SUB))
+
+    def _unit_sub_without_unit_topics(self, _: Connection, __: Command) -> Reply:
+        return self._topics_by_flag(lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
+
+    def _topics_by_flag(self, wanted: Callable[[int], bool]) -> Reply:
+        self._check_lists_enabled()
+        return _topic_list(self._table.topics_by_flag(wanted))
+
+    def _check_lists_enabled(self) -> None:
+        if not self.config.topic_list:
+            raise ServerError("disable: enableTopicList is false")
+
+    # The key-value table.
+
+    async def _put_kv(self, _: Connection, command: Command) -> Reply:
+        header = command.read(headers.PutKv)
+        await self._kv.change(lambda kv: kv.put(header.namespace, header.key, header.value))
+        return Reply()
+
+    async def _delete_kv(self, _: Connection, command: Command) -> Reply:
+        header = command.read(headers.KvKey)
+        await self._kv.change(lambda kv: kv.delete(header.namespace, header.key))
+        return Reply()
+
+    def _get_kv(self, _: Connection, command: Command) -> Reply:
+        header = command.read(headers.KvKey)
+        value = self._kv.current.get(header.namespace, header.key)
+        if value is None:
+            where = f"Namespace: {header.namespace[:255]} Key: {header.key[:255]}"
+            raise QueryNotFound(f"No config item, {where}")
+        return Reply(fields=to_fields(headers.KvValue(value=value)))
+
+    def _list_kv(self, _: Connection, command: Command) -> Reply:
+        namespace = command.read(headers.KvNamespace).namespace
+        table = self._kv.current.namespace(namespace)
+        if table is None:
+            raise QueryNotFound(f"No config item, Namespace: {namespace[:255]}")
+        return Reply(body=encode_kv_table(table))
+
+    # Settings.
+
+    def _get_config(self, _: Connection, __: Command) -> Reply:
+        return Reply(body=format_properties(to_properties(self.config)).encode())
+
+    def _update_config(self, _: Connection, command: Command) -> Reply:
+        known = keys_of(NamesrvConfig)
+        try:
+            values = parse_properties(bytes(command.body).decode("utf-8", "replace"))
+            for key in values:
+                if key in known and not known[key].metadata["mutable"]:
+                    raise NoPermission(f"{key} can only be set in the file, before the start")
+            if not values:
+                raise InvalidParameter("the request names no setting")
+            self.config = changed(self.config, values)
+        except ConfigError as error:
+            raise InvalidParameter(str(error)) from None
+        self._on_config()
+        return Reply()
+
+
+class _RouteCache:
+    """Encoded routes of one edition of the tables, so that a poll costs a look-up."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[str, bool], bytes] = {}
+        self._edition: tuple[object, ...] = ()
+        self._bytes = 0
+
+    def get(self, key: tuple[str, bool], edition: tuple[object, ...]) -> bytes | None:
+        if edition != self._edition:
+            self._clear()
+            self._edition = edition
+        return self._bodies.get(key)
+
+    def put(self, key: tuple[str, bool], body: bytes) -> None:
+        if self._bytes + len(body) > CACHE_BYTES_MAX:
+            self._clear()
+        self._bodies[key] = body
+        self._bytes += len(body)
+
+    def _clear(self) -> None:
+        self._bodies.clear()
+        self._bytes = 0
+
+
+def _identity(
+    header: headers.RegisterBroker | headers.UnregisterBroker | headers.QueryDataVersion,
+) -> BrokerIdentity:
+    return BrokerIdentity(
+        header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+    )
+
+
+def _log_refusal(what: str, connection: Connection, identity: BrokerIdentity, error: Fault) -> None:
+    logger.warning(
+        "%s refused: peer=%s name=%s id=%s address=%s reason=%s",
+        what, connection.peer_text, identity.name, identity.id, identity.address, error,
+    )  # fmt: skip
+
+
+def _broker_name(command: Command) -> str:
+    name = command.read(headers.BrokerName).broker_name
+    check_name(name, "broker name")
+    return name
+
+
+def _encode(found: FoundRoute, *, standard: bool) -> bytes:
+    return encode_route(found.route, standard=standard, zones=found.zones, mappings=found.mappings)
+
+
+def _topic_list(names: list[str], address: str | None = None) -> Reply:
+    return Reply(body=encode(TopicList(topic_list=names, broker_addr=address)))

@@ -1,0 +1,179 @@
+"""The name server process: a listener, the route tables and the key-value file, wired together.
+
+Name servers do not know each other: every broker registers with each of them. A broker is gone when
+it says so, when its connection is lost, or when it has been silent for longer than it promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from rocketpost.model.clock import Clock
+from rocketpost.namesrv.report import BrokerIdentity
+from rocketpost.namesrv.route_table import RouteLimits, RouteTable
+from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.namesrv.handlers import NamesrvHandlers
+from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.settings.namesrv import NamesrvConfig
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.listener import Listener
+
+__all__ = ["NameServer", "NamesrvConfig"]
+
+logger = logging.getLogger(__name__)
+
+
+class SteadyClock:
+    """Time that only goes forward: a corrected wall clock must not make brokers expire."""
+
+    def now_ms(self) -> int:
+        """Return the milliseconds since some moment in the past."""
+        return time.monotonic_ns() // 1_000_000
+
+
+class NameServer:
+    """One name server. Belongs to the event loop; any number may run in one process.
+
+    Args:
+        config: The settings; port 0 takes a free port.
+        clock: What silence is measured with.
+    """
+
+    def __init__(self, config: NamesrvConfig | None = None, *, clock: Clock | None = None) -> None:
+        config = config or NamesrvConfig()
+        self._clock = clock or SteadyClock()
+        limits = RouteLimits(
+            brokers_max=config.brokers_max,
+            brokers_a_host_max=config.brokers_a_host_max,
+            entries_max=config.route_entries_max,
+        )
+        self._table = RouteTable(limits)
+        self._kv = KvFile(config.kv_config_path)
+        self._handlers = NamesrvHandlers(
+            config=config,
+            table=self._table,
+            kv=self._kv,
+            clock=self._clock,
+            on_registered=_log_registered,
+            on_config=self._schedule_scan,
+        )
+        self._dispatcher = Dispatcher()
+        self._handlers.serve(self._dispatcher)
+        self._listener = Listener(
+            on_request=self._dispatcher.handle,
+            on_lost=self._connection_lost,
+            idle_seconds=config.idle_seconds,
+        )
+        self._next_scan: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def config(self) -> NamesrvConfig:
+        """The settings as they are now."""
+        return self._handlers.config
+
+    @property
+    def port(self) -> int:
+        """The bound port, which differs from the wished one if that was 0."""
+        return self._listener.port
+
+    @property
+    def address(self) -> str:
+        """Address on which it listens, as ``host:port``."""
+        return f"{self.config.bind_address}:{self.port}"
+
+    async def start(self) -> None:
+        """Return when requests are served.
+
+        Raises:
+            ConfigError: The address cannot be bound, or the key-value file cannot be read.
+            StoreError: The key-value file is damaged.
+        """
+        await asyncio.to_thread(self._kv.load_blocking)
+        self._handlers.started()
+        self._stopping.clear()
+        await self._listener.start(self.config.bind_address, self.config.listen_port)
+        self._schedule_scan()
+        logger.info("name server started: address=%s", self.address)
+
+    async def stop(self) -> None:
+        """Return when every connection is closed and every accepted change is on disk."""
+        self._stopping.set()
+        if self._next_scan is not None:
+            self._next_scan.cancel()
+            self._next_scan = None
+        await self._listener.stop()
+        await self._kv.settle()
+        await self._dispatcher.stop()
+
+    async def run(self) -> None:
+        """Start, serve until :meth:`stop` is called or this is cancelled, and stop."""
+        await self.start()
+        try:
+            await self._stopping.wait()
+        finally:
+            await self.stop()
+
+    async def failed(self) -> str:
+        """Return, if ever, why the name server cannot go on; nothing makes it give up."""
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def scan(self) -> None:
+        """Remove a broker that was silent for too long, and close its connection; then the next.
+
+        Each may have a hundred thousand topics, so others are served in between.
+        """
+        late = self._table.expire(self._clock.now_ms(), count_max=1)
+        if late and not self._stopping.is_set():
+            asyncio.get_running_loop().call_soon(self.scan)
+        for identity, owner in late:
+            _log_gone(identity, "silent for too long")
+            if isinstance(owner, Connection):
+                logger.warning(
+                    "connection dropped: peer=%s reason=its broker %s was silent for too long",
+                    owner.peer_text,
+                    identity.name,
+                )
+                owner.close()
+
+    def _schedule_scan(self) -> None:
+        if self._next_scan is not None:
+            self._next_scan.cancel()
+        loop = asyncio.get_running_loop()
+        self._next_scan = loop.call_later(self.config.scan_interval_ms / 1000, self._scan_and_go_on)
+
+    def _scan_and_go_on(self) -> None:
+        self._schedule_scan()
+        self.scan()
+
+    def _connection_lost(self, connection: Connection) -> None:
+        lost = self._table.lost(connection, count_max=1)
+        if lost:  # as in a scan: there may be more
+            asyncio.get_running_loop().call_soon(self._connection_lost, connection)
+        for identity in lost:
+            if not self._stopping.is_set():
+                _log_gone(identity, "connection lost")
+
+
+def _log_registered(identity: BrokerIdentity) -> None:
+    logger.info(
+        "broker registered: cluster=%s name=%s id=%s address=%s",
+        identity.cluster,
+        identity.name,
+        identity.id,
+        identity.address,
+    )
+
+
+def _log_gone(identity: BrokerIdentity, reason: str) -> None:
+    logger.warning(
+        "broker gone: cluster=%s name=%s id=%s address=%s reason=%s",
+        identity.cluster,
+        identity.name,
+        identity.id,
+        identity.address,
+        reason,
+    )

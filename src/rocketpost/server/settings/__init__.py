@@ -1,0 +1,1 @@
+"""Settings of the servers, and the door through which they change."""

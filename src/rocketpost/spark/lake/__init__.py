@@ -1,0 +1,1 @@
+"""Lakes of archived messages."""

@@ -1,0 +1,1 @@
+"""Store directories as Spark tables."""

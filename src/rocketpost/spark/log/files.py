@@ -1,0 +1,316 @@
+"""Segments of a commit log, read from outside: cut into splits, and the records in them.
+
+Segments are read by ``pread``, not mapped: a broker may cut a file while it is read, and a map
+would die of that. A split may begin anywhere. Its first record is found by looking for the magic
+code of a record whose stated position is where it lies; a record belongs to the split in which it
+begins. Where the log ends is settled beforehand, by ``spark.log.end``: before that place whatever
+is no record is damage.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import itertools
+import math
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rocketpost.errors import CorruptRecord
+from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from rocketpost.spark.records.chunk import Chunk, walk
+from rocketpost.spark.records.fields import Ints, Mask, heads
+from rocketpost.spark.records.numpy_fields import cuts_of
+from rocketpost.store.layout import parse_file_name
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""A batch is made of it; less, and the fixed price of a batch shows, here and in the JVM."""
+HEAD_BYTES: Final = 8
+SMALLEST: Final = 91
+MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+BLANK: Final = MAGIC_BLANK.to_bytes(4, "big")
+_POSITION_AT: Final = 28
+_BODY_LENGTH_AT: Final = 84
+_V6_MORE: Final = 12
+_OVERHEAD_MAX: Final = 92 + 2 * _V6_MORE + 2 * 32_767
+_PROBE_BYTES: Final = 64 * 1024
+_ALL: Final = 2**62
+
+
+class OnCorrupt(enum.Enum):
+    """What to do where no record is, though there should be one."""
+
+    FAIL = "fail"
+    STOP = "stop"
+    SKIP = "skip"
+
+
+class Stopped(Exception):  # noqa: N818 - no error: the reader was told to end here
+    """Damage was met, and reading ends there."""
+
+
+class Segment(NamedTuple):
+    """A file of the commit log."""
+
+    path: str
+    start: int
+    """The position of its first byte in the log."""
+    limit: int
+    """Records begin before this byte; a blank ends them earlier."""
+
+
+class Split(NamedTuple):
+    """A part of a segment: records that begin from ``begin`` on, before ``end``."""
+
+    segment: Segment
+    begin: int
+    end: int
+
+
+def splits(
+    segment: Segment, split_bytes: int, *, low: int = 0, high: int | None = None
+) -> list[Split]:
+    """Cut a segment, or what of it lies between two positions of the log, into equal parts.
+
+    A short last part would cost a whole task, and leave a core without work at the end.
+    """
+    first = max(0, low - segment.start)
+    end = segment.limit if high is None else min(segment.limit, high - segment.start)
+    size = max(0, end - first)
+    count = math.ceil(size / split_bytes)
+    bounds = [first + size * number // count for number in range(count)]
+    return [Split(segment, *pair) for pair in itertools.pairwise([*bounds, end])]
+
+
+def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
+    """Yield the records of a split.
+
+    Raises:
+        CorruptRecord: No record lies where one should, and that is to fail.
+        Stopped: The same, and reading is to end there.
+    """
+    segment = split.segment
+    try:
+        file = Opened(segment.path)
+    except FileNotFoundError:
+        missing(segment, on_corrupt)
+        return
+    with file:
+        step = _step(split.end - split.begin)
+        at = aligned(file, segment, split.begin, split.end, step=step) if split.begin else 0
+        wanted = step
+        while at is not None and at < segment.limit:
+            data = file.read(at, wanted if at < split.end else SMALLEST)
+            if at >= split.end and _begins_record(data, segment.start + at):
+                return
+            chunk, end = records_in(data, segment.start + at, bytes_max=split.end - at)
+            if len(chunk):
+                yield chunk
+                at += end
+                wanted = _step(split.end - at)
+            elif data[4:8] == BLANK:
+                return
+            elif len(data) == wanted and (size := longer(data, segment.limit - at)):
+                wanted = size
+            else:
+                where = f"position {segment.start + at} ({segment.path} byte {at})"
+                damaged(f"no record at {where}", on_corrupt)
+                at, wanted = aligned(file, segment, at + 1, split.end, step=step), step
+
+
+def missing(segment: Segment, on_corrupt: OnCorrupt) -> None:
+    """Deal with a segment that was there and is not; returns if it expired, or is to be skipped.
+
+    Raises:
+        CorruptRecord: It did not expire: older ones are there, and they go first.
+        Stopped: The same, and reading is to end there.
+    """
+    starts = map(parse_file_name, os.listdir(os.path.dirname(segment.path)))
+    if any(start is not None and start < segment.start for start in starts):
+        damaged(f"{segment.path} is missing, though older segments are there", on_corrupt)
+
+
+def _step(left: int) -> int:
+    """Return how much to read at once; no more than is wanted, or little more."""
+    return min(CHUNK_BYTES, max(left, _PROBE_BYTES))
+
+
+def damaged(what: str, on_corrupt: OnCorrupt) -> None:
+    """Deal with damage; returns if it is to be skipped.
+
+    Raises:
+        CorruptRecord: It is to fail.
+        Stopped: Reading is to end there.
+    """
+    if on_corrupt is OnCorrupt.STOP:
+        raise Stopped
+    if on_corrupt is OnCorrupt.FAIL:
+        raise CorruptRecord(f"{what}; onCorrupt=skip goes on behind it, onCorrupt=stop ends there")
+
+
+def records_in(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:
+    """Return the records in ``data`` that are sound, and the place after the last of them.
+
+    The first of them begins with ``data``, at ``position`` of the log. They state their true
+    positions, and lengths that add up to their sizes.
+    """
+    starts, end = walk(data, bytes_max=bytes_max)
+    chunk = Chunk(data, starts)
+    count = chunk.fields.count
+    is_true = chunk.fields.long("position") == starts[:count] + position
+    if not is_true.all():
+        count = int(np.argmin(is_true))
+    if count == len(starts):
+        return chunk, end
+    return Chunk(data, starts[:count]), int(starts[count])
+
+
+def are_sound(data: bytes, starts: Ints, positions: Ints) -> Mask:
+    """Return which records state their true position, and lengths that add up to their size.
+
+    Those are safe to take apart. Each has a magic code, and a size that lies within ``data``.
+    """
+    _, add_up = cuts_of(data, starts)
+    return np.asarray(add_up & (heads(data, starts)["position"] == positions), np.bool_)
+
+
+def longer(data: bytes, left: int) -> int | None:
+    """Return the size of a record that was cut by the end of the chunk, if that is what it is."""
+    size = int.from_bytes(data[:4], "big", signed=True)
+    if data[4:8] not in MAGICS or not len(data) < size <= left:
+        return None
+    flags = int.from_bytes(data[36:40], "big")
+    more = sum(_V6_MORE for bit in (BORN_HOST_V6, STORE_HOST_V6) if flags & bit)
+    at = _BODY_LENGTH_AT + more
+    body_bytes = int.from_bytes(data[at : at + 4], "big", signed=True)
+    # Nonsense must not make us read the rest of a segment at once.
+    return size if 0 <= size - body_bytes <= _OVERHEAD_MAX else None
+
+
+def _begins_record(data: bytes, position: int) -> bool:
+    """Tell whether the split that begins near here finds what is here, or need find nothing."""
+    if data[4:8] == BLANK:
+        return True
+    stated = int.from_bytes(data[_POSITION_AT : _POSITION_AT + 8], "big")
+    return data[4:8] in MAGICS and stated == position
+
+
+def behind(segments: list[Segment], position: int) -> int:
+    """Return the position after the record that begins at ``position``, or the next byte."""
+    for segment in segments:
+        at = position - segment.start
+        if 0 <= at < segment.limit:
+            with Opened(segment.path) as file:
+                head = file.read(at, SMALLEST)
+            size = int.from_bytes(head[:4], "big", signed=True)
+            if _begins_record(head, position) and SMALLEST <= size <= segment.limit - at:
+                return position + size
+    return position + 1
+
+
+def store_ms_at(segment: Segment, at: int) -> int | None:
+    """Return when the first record from byte ``at`` on was stored; None if there is none."""
+    try:
+        file = Opened(segment.path)
+    except FileNotFoundError:
+        return None
+    with file:
+        place: int | None = at
+        if at or file.read(4, 4) not in MAGICS:  # or the first one is damaged
+            place = aligned(file, segment, at, segment.limit, step=_PROBE_BYTES)
+        head = file.read(place, SMALLEST) if place is not None else b""
+    if head[4:8] not in MAGICS or len(head) < SMALLEST:
+        return None
+    flags = int.from_bytes(head[36:40], "big")
+    time_at = 56 + (_V6_MORE if flags & BORN_HOST_V6 else 0)
+    return int.from_bytes(head[time_at : time_at + 8], "big", signed=True)
+
+
+def around(segment: Segment, ms: int) -> tuple[int, int]:
+    """Return two positions of a segment close to each other, by time.
+
+    Everything before the first was stored before ``ms``, and everything from the second on was
+    not. Trusts that store times only grow.
+    """
+    low, high = 0, segment.limit
+    while high - low > _PROBE_BYTES:
+        middle = (low + high) // 2
+        found = store_ms_at(segment, middle)
+        if found is not None and found < ms:
+            low = middle
+        else:
+            high = middle
+    return segment.start + low, segment.start + high
+
+
+def aligned(
+    file: Opened, segment: Segment, begin: int, end: int, *, step: int = CHUNK_BYTES
+) -> int | None:
+    """Return where the first record from ``begin`` on, before ``end``, begins.
+
+    Mostly it is near: at first little is looked at, then more and more, up to ``step`` at once.
+    """
+    at = file.next_data(begin)
+    size = min(step, _PROBE_BYTES)
+    while at is not None and at < end:
+        data = file.read(at, size)
+        if len(data) < SMALLEST:
+            return None
+        for place in _candidates(data):
+            if place >= end - at:
+                return None
+            stated = int.from_bytes(data[place + _POSITION_AT : place + 36], "big")
+            if stated == segment.start + at + place:
+                return at + place
+        at = file.next_data(at + len(data) - SMALLEST + 1)
+        size = min(step, 4 * size)
+    return None
+
+
+def _candidates(data: bytes) -> Iterator[int]:
+    """Yield, in order, where records may begin whose fixed fields lie within ``data``."""
+    bytes_ = np.frombuffer(data, np.uint8)
+    if not bytes_[: len(data) // 8 * 8].view(np.uint64).any() and not any(data[-8:]):
+        return  # made beforehand, and not written yet
+    magic = np.flatnonzero(
+        (bytes_[4:-3] == MAGICS[0][0])
+        & (bytes_[5:-2] == MAGICS[0][1])
+        & (bytes_[6:-1] == MAGICS[0][2])
+    )
+    for place in magic[magic <= len(data) - SMALLEST].tolist():
+        if data[place + 4 : place + 8] in MAGICS:
+            yield place
+
+
+class Opened:
+    """A file open for reading."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def size(self) -> int:
+        """Return how many bytes there are."""
+        return os.fstat(self._descriptor).st_size
+
+    def next_data(self, at: int) -> int | None:
+        """Return the first place from ``at`` on that is no hole; None if there is none."""
+        try:
+            return os.lseek(self._descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            return at  # this file system knows of no holes
+
+    def read(self, at: int, count: int) -> bytes:
+        """Return up to ``count`` bytes from ``at`` on."""
+        return os.pread(self._descriptor, count, at)

@@ -1,0 +1,100 @@
+"""Messages that brokers keep until they are due: sent, and not in their topics yet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.config import ClientConfig
+from rocketpost.client.credentials import environment_credentials
+from rocketpost.errors import RouteNotFound
+from rocketpost.model import properties as names
+from rocketpost.model.delay_levels import parse_delay_levels
+from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketpost.model.route import MASTER_ID
+from rocketpost.spark.broker_session import Link
+from rocketpost.spark.client_group import Line
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.pipelines.audit.config import AuditConfig
+
+_LEVELS: Final = "messageDelayLevel"
+_COLUMNS: Final = (
+    "brokerName string, uniqKey string, keys string, storeTimestamp timestamp, "
+    "properties map<string,string>"
+)
+_DELIVERY_MS: Final = 10_000
+"""How long brokers may take to deliver what is due: they look in turns, and may be busy."""
+
+
+class _Brokers(Line):
+    """A blocking line to brokers, for their settings."""
+
+    def __init__(self, name_servers: str) -> None:
+        keys = environment_credentials()
+        self._admin = AdminClient(config=ClientConfig(name_servers=name_servers, credentials=keys))
+        super().__init__(self._admin)
+
+    def delays_ms(self, broker: str) -> tuple[int, ...]:
+        """Return how long each delay level waits, the first one first."""
+        return self._thread.call(self._delays_ms(broker))
+
+    async def _delays_ms(self, broker: str) -> tuple[int, ...]:
+        addresses = await self._admin.cluster.broker_addresses(broker)
+        address = addresses.get(MASTER_ID) or next(iter(addresses.values()))
+        return parse_delay_levels((await self._admin.brokers.config(address))[_LEVELS])
+
+
+def delayed(spark: SparkSession, config: AuditConfig, at_ms: int) -> DataFrame | None:
+    """Return what was not due at a time, nor much before: id. None if no broker can be asked."""
+    if not config.name_servers:
+        return None
+    sources = {topic: _source(config, topic) for topic in (SCHEDULE_TOPIC, TIMER_TOPIC)}
+    brokers = {topic: _brokers(source) for topic, source in sources.items()}
+    kept = [topic for topic in sources if brokers[topic]]
+    if not kept:
+        return None
+    levels = _levels(spark, config, brokers[SCHEDULE_TOPIC])
+    frames = [_waiting(spark, sources[topic], levels) for topic in kept]
+    frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    is_ours = f.col("properties")[names.REAL_TOPIC].isin(*config.topics)
+    due = frame.filter(is_ours & (f.col("dueMs") > at_ms - _DELIVERY_MS))
+    return due.select(f.col(config.identified_by).alias("id"))
+
+
+def _source(config: AuditConfig, topic: str) -> SourceOptions:
+    return SourceOptions(name_servers=config.name_servers, topic=topic)
+
+
+def _brokers(source: SourceOptions) -> frozenset[str]:
+    """Return the brokers that have a topic; none if they keep no such messages."""
+    try:
+        with Link(source) as link:
+            return frozenset(queue.broker for queue in link.queues())
+    except RouteNotFound:
+        return frozenset()
+
+
+def _levels(spark: SparkSession, config: AuditConfig, brokers: frozenset[str]) -> DataFrame:
+    """Return how long the levels of brokers wait: brokerName, level, delayMs."""
+    rows: list[tuple[str, int, int]] = []
+    with _Brokers(config.name_servers) as line:
+        for broker in sorted(brokers):
+            delays = enumerate(line.delays_ms(broker), start=1)
+            rows += [(broker, level, delay_ms) for level, delay_ms in delays]
+    return spark.createDataFrame(rows, "brokerName string, level int, delayMs bigint")
+
+
+def _waiting(spark: SparkSession, source: SourceOptions, levels: DataFrame) -> DataFrame:
+    """Return what a topic keeps: uniqKey, keys, properties, dueMs."""
+    reader = spark.read.format("rocketmq").schema(_COLUMNS).options(**source.given())
+    given = f.col("properties")
+    rows = reader.load().withColumn("level", given[names.DELAY_LEVEL].try_cast("int"))
+    known = rows.join(f.broadcast(levels), ["brokerName", "level"], "left")
+    due = f.coalesce(
+        given[names.TIMER_OUT_MS].try_cast("bigint"),
+        f.unix_millis("storeTimestamp") + f.col("delayMs"),
+    )
+    return known.select("uniqKey", "keys", "properties", due.alias("dueMs"))

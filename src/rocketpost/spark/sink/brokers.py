@@ -1,0 +1,99 @@
+"""Which brokers may hold what a sink has sent, so that a second run asks every one of them.
+
+A broker that is away is in no route, and a task that runs again would not ask it: what it holds
+would be stored a second time elsewhere. So the driver notes which brokers it has seen, beside
+Spark's checkpoint in ``rocketmq-brokers.json``, and tasks of an exactly-once sink begin only when
+all of them are there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from rocketpost.client import ClientConfig
+from rocketpost.client.admin import AdminClient
+from rocketpost.client.blocking.loop_thread import shared
+from rocketpost.errors import RouteNotFound, StoreError
+from rocketpost.spark.options import credentials
+from rocketpost.spark.outage import ask_again
+from rocketpost.spark.sink.options import SinkOptions
+
+logger = logging.getLogger(__name__)
+
+FILE: Final = "rocketmq-brokers.json"
+_PAUSE_SECONDS: Final = 0.1
+
+
+def noted_blocking(options: SinkOptions) -> frozenset[str]:
+    """Return the names of all brokers that a sink has ever seen, having looked for new ones.
+
+    Raises:
+        RocketpostError: No name server answers, or what was noted cannot be read.
+    """
+    known = _read(options.checkpoint) if options.checkpoint else frozenset[str]()
+    thread = shared.enter()
+    try:
+        seen = known | thread.call(_seen(options))
+    finally:
+        shared.leave()
+    if options.checkpoint and seen != known:
+        _write(options.checkpoint, seen)
+    return seen
+
+
+async def _seen(options: SinkOptions) -> frozenset[str]:
+    config = ClientConfig(name_servers=options.name_servers, credentials=credentials(options))
+    async with AdminClient(config=config) as admin:
+
+        async def ask() -> frozenset[str]:
+            if options.topic:
+                try:
+                    route = await admin.cluster.route(options.topic)
+                    return frozenset(broker.broker_name for broker in route.broker_datas)
+                except RouteNotFound:
+                    pass  # the first message makes it, who knows where
+            return frozenset((await admin.cluster.info()).broker_addr_table)
+
+        seconds = options.send_timeout_ms / 1000
+        return await ask_again(ask, seconds=seconds, pause=_PAUSE_SECONDS)
+
+
+def _read(checkpoint: str) -> frozenset[str]:
+    path = f"{checkpoint}/{FILE}"
+    try:
+        files, root = _opened(path)
+        if files.get_file_info(root).type is fs.FileType.NotFound:
+            return frozenset()
+        with files.open_input_stream(root) as stream:
+            return frozenset(json.loads(stream.read()))
+    except pa.ArrowInvalid:
+        logger.warning("brokers are not noted: Arrow cannot open %s", path)
+        return frozenset()
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+def _write(checkpoint: str, names: frozenset[str]) -> None:
+    path = f"{checkpoint}/{FILE}"
+    try:
+        files, root = _opened(path)
+        files.create_dir(root.rpartition("/")[0], recursive=True)
+        with files.open_output_stream(f"{root}.new") as stream:
+            stream.write(json.dumps(sorted(names)).encode())
+        files.move(f"{root}.new", root)
+    except pa.ArrowInvalid:
+        return  # as was said when it could not be read
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+
+
+def _opened(path: str) -> tuple[fs.FileSystem, str]:
+    if "://" in path or path.startswith("file:"):
+        files, root = fs.FileSystem.from_uri(path)
+        return files, root
+    return fs.LocalFileSystem(), path

@@ -1,0 +1,117 @@
+"""Pulled records to record batches: put together, cut to their range, bounded in size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketpost.client.consumer.fetch import unwrapped
+from rocketpost.codec.record import decode_record, encode_record
+from rocketpost.errors import CorruptRecord, RemoteProtocolError
+from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
+from rocketpost.spark.records.chunk import Chunk, walk
+from rocketpost.spark.records.columns import Column
+from rocketpost.spark.records.decode import decode
+from rocketpost.spark.records.fields import Ints, numbers
+from rocketpost.spark.source.plan import Range
+
+BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_ROWS: Final = 16_384
+_WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
+_TAGS: Final = (Column("tags", pa.string(), "string", nullable=True),)
+
+
+def batches(
+    pulled: Iterable[bytes],
+    wanted: Range,
+    columns: tuple[Column, ...],
+    *,
+    tags: frozenset[str],
+    decompressed: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of one range.
+
+    Args:
+        pulled: Records of the queue, in order; some may come again, or lie outside the range.
+        wanted: The range.
+        columns: What is wanted of each message.
+        tags: The tags that count, since brokers compare hashes; empty for all.
+        decompressed: Whether bodies are unpacked.
+
+    Raises:
+        RemoteProtocolError: A record cannot be read.
+    """
+    try:
+        yield from _batches(pulled, wanted, columns, tags=tags, decompressed=decompressed)
+    except CorruptRecord as error:
+        raise RemoteProtocolError(f"{wanted.queue}: {error}") from error
+
+
+def _batches(
+    pulled: Iterable[bytes],
+    wanted: Range,
+    columns: tuple[Column, ...],
+    *,
+    tags: frozenset[str],
+    decompressed: bool,
+) -> Iterator[pa.RecordBatch]:
+    seen = wanted.start - 1
+    for data in _gathered(pulled):
+        starts = _starts(data, wanted)
+        if (numbers(data, starts + 36, 4) & _WRAPPED == _WRAPPED).any():
+            data = _unwrapped(data, starts, wanted)
+            starts = _starts(data, wanted)
+        offsets = numbers(data, starts + 20, 8)
+        # Answers overlap where a pull returns more than it was asked for.
+        before = np.maximum.accumulate(np.concatenate(([seen], offsets)))
+        starts = starts[(offsets > before[:-1]) & (offsets < wanted.end)]
+        seen = before[-1]
+        broker = wanted.queue.broker
+        if tags:
+            found = decode(Chunk(data, starts), _TAGS, broker_name=broker).column(0)
+            hit = pc.is_in(found, pa.array(sorted(tags), pa.string()))
+            starts = starts[np.asarray(hit)]
+        for at in range(0, len(starts), BATCH_ROWS):
+            some = Chunk(data, starts[at : at + BATCH_ROWS])
+            yield decode(some, columns, broker_name=broker, decompressed=decompressed)
+
+
+def _gathered(pulled: Iterable[bytes]) -> Iterator[bytes]:
+    """Put small answers together: a batch costs Spark the same however small."""
+    parts: list[bytes] = []
+    size = 0
+    for data in pulled:
+        if not data:
+            continue
+        if parts and size + len(data) > BATCH_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+        parts.append(data)
+        size += len(data)
+    if parts:
+        yield b"".join(parts)
+
+
+def _starts(data: bytes, wanted: Range) -> Ints:
+    starts, end = walk(data)
+    if end < len(data):
+        after = (
+            decode_record(data, int(starts[-1])).queue_offset if len(starts) else wanted.start - 1
+        )
+        raise RemoteProtocolError(
+            f"the record after offset {after} of {wanted.queue} is unreadable"
+        )
+    return starts
+
+
+def _unwrapped(data: bytes, starts: Ints, wanted: Range) -> bytes:
+    """Return every message as a record of its own, where batches are stored as one."""
+    parts: list[bytes | memoryview] = []
+    for start in starts.tolist():
+        for record in unwrapped(decode_record(data, start), first=wanted.start):
+            parts += encode_record(record)
+    return b"".join(parts)

@@ -1,0 +1,220 @@
+"""The upkeep thread: saves queue tails, syncs queues and index, and moves the checkpoint.
+
+What it saves can always be made again from the commit log; the checkpoint only says from where. So
+it works seldom: when much of the log would have to be read again, or by a long interval.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.errors import StoreBroken, StoreFull
+from rocketpost.store.checkpoint import Progress, Times, save_checkpoint_blocking
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.descriptors import is_shortage
+from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.files import FileSystem
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.integrity.damage import DamageRegister
+from rocketpost.store.layout import Layout
+from rocketpost.store.log.flusher import Flusher
+from rocketpost.store.queue.files import QueueFiles
+from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.recovery.extent import ExtentKeeper
+
+log = logging.getLogger(__name__)
+
+REPLAY_BYTES_MAX: Final = 256 * 1024 * 1024
+"""How much of the log a restart after a crash reads again, about."""
+SYNC_ALL_COUNT_MIN: Final = 64
+"""From here on one sync of the file system costs less than one per file."""
+
+_PATIENCE_SECONDS: Final = 60.0
+"""Time for which messages are accepted although no descriptor is left to save their queues."""
+
+
+class Upkeep:
+    """Owns the upkeep thread."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        layout: Layout,
+        files: FileSystem,
+        *,
+        queues: QueueTable,
+        queue_files: QueueFiles,
+        index: KeyIndex | None,
+        flusher: Flusher,
+        dispatcher: Dispatcher,
+        save_drops: Callable[[], None],
+        damage: DamageRegister,
+        extent: ExtentKeeper,
+        on_trouble: Callable[[str | None], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        """Its intervals; may be replaced while the thread runs."""
+        self._layout = layout
+        self._files = files
+        self._queues = queues
+        self._queue_files = queue_files
+        self._index = index
+        self._flusher = flusher
+        self._dispatcher = dispatcher
+        self._save_drops = save_drops
+        self._damage = damage
+        self._extent = extent
+        self._on_trouble = on_trouble
+        self._on_broken = on_broken
+        self._wake = threading.Event()
+        self._saving = threading.Lock()
+        self._stopping = False
+        self.saved_position = -1
+        """Every record before this is durable in queues and index too. Any thread may read it."""
+        self._saved_at = time.monotonic()
+        self._short_since: float | None = None
+        self._unsynced: set[str] = set()
+        self._unsynced_directories: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="store-upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close_blocking(self) -> None:
+        """Stop the thread."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def save_blocking(self) -> None:
+        """Make queues and index durable as far as they are now, then say so in the checkpoint.
+
+        Raises:
+            StoreBroken: The commit log cannot be made durable.
+            StoreFull: The same, but later it can.
+            OSError: A file could not be written or synced; the checkpoint stays.
+        """
+        with self._saving:
+            mark = self._dispatcher.mark
+            # It no longer counts the queues of deleted topics; were that not written down, a
+            # restart would know neither that they were there nor how far they had counted.
+            self._save_drops()
+            self._damage.save_blocking()
+            self._flusher.flush_blocking()
+            for queue in self._queues:
+                if queue.unsaved_bytes:
+                    self._unsynced.update(queue.save_blocking())
+            self._sync_queues()
+            index_ms = 0
+            if self._index is not None:
+                self._index.flush_blocking()
+                index_ms = self._index.completed_ms
+            times = Times(mark.store_ms, mark.store_ms, index_ms, 0, 0)
+            progress = Progress(
+                mark.position,
+                mark.index_position,
+                mark.index_end,
+                mark.queue_count,
+                mark.queue_end_sum,
+            )
+            # Before the checkpoint, so that it never says less.
+            self._extent.save_blocking(self._flusher.durable)
+            save_checkpoint_blocking(self._files, self._layout.checkpoint, times, progress)
+            self.saved_position = mark.position
+            self._saved_at = time.monotonic()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(self.config.queue_flush_interval_ms / 1000)
+            self._wake.clear()
+            if self._stopping:
+                return
+            if self._is_due():
+                self._save_or_report()
+            elif self._damage.is_changed:
+                self._save_damage()
+
+    def _is_due(self) -> bool:
+        behind = self._dispatcher.mark.position - self.saved_position
+        waited_ms = (time.monotonic() - self._saved_at) * 1000
+        thorough = waited_ms >= self.config.queue_flush_thorough_ms
+        # Not even the save after recovery worked, and until one does no message is taken.
+        failing = self.saved_position < 0
+        return behind >= REPLAY_BYTES_MAX or (behind > 0 and (thorough or failing))
+
+    def _save_or_report(self) -> None:
+        try:
+            self.save_blocking()
+        except (StoreBroken, StoreFull):
+            return  # the flusher has said so
+        except OSError as error:
+            if is_shortage(error) and self._is_patient():
+                log.warning("queues and index not saved yet reason=%s", error.strerror)
+                return
+            self._on_trouble(f"queues or index could not be saved: {error.strerror}")
+            return
+        self._short_since = None
+        self._on_trouble(None)
+
+    def _is_patient(self) -> bool:
+        """Tell whether to wait for descriptors a little longer: nothing is wrong with the disk."""
+        now = time.monotonic()
+        if self._short_since is None:
+            self._short_since = now
+        return now - self._short_since < _PATIENCE_SECONDS
+
+    def _save_damage(self) -> None:
+        try:
+            self._damage.save_blocking()
+        except OSError as error:
+            # It was logged when it was found, and is tried again at the next wake-up.
+            log.warning("list of damage not saved reason=%s", error.strerror)
+
+    def _sync_queues(self) -> None:
+        self._drain()
+        if not self._unsynced and not self._unsynced_directories:
+            return
+        try:
+            many = len(self._unsynced) >= SYNC_ALL_COUNT_MIN
+            if not (many and self._files.sync_all(self._layout.consume_queues)):
+                self._sync_each()
+        except OSError as error:
+            if is_shortage(error):
+                raise  # no file was opened, so none failed
+            # The pages may be gone, and a second try would not tell.
+            self._on_broken(f"queue files could not be made durable: {error.strerror}")
+            raise
+        self._unsynced.clear()
+        self._unsynced_directories.clear()
+
+    def _drain(self) -> None:
+        source = self._queue_files
+        while source.unsynced:
+            self._unsynced.add(source.unsynced.popleft())
+        while source.unsynced_directories:
+            directory = source.unsynced_directories.popleft()
+            while directory != self._layout.root and directory not in self._unsynced_directories:
+                self._unsynced_directories.add(directory)
+                directory = posixpath.dirname(directory)
+
+    def _sync_each(self) -> None:
+        for path in sorted(self._unsynced):
+            try:
+                fd = self._files.open(path, write=True)
+            except FileNotFoundError:
+                continue  # expired or dropped meanwhile
+            try:
+                self._files.fdatasync(fd)
+            finally:
+                self._files.close(fd)
+        for directory in [*sorted(self._unsynced_directories, reverse=True), self._layout.root]:
+            if self._files.stat(directory) is not None:
+                self._files.fsync_dir(directory)

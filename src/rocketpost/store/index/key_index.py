@@ -1,0 +1,493 @@
+"""The key index: finds messages by topic and key.
+
+A directory of :class:`IndexFile` s, named ``yyyyMMddHHmmssSSS`` after the first message they were
+made for, so that names sort by age. Only the last file is written; a full one is followed by the
+next. Files are allocated whole before they are mapped (a full disk is an error, never a signal) in
+a directory beside, and moved into place, so that the index directory never shows half a file.
+
+Beside lies ``index-progress``, ours: up to which entry of which file all is on disk. It is written
+after each flush, and what lies after it is cut off when the stop was unclean.
+
+    file name 17, zero 3, number of the next entry 4, CRC-32 of those 4
+
+The index is a convenience made from the commit log: what is missing comes back when the log is
+dispatched again from :attr:`KeyIndex.end_position`. Keys are compared by hash, so a caller must
+look at the messages found. The list of files is replaced, not changed, so that expiry and queries
+do not meet.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import posixpath
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from rocketpost.errors import StoreBroken, StoreError, StoreFull
+from rocketpost.kernel.hashing import (
+    extend_state,
+    index_hash_after,
+    index_hashes,
+    index_hashes_after,
+)
+from rocketpost.model.ids import Position
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.descriptors import is_transient
+from rocketpost.store.draft import Appended
+from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.index.index_file import IndexFile, file_bytes
+
+logger = logging.getLogger(__name__)
+
+STEP_COUNT_MAX: Final = 50_000
+"""How many entries one query looks at; about 20 ms of the loop's time."""
+
+_TOPIC_COUNT_MAX: Final = 65_536
+_PREPARE_RATIO: Final = 0.75
+_PROGRESS: Final = Struct(">17s3xi")
+_CRC: Final = Struct(">I")
+_NAME_FORMAT: Final = "%Y%m%d%H%M%S"
+_NAME_DIGITS: Final = 17
+
+
+class KeyIndex:
+    """All files of the key index.
+
+    ``put``, ``find`` and the attributes belong to the loop thread; ``*_blocking`` methods to the
+    store's threads, any of them at any time; ``load`` comes before all.
+    """
+
+    def __init__(self, directory: str, config: StoreConfig, files: FileSystem) -> None:
+        self._directory = directory
+        root = posixpath.dirname(directory)
+        self._spare = posixpath.join(root, "index-allocating")
+        self._progress = posixpath.join(root, "index-progress")
+        self._written_progress: tuple[str, int] | None = None
+        self._fs = files
+        self._slot_count = config.index_slot_count
+        self._entry_count_max = config.index_entry_count
+        self._file_bytes = file_bytes(self._slot_count, self._entry_count_max)
+        self._files: tuple[IndexFile, ...] = ()
+        self._topic_states: dict[str, int] = {}
+        self._end = -1
+        # Guards the list of files, their descriptors and the spare; never held during a put that
+        # need not roll, nor during an fdatasync.
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._directory_unsynced = False
+        self._is_sync_lost = False
+        self._completed_ms = 0
+        self.is_whole = False
+        """Whether load found all that was ever flushed; else dispatch from ``end_position`` on."""
+
+    # -- loop thread
+
+    @property
+    def end_position(self) -> Position:
+        """The newest message that is indexed; to dispatch it again changes nothing. 0 if none."""
+        return Position(max(self._end, 0))
+
+    @property
+    def end_ms(self) -> int:
+        """Time at which the newest indexed message was stored; 0 if none."""
+        return self._files[-1].end_ms if self._files else 0
+
+    @property
+    def completed_ms(self) -> int:
+        """End time of the last file that is full and on disk: RocketMQ's indexMsgTimestamp."""
+        return self._completed_ms
+
+    def put(self, topic: str, keys: Iterable[str], position: Position, store_ms: int) -> None:
+        """Index the message at ``position`` under each key; one that is indexed already is left.
+
+        Raises:
+            StoreFull: A new file is needed and there is no room for it; nothing was indexed.
+            StoreBroken: The new file could not be made for another reason.
+        """
+        if position <= self._end:
+            return
+        state = self._topic_states.get(topic)
+        if state is None:
+            state = self._remember(topic)
+        hashes = index_hashes_after(state, keys)
+        if not hashes:
+            return
+        last = self._files[-1] if self._files else None
+        if last is None or last.room < len(hashes):
+            last = self._roll(store_ms, len(hashes))
+        last.put([(key_hash, position, store_ms) for key_hash in hashes])
+        self._end = position
+
+    def put_all(self, messages: Sequence[Appended]) -> int:
+        """Index messages as long as the last file has room.
+
+        Returns:
+            How many of ``messages`` were dealt with; :meth:`put` the next to make a new file.
+        """
+        if not self._files:
+            return 0
+        last = self._files[-1]
+        room, end = last.room, self._end
+        states: list[int] = []
+        words: list[str] = []
+        places: list[tuple[int, int]] = []
+        done = 0
+        for position, _, _, store_ms, topic, _, _, keys, _ in messages:
+            if keys and position > end:
+                room -= len(keys)
+                if room < 0:
+                    break
+                state = self._topic_states.get(topic)
+                if state is None:
+                    state = self._remember(topic)
+                for key in keys:
+                    states.append(state)
+                    words.append(key)
+                    places.append((position, store_ms))
+            done += 1
+        if places:
+            hashes = index_hashes(states, words)
+            last.put([(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)])
+            self._end = Position(places[-1][0])
+        return done
+
+    def find(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[Position]:
+        """Return where messages with this key hash may lie, newest first.
+
+        Gives up after ``STEP_COUNT_MAX`` entries: a key that half of all messages share is no key.
+        """
+        key_hash = index_hash_after(extend_state(0, topic + "#"), key)
+        found: dict[Position, None] = {}
+        steps_left = STEP_COUNT_MAX
+        for file in reversed(self._files):
+            if file.is_empty or file.begin_ms > end_ms or file.end_ms < begin_ms:
+                continue
+            for position in file.chain(key_hash, begin_ms, end_ms):
+                steps_left -= 1
+                if position is not None:
+                    found[Position(position)] = None
+                if len(found) >= count_max or steps_left <= 0:
+                    return list(found)
+        return list(found)
+
+    def _remember(self, topic: str) -> int:
+        if len(self._topic_states) >= _TOPIC_COUNT_MAX:
+            self._topic_states.clear()
+        state = extend_state(0, topic + "#")
+        self._topic_states[topic] = state
+        return state
+
+    def _roll(self, store_ms: int, count: int) -> IndexFile:
+        with self._lock:
+            path = posixpath.join(self._directory, self._next_name(store_ms))
+            try:
+                if self._fs.stat(self._spare_path) is None:
+                    self._allocate()
+                self._fs.rename(self._spare_path, path)
+                file = self._open(path)
+            except OSError as error:
+                no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                kind = StoreFull if no_room or is_transient(error) else StoreBroken
+                raise kind(f"cannot make the key index file {path}: {error}") from error
+            if file.room < count:
+                file.close()
+                self._fs.unlink(path)
+                raise StoreError(f"maxIndexNum={self._entry_count_max} is below {count} keys")
+            if self._files:
+                file.start_after(self._files[-1].end_ms, self._files[-1].end_position)
+            self._files = (*self._files, file)
+            self._directory_unsynced = True
+        logger.info("key index file made path=%s", path)
+        return file
+
+    def _next_name(self, store_ms: int) -> str:
+        name = _name_at(store_ms)
+        if self._files:
+            last = posixpath.basename(self._files[-1].path)
+            if name <= last:  # the clock was set back, or winter time began
+                name = _name_after(last)
+        return name
+
+    # -- store threads
+
+    def load(self, safe_until_ms: int | None) -> None:
+        """Open the files found, cutting off what an unclean stop may have torn.
+
+        Sets :attr:`is_whole`.
+
+        Args:
+            safe_until_ms: None after a clean stop. Else, where our own progress is not known, only
+                files that end no later are trusted, as RocketMQ does by its checkpoint.
+
+        A file that is damaged, or of another size than the settings ask for, is set aside, and
+        all behind it go: they are made again from the commit log.
+
+        Raises:
+            StoreError: All files have one size, but not that of the settings.
+        """
+        self._fs.mkdir(self._directory)
+        self._discard_spare()
+        is_clean = safe_until_ms is None
+        synced = self._read_progress()
+        names = [name for name in self._fs.listdir(self._directory) if _is_name(name)]
+        sizes = {self._size(name) for name in names}
+        if len(names) > 1 and len(sizes) == 1 and sizes.pop() not in (self._file_bytes, 0):
+            raise StoreError(
+                f"the files in {self._directory} do not have the {self._file_bytes} bytes that"
+                " maxHashSlotNum and maxIndexNum ask for"
+            )
+        # A crash may leave half-made files, but only after those that were flushed.
+        flushed = synced[0] if synced is not None else max(names[:-1], default="")
+        found: list[IndexFile] = []
+        is_damaged = False
+        for name in names:
+            size = self._size(name)
+            is_empty_last = name == names[-1] and size == 0
+            may_go = is_empty_last or (not is_clean and (name > flushed or size == 0))
+            if is_damaged or (size != self._file_bytes and may_go):
+                self._fs.unlink(posixpath.join(self._directory, name))
+                continue
+            file = self._open_sound(name, found[-1] if found else None, is_last=name == names[-1])
+            if file is None:
+                is_damaged = True
+            else:
+                found.append(file)
+        if synced is None:
+            self.is_whole = is_clean and bool(found) and not is_damaged
+        else:
+            numbers = {posixpath.basename(file.path): file.next_entry for file in found}
+            self.is_whole = numbers.get(synced[0], 0) >= synced[1]
+        if synced is not None and self.is_whole:
+            found = self._cut_to(found, *synced, is_clean=is_clean)
+        elif safe_until_ms is not None:
+            found = self._keep(found, lambda file: file.end_ms <= safe_until_ms)
+        self._files = tuple(found)
+        self._end = _newest_position(found)
+        self._completed_ms = max((file.end_ms for file in found[:-1]), default=0)
+
+    def flush_blocking(self) -> None:
+        """Return once everything put before the call is on disk.
+
+        Also makes the next file ahead when the last is nearly full. After a failed sync pages may
+        be lost that a later one would not report. Then the progress on disk stays where it is, so
+        that the next start makes the rest again.
+        """
+        with self._sync_lock:
+            with self._lock:
+                files = self._files
+                directory_unsynced, self._directory_unsynced = self._directory_unsynced, False
+            try:
+                synced = [(file, file.sync_blocking()) for file in files]
+            except OSError:
+                self._is_sync_lost = True
+                self._directory_unsynced |= directory_unsynced
+                raise
+            try:
+                if directory_unsynced:
+                    self._fs.fsync_dir(self._directory)
+                if synced and not self._is_sync_lost:
+                    self._write_progress(*synced[-1])
+            except OSError:
+                self._directory_unsynced |= directory_unsynced
+                raise
+            if not self._is_sync_lost:
+                self._completed_ms = max((file.end_ms for file in files[:-1]), default=0)
+            self._prepare()
+
+    def expire_blocking(self, below: Position) -> int:
+        """Unlink the files that only tell of messages before ``below``, never the last one.
+
+        Returns:
+            How many went.
+        """
+        with self._sync_lock, self._lock:
+            files = self._files
+            count = 0
+            while count < len(files) - 1 and files[count].end_position < below:
+                count += 1
+            gone, self._files = files[:count], files[count:]
+        for file in gone:
+            self._remove(file)
+        if gone:
+            self._fs.fsync_dir(self._directory)
+        return count
+
+    def close_blocking(self) -> None:
+        """Make everything durable and let go of the files."""
+        try:
+            self.flush_blocking()
+        finally:
+            with self._sync_lock, self._lock:
+                files, self._files = self._files, ()
+            for file in files:
+                file.close()
+            self._discard_spare()
+
+    # -- files
+
+    def _open(self, path: str) -> IndexFile:
+        return IndexFile(
+            path,
+            files=self._fs,
+            slot_count=self._slot_count,
+            entry_count_max=self._entry_count_max,
+        )
+
+    def _size(self, name: str) -> int:
+        stat = self._fs.stat(posixpath.join(self._directory, name))
+        return stat.size if stat is not None else 0
+
+    def _open_sound(
+        self, name: str, previous: IndexFile | None, *, is_last: bool
+    ) -> IndexFile | None:
+        """Open a file, or set it aside if it cannot be one of this index."""
+        path, size = posixpath.join(self._directory, name), self._size(name)
+        file = None
+        try:
+            if size != self._file_bytes:
+                raise StoreError(
+                    f"it has {size} bytes, but maxHashSlotNum and maxIndexNum ask for"
+                    f" {self._file_bytes}"
+                )
+            file = self._open(path)
+            file.check_follows(previous, is_last=is_last)
+        except StoreError as error:
+            if file is not None:
+                file.close()
+            self._set_aside(name, str(error))
+            return None
+        return file
+
+    def _set_aside(self, name: str, why: str) -> None:
+        target = f"{self._directory}-damaged"
+        self._fs.mkdir(target)
+        for other in self._fs.listdir(target):  # of one accident, not of all there ever were
+            self._fs.unlink(posixpath.join(target, other))
+        self._fs.rename(posixpath.join(self._directory, name), posixpath.join(target, name))
+        logger.error(
+            "key index file is damaged, it and later ones are rebuilt from the commit log"
+            " file=%s moved_to=%s reason=%s", name, target, why,
+        )  # fmt: skip
+
+    def _cut_to(
+        self, found: list[IndexFile], name: str, number: int, *, is_clean: bool
+    ) -> list[IndexFile]:
+        """Cut off what progress does not vouch for.
+
+        Also after a clean stop: a sync may have failed before it, or another program have written.
+        """
+        for file in found:
+            is_exact = is_clean and file.next_entry == number
+            if posixpath.basename(file.path) == name and not is_exact:
+                file.cut_back(number)
+        return self._keep(found, lambda file: posixpath.basename(file.path) <= name)
+
+    def _keep(
+        self, found: list[IndexFile], is_trusted: Callable[[IndexFile], bool]
+    ) -> list[IndexFile]:
+        kept: list[IndexFile] = []
+        for file in found:
+            if is_trusted(file) and not file.is_empty:
+                kept.append(file)
+            else:
+                logger.warning("key index file dropped, to be made again path=%s", file.path)
+                self._remove(file)
+        return kept
+
+    def _read_progress(self) -> tuple[str, int] | None:
+        if self._fs.stat(self._progress) is None:
+            return None
+        fd = self._fs.open(self._progress)
+        try:
+            data = self._fs.pread(fd, _PROGRESS.size + _CRC.size, 0)
+        finally:
+            self._fs.close(fd)
+        if len(data) != _PROGRESS.size + _CRC.size:
+            return None
+        name, number = _PROGRESS.unpack_from(data)
+        if _CRC.unpack_from(data, _PROGRESS.size) != (crc32(data[: _PROGRESS.size]),):
+            return None
+        return name.decode("ascii"), number
+
+    def _write_progress(self, file: IndexFile, number: int) -> None:
+        name = posixpath.basename(file.path)
+        if (name, number) == self._written_progress:
+            return
+        is_new = self._fs.stat(self._progress) is None
+        data = _PROGRESS.pack(name.encode("ascii"), number)
+        fd = self._fs.open(self._progress, create=True)
+        try:
+            write_all(self._fs, fd, data + _CRC.pack(crc32(data)), 0)
+            self._fs.fdatasync(fd)
+        finally:
+            self._fs.close(fd)
+        if is_new:
+            self._fs.fsync_dir(posixpath.dirname(self._progress))
+        self._written_progress = (name, number)
+
+    def _remove(self, file: IndexFile) -> None:
+        file.close()
+        self._fs.unlink(file.path)
+
+    @property
+    def _spare_path(self) -> str:
+        return posixpath.join(self._spare, "next")
+
+    def _prepare(self) -> None:
+        """Allocate the next file before it is needed; no room is no error yet."""
+        with self._lock:
+            last = self._files[-1] if self._files else None
+            if last is None or last.fill_ratio < _PREPARE_RATIO:
+                return
+            if self._fs.stat(self._spare_path) is not None:
+                return
+            try:
+                self._allocate()
+            except OSError as error:
+                logger.warning("no room for the next key index file error=%s", error)
+
+    def _allocate(self) -> None:
+        self._fs.mkdir(self._spare)
+        unfinished = posixpath.join(self._spare, "unfinished")
+        fd = self._fs.open(unfinished, create=True)
+        try:
+            self._fs.fallocate(fd, self._file_bytes)
+        except OSError:
+            self._fs.close(fd)
+            self._fs.unlink(unfinished)
+            raise
+        self._fs.close(fd)
+        self._fs.rename(unfinished, self._spare_path)
+
+    def _discard_spare(self) -> None:
+        for name in self._fs.listdir(self._spare):
+            self._fs.unlink(posixpath.join(self._spare, name))
+        if self._fs.stat(self._spare) is not None:
+            self._fs.rmdir(self._spare)
+
+
+def _newest_position(files: list[IndexFile]) -> int:
+    return max((file.end_position for file in files if not file.is_empty), default=-1)
+
+
+def _is_name(name: str) -> bool:
+    return len(name) == _NAME_DIGITS and name.isdecimal()
+
+
+def _name_at(store_ms: int) -> str:
+    seconds, milliseconds = divmod(store_ms, 1000)
+    return f"{time.strftime(_NAME_FORMAT, time.localtime(seconds))}{milliseconds:03d}"
+
+
+def _name_after(name: str) -> str:
+    # strptime takes microseconds: three zeros make them of milliseconds.
+    later = datetime.strptime(name + "000", _NAME_FORMAT + "%f") + timedelta(milliseconds=1)
+    return later.strftime(_NAME_FORMAT) + f"{later.microsecond // 1000:03d}"

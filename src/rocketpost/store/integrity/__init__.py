@@ -1,0 +1,1 @@
+"""Detection of damage: checks of reads, and the scrub."""

@@ -1,0 +1,93 @@
+"""Reads single records for the broker itself and for those who look messages up by position."""
+
+from __future__ import annotations
+
+from rocketpost.codec.record import Record, decode_record
+from rocketpost.errors import CorruptRecord
+from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
+from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.integrity.read_check import ReadCheck
+from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+
+
+class RecordReader:
+    """Decodes visible records and returns no damaged one. Belongs to the loop thread.
+
+    Args:
+        commit_log: Gives views of its bytes.
+        dispatcher: Knows up to where records are visible.
+        check: Tells sound records from damaged ones.
+        require_checksum: Whether a record without a checksum property is damaged.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        dispatcher: Dispatcher,
+        check: ReadCheck,
+        *,
+        require_checksum: bool,
+    ) -> None:
+        self._log = commit_log
+        self._view = commit_log.view
+        self._dispatcher = dispatcher
+        self._check = check
+        self._require_checksum = require_checksum
+
+    def record_at(self, position: int) -> Record | None:
+        """Return the visible record at ``position``; None if none starts there or it is damaged."""
+        visible_end = self._dispatcher.position
+        head = self._view(position, 4)
+        if head is None or position >= visible_end:
+            return None
+        is_fresh = self._check.is_fresh(position)
+        if not is_fresh and not self._log.is_readable(position, 4):
+            return None  # nobody knows whose it was; a read of its queue reports it
+        size = int.from_bytes(head, "big", signed=True)
+        if 0 < size <= visible_end - position and (
+            is_fresh or self._log.is_readable(position, size)
+        ):
+            record = self._decode(self._view(position, size))
+            if record is not None and record.position == position:
+                return record
+        self._check.report_at(position)
+        return None
+
+    def record_of(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> Record | None:
+        """Return the record that a queue entry leads to.
+
+        Args:
+            queue: The queue.
+            offset: The queue offset of the entry.
+            position: Where the entry says that the record lies.
+            size: Its size, by the entry.
+
+        Returns:
+            The record, also if the entry was damaged and could be mended; None if it is gone or
+            damaged, or if the entry only fills a gap.
+        """
+        place = (queue.topic, queue.queue_id, offset)
+        for is_urgent in (False, True):
+            # What was written a moment ago is checked only if it is not what the entry means.
+            units = self._check.sound(*place, [(0, position, size)], is_urgent=is_urgent)
+            if not units:
+                return None
+            record = self._decode(self._view(*units[0][1:]))
+            if record is not None and (record.topic, record.queue_id, record.queue_offset) == place:
+                return record
+        return None
+
+    def _decode(self, data: memoryview | None) -> Record | None:
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except CorruptRecord:
+            return None
+        end = len(data)
+        verdict = judge_checksum(data, 0, end - len(record.properties_bytes), end)
+        is_bad = verdict == CHECKSUM_FAILS or (verdict == NO_CHECKSUM and self._require_checksum)
+        return None if is_bad else record

@@ -1,0 +1,82 @@
+"""Notices damage while a store is open: by a check of what is read, and by the scrub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketpost.model.clock import Clock
+from rocketpost.model.delay_levels import parse_delay_levels
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.files import FileSystem
+from rocketpost.store.integrity.damage import DamageRegister
+from rocketpost.store.integrity.read_check import ReadCheck
+from rocketpost.store.integrity.record_reader import RecordReader
+from rocketpost.store.integrity.scrub import Scrub
+from rocketpost.store.integrity.scrub_entries import EntryCheck
+from rocketpost.store.layout import Layout
+from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.queue.table import QueueTable
+
+
+class Integrity:
+    """Puts together the check of records that are read, and the scrub of those that are not."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: FileSystem,
+        layout: Layout,
+        *,
+        commit_log: CommitLog,
+        segments: SegmentedLog,
+        queues: QueueTable,
+        drops: DroppedTopics,
+        damage: DamageRegister,
+        dispatcher: Dispatcher,
+        durable: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        delays_ms = parse_delay_levels(config.delay_levels)
+        self.check = ReadCheck(
+            commit_log=commit_log,
+            segments=segments,
+            queues=queues,
+            damage=damage,
+            delays_ms=delays_ms,
+            clock=clock,
+            interval_ms=config.read_check_interval_ms,
+            require_checksum=config.require_checksum,
+        )
+        self.reader = RecordReader(
+            commit_log, dispatcher, self.check, require_checksum=config.require_checksum
+        )
+        self.scrub = Scrub(
+            config,
+            files,
+            layout.scrub,
+            segments=segments,
+            entries=EntryCheck(
+                files,
+                segments=segments,
+                queues=queues,
+                drops=drops,
+                delays_ms=delays_ms,
+                visible_end=lambda: dispatcher.position,
+            ),
+            damage=damage,
+            durable=durable,
+            clock=clock,
+        )
+
+    @property
+    def mended_count(self) -> int:
+        """Number of damaged queue entries mended since the start."""
+        return self.check.mended_count + self.scrub.mended_count
+
+    def configure(self, config: StoreConfig) -> None:
+        """Take settings that may change while the store is open."""
+        self.check.interval_ms = config.read_check_interval_ms
+        self.scrub.configure(config)

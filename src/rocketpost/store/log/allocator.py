@@ -1,0 +1,118 @@
+"""Segments made ahead of need.
+
+A segment is made under ``allocating/``, given its full size with the room reserved, synced, then
+moved to its place: a crash leaves either no file or a whole one. The next one is made by a thread;
+if it is not ready when it is needed, the caller makes it itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+
+from rocketpost.errors import StoreFull
+from rocketpost.store.files import FileSystem
+from rocketpost.store.layout import LOG_LOCK_NAME, Layout
+from rocketpost.store.log.segment import Segment
+
+log = logging.getLogger(__name__)
+
+
+class Allocator:
+    """Makes commit-log segments; owns one thread. :meth:`take` belongs to the loop thread."""
+
+    def __init__(self, files: FileSystem, layout: Layout, *, segment_bytes: int) -> None:
+        self._files = files
+        self._layout = layout
+        self._segment_bytes = segment_bytes
+        self._making = threading.Lock()
+        self._ready: Segment | None = None
+        self._taken = -1
+        self._wanted: int | None = None
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="store-allocator", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; sweeps up what a crash left half made."""
+        self._files.mkdir(self._layout.allocating)
+        for name in self._files.listdir(self._layout.allocating):
+            if name == LOG_LOCK_NAME:
+                continue
+            self._files.unlink(f"{self._layout.allocating}/{name}")
+        self._thread.start()
+
+    def prepare(self, start: int) -> None:
+        """Ask for the segment at ``start`` to be made ahead."""
+        with self._wake:
+            self._wanted = start
+            self._wake.notify()
+
+    def take(self, start: int) -> Segment:
+        """Return the segment at ``start``, made ahead or now.
+
+        Raises:
+            StoreFull: There is no room for it; nothing was changed.
+        """
+        with self._making:
+            ready, self._ready = self._ready, None
+            if ready is None or ready.start != start:
+                ready = self._make(start)
+            self._taken = start
+        self.prepare(start + self._segment_bytes)
+        return ready
+
+    def close_blocking(self) -> None:
+        """Stop the thread and remove a segment that nobody took."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._ready is not None:
+            self._ready.close()
+            self._files.unlink(self._ready.path)
+            self._ready = None
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._wanted is not None)
+                if self._stopping:
+                    return
+                start = self._wanted
+            assert start is not None
+            self._make_ahead(start)
+            with self._wake:
+                if self._wanted == start:
+                    self._wanted = None
+
+    def _make_ahead(self, start: int) -> None:
+        with self._making:
+            # A request that was overtaken must not replace a segment that is in use.
+            if self._ready is not None or start <= self._taken:
+                return
+            try:
+                self._ready = self._make(start)
+            except StoreFull as error:
+                log.warning("no segment made ahead reason=%s", error)
+
+    def _make(self, start: int) -> Segment:
+        unfinished, path = self._layout.unfinished_segment(start), self._layout.segment(start)
+        fd = -1
+        try:
+            fd = self._files.open(unfinished, create=True)
+            self._files.fallocate(fd, self._segment_bytes)
+            self._files.fdatasync(fd)
+            self._files.rename(unfinished, path)
+            self._files.fsync_dir(self._layout.commit_log)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # the next start sweeps up
+                self._files.unlink(unfinished)
+            if fd >= 0:
+                self._files.close(fd)
+            raise StoreFull(f"cannot allocate {path}: {error.strerror}") from error
+        # It keeps the descriptor: opening the file later could fail, when messages are to be
+        # written to it already.
+        return Segment(self._files, path, start=start, size=self._segment_bytes, fd=fd)

@@ -1,0 +1,334 @@
+"""The commit log: every message of every topic, one after another.
+
+Records are packed on the loop thread and written once per wake-up. A record never spans two files:
+when ``size + 8`` does not fit, a blank (bytes left, 0xCBD43194) ends the file. Three positions only
+grow: *written* (in the page cache) <= *end* (has a place), and the flusher's *durable* <= written.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from rocketpost.codec.properties import (
+    CHECKSUM_BYTES,
+    CHECKSUM_NAME,
+    PROPERTIES_BYTES_MAX,
+    encode_checksum,
+    without_checksum,
+)
+from rocketpost.codec.record import (
+    CRC_MASK,
+    HEAD_V4,
+    HEADS,
+    MAGIC_BLANK,
+    STORE_TIME_AT,
+    SYS_FLAG_AT,
+    host_bits,
+    topic_field,
+)
+from rocketpost.errors import StoreBroken, StoreError, StoreFull
+from rocketpost.kernel.record_scan import is_torn
+from rocketpost.model import sysflag
+from rocketpost.store.descriptors import is_transient
+from rocketpost.store.draft import Draft
+from rocketpost.store.files import IOV_MAX, Buffer, FileSystem
+from rocketpost.store.log.allocator import Allocator
+from rocketpost.store.log.segment import Segment
+from rocketpost.store.log.segmented_log import SegmentedLog
+
+log = logging.getLogger(__name__)
+
+BLANK: Final = Struct(">ii")
+BLANK_BYTES: Final = BLANK.size
+JOIN_BYTES_MAX: Final = 1024 * 1024
+"""Up to here one copy into one buffer costs less than many small pieces in one call."""
+TOPIC_CACHE_COUNT_MAX: Final = 16384
+
+_SHORT: Final = Struct(">h")
+_LONG: Final = Struct(">q")
+_INT: Final = Struct(">i")
+_pack_head = HEAD_V4.pack
+_pack_short = _SHORT.pack
+_HEAD_BYTES: Final = HEAD_V4.size
+_IPV4_HOST_BYTES: Final = 8
+_NUL: Final = b"\0"
+_HASH: Final = b"#"
+"""Part of the name of a checksum, and of hardly any other property."""
+_SEPARATOR: Final = b"\x02"
+_PARTS: Final = 5
+"""Number of buffers that a record is packed into."""
+_UNSIGNED: Final = encode_checksum(0)
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class CommitLog:
+    """Appends records and gives views of them. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        segments: SegmentedLog,
+        allocator: Allocator,
+        *,
+        long_topics: bool = True,
+        append_checksum: bool = False,
+    ) -> None:
+        self._files = files
+        self._segments = segments
+        self._allocator = allocator
+        self._long_topics = long_topics
+        self._append_checksum = append_checksum
+        self._topics: dict[str, tuple[int, bytes]] = {}
+        self._segment: Segment | None = None
+        self._room_end = 0  # a record must end before this position
+        self._buffers: list[Buffer] = []
+        self._sealed: list[tuple[Segment, int, list[Buffer]]] = []
+        self.end = 0
+        self.written = 0
+
+    def start_at(self, end: int) -> None:
+        """Go on at ``end``, as recovery found it."""
+        self.end = self.written = end
+        self._segment = self._segments.find(end)
+        self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else end
+        if self._segment is not None:
+            self._segment.open()
+            self._allocator.prepare(self._segment.end)
+
+    @property
+    def first(self) -> int:
+        """The position of the oldest record that is kept."""
+        segment = self._segments.first
+        return segment.start if segment is not None else self.end
+
+    def append(self, draft: Draft, queue_offset: int, store_ms: int) -> int:
+        """Give a record its place; returns its position. It ends at the new ``end``.
+
+        Raises:
+            StoreFull: The next segment cannot be allocated; nothing was changed.
+            StoreError: The properties could not be told from a torn record's.
+        """
+        topic = draft.topic
+        body = draft.body
+        properties = draft.properties
+        if _NUL in properties or _HASH in properties:
+            properties = _sound(properties)
+        is_unsigned = False
+        if self._append_checksum:
+            properties = _with_checksum_room(given := properties)
+            is_unsigned = properties is not given
+        born_host = draft.born_host
+        store_host = draft.store_host
+        try:
+            magic, topic_bytes = self._topics[topic]
+        except KeyError:
+            magic, topic_bytes = self._topic(topic)
+        sys_flag = draft.sys_flag
+        pack, head_bytes = _pack_head, _HEAD_BYTES
+        if len(born_host) != _IPV4_HOST_BYTES or len(store_host) != _IPV4_HOST_BYTES:
+            head = HEADS[len(born_host), len(store_host)]
+            pack, head_bytes = head.pack, head.size
+            sys_flag = host_bits(sys_flag, born_host, store_host)
+        body_bytes = len(body)
+        size = head_bytes + body_bytes + len(topic_bytes) + 2 + len(properties)
+        position = self.end
+        if position + size > self._room_end:
+            self.reserve(size)
+            position = self.end
+        self._buffers += (
+            pack(
+                size,
+                magic,
+                crc32(body) & CRC_MASK,
+                draft.queue_id,
+                draft.flag,
+                queue_offset,
+                position,
+                sys_flag,
+                draft.born_ms,
+                born_host,
+                store_ms,
+                store_host,
+                draft.reconsume_times,
+                draft.prepared_position,
+                body_bytes,
+            ),
+            body,
+            topic_bytes,
+            _pack_short(len(properties)),
+            properties,
+        )
+        if is_unsigned:
+            self._sign_last()
+        self.end = position + size
+        return position
+
+    def _sign_last(self) -> None:
+        """Put its checksum into the record that was packed last."""
+        *parts, properties = self._buffers[-_PARTS:]
+        signed = b"".join((*parts, properties[:-CHECKSUM_BYTES]))
+        self._buffers[-_PARTS:] = (signed, encode_checksum(crc32(signed) & CRC_MASK))
+
+    def size_of(self, draft: Draft) -> int:
+        """Return how many bytes the record of ``draft`` takes."""
+        head = HEADS[len(draft.born_host), len(draft.store_host)]
+        topic_bytes = self._topic(draft.topic)[1]
+        properties = _sound(draft.properties)
+        if self._append_checksum:
+            properties = _with_checksum_room(properties)
+        return head.size + len(draft.body) + len(topic_bytes) + 2 + len(properties)
+
+    def reserve(self, size: int) -> None:
+        """Make sure that ``size`` bytes of records fit in the current file, rolling if they do not.
+
+        Raises:
+            StoreFull: The next segment cannot be allocated; nothing was changed.
+            StoreError: No segment could ever hold them.
+        """
+        if self.end + size <= self._room_end:
+            return
+        if size + BLANK_BYTES > self._segments.segment_bytes:
+            raise StoreError(f"{size} bytes do not fit in a file of {self._segments.segment_bytes}")
+        self._roll()
+
+    def write(self) -> None:
+        """Write everything appended since the last time.
+
+        Raises:
+            StoreFull: There was no room; what was appended since is forgotten.
+            StoreBroken: The write failed; the same, and no more may be written.
+        """
+        if self.end == self.written:
+            return
+        try:
+            at = self.written
+            for segment, end, buffers in self._sealed:
+                self._write_buffers(segment, at, end, buffers)
+                at = segment.end
+            if self._buffers:
+                assert self._segment is not None
+                self._write_buffers(self._segment, at, self.end, self._buffers)
+        except OSError as error:
+            self._forget_unwritten(error)
+        self._buffers = []
+        self._sealed.clear()
+        self.written = self.end
+
+    def view(self, position: int, size: int) -> memoryview | None:
+        """Return ``size`` bytes at ``position`` without copying, or None if they are not there."""
+        segment = self._segments.find(position)
+        if segment is None or position < 0 or position + size > self.written:
+            return None
+        at = position - segment.start
+        found = (segment._view or segment.view())[at : at + size]
+        return found if len(found) == size else None
+
+    def is_readable(self, position: int, size: int) -> bool:
+        """Tell whether a view of bytes of the log can be used (``Segment.is_readable``)."""
+        segment = self._segments.find(position)
+        return segment is not None and segment.is_readable(position - segment.start, size)
+
+    def store_time(self, position: int) -> int:
+        """Return the store time of the record at ``position``; -1 if it is gone or unreadable."""
+        head = self.view(position, STORE_TIME_AT + 8 + 12)
+        if head is None or not self.is_readable(position, len(head)):
+            return -1
+        six = _INT.unpack_from(head, SYS_FLAG_AT)[0] & sysflag.BORN_HOST_V6
+        found: int = _LONG.unpack_from(head, STORE_TIME_AT + (12 if six else 0))[0]
+        return found
+
+    def _topic(self, topic: str) -> tuple[int, bytes]:
+        found = self._topics.get(topic)
+        if found is None:
+            found = topic_field(topic, long_topics=self._long_topics)
+            if len(self._topics) >= TOPIC_CACHE_COUNT_MAX:
+                self._topics.clear()
+            self._topics[topic] = found
+        return found
+
+    def _roll(self) -> None:
+        old = self._segment
+        start = old.end if old is not None else self.end
+        # A write that failed may have left the next segment already taken.
+        new = self._segments.find(start)
+        if new is None:
+            new = self._allocator.take(start)
+            self._segments.add(new)
+        if old is not None:
+            self._buffers.append(BLANK.pack(old.end - self.end, MAGIC_BLANK))
+            self._sealed.append((old, self.end + BLANK_BYTES, self._buffers))
+            self._buffers = []
+        self._segment = new
+        self.end = new.start
+        self._room_end = new.end - BLANK_BYTES
+
+    def _write_buffers(self, segment: Segment, start: int, end: int, buffers: list[Buffer]) -> None:
+        at = start - segment.start
+        if end - start <= JOIN_BYTES_MAX:
+            segment.write(b"".join(buffers), at)
+            return
+        for first in range(0, len(buffers), IOV_MAX):
+            some = buffers[first : first + IOV_MAX]
+            taken = self._files.pwritev(segment.fd, some, at)
+            wanted = sum(map(len, some))
+            if taken < wanted:
+                segment.write(b"".join(some)[taken:], at + taken)
+            at += wanted
+
+    def _forget_unwritten(self, error: OSError) -> None:
+        """Take back what a failed write was to hold, and raise.
+
+        Well-formed records of it may be in the file already. Were they left there, a crash after
+        later appends could bring them back; so they are erased, or nothing is written any more.
+        """
+        self._buffers = []
+        self._sealed.clear()
+        self.end = self.written
+        touched = self._segments.between_from_thread(self.written, self.written + 1)
+        self._segment = touched[0] if touched else self._segments.last
+        self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
+        may_pass = error.errno in _NO_ROOM or is_transient(error)
+        if may_pass and self._erase_unwritten():
+            raise StoreFull(f"the commit log could not be written: {error.strerror}") from error
+        raise StoreBroken(f"the commit log could not be written: {error.strerror}") from error
+
+    def _erase_unwritten(self) -> bool:
+        try:
+            for segment in self._segments.all():
+                if segment.end > self.written:
+                    segment.zero_from(max(0, self.written - segment.start))
+        except OSError as error:
+            log.error("could not erase a half-written tail reason=%s", error.strerror)
+            return False
+        return True
+
+
+def _sound(properties: bytes) -> bytes:
+    """Return properties that recovery cannot take for a damaged record or one cut by a crash.
+
+    A checksum that comes from elsewhere, with a message that was consumed and sent again, is that
+    of another record, and is left out. Zeros where text should be are what tells a torn record
+    (``kernel.record_scan.is_torn``). One at the very end is made harmless by a separator, which
+    changes no property, and so is a longer name that ends like a checksum's; many zeros in a row
+    are refused.
+    """
+    if CHECKSUM_NAME in properties:
+        properties = without_checksum(properties)
+    if properties.endswith(_NUL) or properties[-CHECKSUM_BYTES:].startswith(CHECKSUM_NAME):
+        properties += _SEPARATOR
+    if is_torn(b"", properties) or len(properties) > PROPERTIES_BYTES_MAX:
+        raise StoreError("the properties hold too many zero bytes to be told from a torn record")
+    return properties
+
+
+def _with_checksum_room(properties: bytes) -> bytes:
+    """Return properties that end with an empty checksum, if there is room for one."""
+    room = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - len(properties)
+    if not properties or properties.endswith(_SEPARATOR):
+        return properties + _UNSIGNED if room >= 0 else properties
+    # A copy that the broker made may have no room; sends of this length are refused.
+    return properties + _SEPARATOR + _UNSIGNED if room > 0 else properties

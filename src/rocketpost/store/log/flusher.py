@@ -1,0 +1,116 @@
+"""Group commit: one thread that makes the commit log durable.
+
+Under SYNC_FLUSH it is woken by :meth:`Flusher.request`; under ASYNC_FLUSH it wakes by its interval.
+After a failed ``fdatasync`` the kernel may have dropped the pages it could not write, so a later
+success would prove nothing: the flusher stops for good and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.errors import StoreBroken, StoreFull
+from rocketpost.model.ids import Position
+from rocketpost.store.descriptors import is_shortage
+from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.log.segmented_log import SegmentedLog
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.1
+"""Until the next try when there are no descriptors."""
+
+
+class Flusher:
+    """Owns the flusher thread; ``durable`` may be read by any."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        segments: SegmentedLog,
+        *,
+        interval_ms: int,
+        on_durable: Callable[[Position], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self._commit_log = commit_log
+        self._segments = segments
+        self.interval_ms = interval_ms
+        """How long written bytes wait at most; may be changed while the thread runs."""
+        self._on_durable = on_durable
+        self._on_broken = on_broken
+        self._wake = threading.Event()
+        self._syncing = threading.Lock()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
+        self._retry_at = 0.0
+        self.durable = Position(0)
+        self.sync_count = 0
+        """How often the log was made durable."""
+        self.why_broken: str | None = None
+
+    def start(self, durable: int) -> None:
+        """Start the thread; everything before ``durable`` is on disk."""
+        self.durable = Position(durable)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Ask for what is written to be made durable soon. Any thread."""
+        self._wake.set()
+
+    def flush_blocking(self) -> None:
+        """Make what is written durable before returning. Any thread.
+
+        Raises:
+            StoreBroken: It failed, now or earlier.
+            StoreFull: It cannot be done now, but later.
+        """
+        with self._syncing:
+            self._flush()
+            why_not = self._retry_at
+        if self.why_broken is not None:
+            raise StoreBroken(self.why_broken)
+        if why_not:
+            raise StoreFull("the commit log is not durable yet: there are no file descriptors left")
+
+    def close_blocking(self) -> None:
+        """Stop the thread; what is not yet durable stays so."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            wait = self.interval_ms / 1000
+            if self._retry_at:
+                wait = min(wait, max(0.0, self._retry_at - time.monotonic()))
+            self._wake.wait(wait)
+            self._wake.clear()
+            with self._syncing:
+                self._flush()
+
+    def _flush(self) -> None:
+        target = self._commit_log.written
+        if target <= self.durable or self.why_broken is not None:
+            return
+        try:
+            for segment in self._segments.between_from_thread(self.durable, target):
+                segment.sync_blocking()
+        except OSError as error:
+            if is_shortage(error):  # no file was opened, so none failed: tried again soon
+                log.error("commit log not durable yet reason=%s", error.strerror)
+                self._retry_at = time.monotonic() + RETRY_SECONDS
+                return
+            self.why_broken = f"the commit log could not be made durable: {error.strerror}"
+            log.critical("fdatasync failed, no more is acknowledged reason=%s", error.strerror)
+            self._on_broken(self.why_broken)
+            return
+        self._retry_at = 0.0
+        self.durable = Position(target)
+        self.sync_count += 1
+        self._on_durable(self.durable)

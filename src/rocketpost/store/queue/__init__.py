@@ -1,0 +1,1 @@
+"""Consume queues: their files, and the table of all of them."""

@@ -1,0 +1,319 @@
+"""A consume queue: where the messages of one queue lie in the commit log, by queue offset.
+
+The newest entries are in memory, up to ``TAIL_BYTES_MAX`` of them, and go to the file in one write.
+Nothing is lost with them: they are made again from the commit log. Offsets are never reused: a
+queue that was dropped and made again goes on counting where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, FILLER, FILLER_SIZE, QueueFiles
+
+log = logging.getLogger(__name__)
+
+TAIL_BYTES_MAX: Final = 102 * ENTRY_BYTES
+GAP_COUNT_MAX: Final = 4096
+"""Largest number of fillers written at once."""
+_pack = ENTRY.pack
+_unpack = ENTRY.unpack_from
+
+
+class Tail:
+    """Entries that may not be in the file yet. Only grows until another replaces it.
+
+    The loop thread appends to ``data``; the upkeep thread writes a copy of it and notes how far in
+    ``saved_bytes``. Both may write the same entries: they are the same bytes in the same place.
+    """
+
+    __slots__ = ("data", "saved_bytes", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.data = bytearray()
+        self.saved_bytes = 0
+
+
+class ConsumeQueue:
+    """One queue of a topic. Owned by the loop thread; :meth:`save_blocking` is the upkeep thread's.
+
+    Readers see the offsets from ``first`` up to ``end``; ``next_offset`` is the one that the next
+    append gets. ``end`` follows when a message becomes visible.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_spill_at",
+        "_store_time",
+        "_tail",
+        "checked",
+        "dropped",
+        "end",
+        "first",
+        "last_position",
+        "next_offset",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        *,
+        directory: str,
+        files: QueueFiles,
+        store_time: Callable[[int], int],
+        start: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.dropped = False
+        self.last_position = -1
+        self.checked = (0, 0, 0)
+        """Offsets [first, second) whose records were found sound, and when."""
+        self._directory = directory
+        self._files = files
+        self._store_time = store_time
+        self.restart_at(start)
+
+    def restart_at(self, offset: int) -> None:
+        """Become an empty queue whose next message gets ``offset``."""
+        self.first = self.end = self.next_offset = QueueOffset(offset)
+        self._tail = Tail(offset)
+        self._spill_at = TAIL_BYTES_MAX
+
+    def resume(self, first: int, end: int, last_position: int) -> None:
+        """Become the queue whose entries [``first``, ``end``) are in its files."""
+        self.restart_at(end)
+        self.first = QueueOffset(first)
+        self.last_position = last_position
+
+    def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
+        """Make a message visible; messages come in the order of their offsets."""
+        assert queue_offset == self.end
+        data = self._tail.data
+        data += _pack(position, size, tags_code)
+        self.end = queue_offset + 1  # type: ignore[assignment]
+        self.last_position = position
+        if len(data) >= self._spill_at:
+            self._spill()
+
+    def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
+        """Make a record visible that was met while the log was read again."""
+        self.put(queue_offset, position, size, tags_code)
+        self.next_offset = self.end
+
+    def fill_to(self, offset: int) -> None:
+        """Fill the offsets up to ``offset`` with fillers: their messages are lost.
+
+        Readers pass fillers over, and nobody gets those offsets again.
+        """
+        while self.end < offset:
+            count = min(offset - self.end, GAP_COUNT_MAX)
+            self._tail.data += FILLER * count
+            self.end = QueueOffset(self.end + count)
+            if len(self._tail.data) >= self._spill_at:
+                self._spill()
+        self.next_offset = self.end
+
+    def read(self, offset: int, count_max: int) -> bytes:
+        """Return up to ``count_max`` entries of 20 bytes from ``offset`` on; none if outside."""
+        tail = self._tail
+        if offset >= tail.start:
+            at = (offset - tail.start) * ENTRY_BYTES
+            return bytes(tail.data[at : at + count_max * ENTRY_BYTES])
+        if offset < self.first:
+            return b""
+        from_files = min(count_max, tail.start - offset)
+        try:
+            found = self._files.read(self._directory, offset, from_files)
+        except FileNotFoundError:
+            log.error("queue file is gone directory=%s offset=%s", self._directory, offset)
+            return b""
+        count = len(found) // ENTRY_BYTES
+        if 0 < count < count_max:
+            return found[: count * ENTRY_BYTES] + self.read(offset + count, count_max - count)
+        return found
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """Return (position, size, tags code) of one message, or None."""
+        data = self.read(offset, 1)
+        return _unpack(data) if data else None
+
+    def store_time(self, offset: int) -> int:
+        """Return the store time of a message; -1 if there is none."""
+        if not self.first <= offset < self.end:
+            return -1
+        entry = self.entry(offset)
+        if entry is None or entry[1] == FILLER_SIZE:
+            return -1
+        return self._store_time(entry[0])
+
+    def offset_at(self, timestamp_ms: int, *, upper: bool = False) -> QueueOffset:
+        """Return the first offset stored at or after a time, or with ``upper`` the last up to it.
+
+        The answer lies in [first, end]; of an empty queue it is ``end``.
+        """
+        low, high = int(self.first), int(self.end)
+        while low < high:
+            middle = (low + high) // 2
+            # A lost message counts as stored when the one before it was.
+            store_ms = self.store_time(self._real_before(middle))
+            earlier = store_ms <= timestamp_ms if upper else store_ms < timestamp_ms
+            if earlier:
+                low = middle + 1
+            else:
+                high = middle
+        return QueueOffset(max(self.first, low - 1) if upper and low > self.first else low)
+
+    def raise_first(self, position_min: int) -> list[str]:
+        """Hide entries whose record lies before ``position_min``, and fillers.
+
+        Returns:
+            The files that lie wholly before ``first`` now, never the last, for the caller to
+            unlink.
+        """
+        per_file = self._files.entries_per_file
+        file_before = self.first // per_file
+        self.first = self.first_at(position_min)
+        return self._expired_files() if self.first // per_file > file_before else []
+
+    def first_at(self, position: int) -> QueueOffset:
+        """Return the first offset whose record lies at ``position`` or later; not a filler."""
+        low, high = int(self.first), int(self.end)
+        middle = low  # most often it is the first
+        while low < high:
+            if self._lies_before(middle, position):
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
+        return QueueOffset(low)
+
+    def _lies_before(self, offset: int, position: int) -> bool:
+        """Tell whether a record lies before ``position``; for a filler, the record before it."""
+        entry = self.entry(self._real_before(offset))
+        return entry is None or entry[1] == FILLER_SIZE or entry[0] < position
+
+    def _real_before(self, offset: int) -> int:
+        """Return the newest offset up to ``offset`` that is no filler; ``first`` if there is none.
+
+        Runs of fillers are rare, but may be long.
+        """
+        entry = self.entry(offset)
+        if entry is None or entry[1] != FILLER_SIZE:
+            return offset
+        while offset > self.first:
+            begin = max(int(self.first), offset - GAP_COUNT_MAX)
+            entries = self.read(begin, offset - begin)
+            for at in range(len(entries) - ENTRY_BYTES, -1, -ENTRY_BYTES):
+                if _unpack(entries, at)[1] != FILLER_SIZE:
+                    return begin + at // ENTRY_BYTES
+            offset = begin
+        return offset
+
+    def position_from(self, offset: int) -> Position | None:
+        """Return where the first record at ``offset`` or later lies, None if there is none."""
+        for at in range(max(offset, self.first), self.end):
+            entry = self.entry(at)
+            if entry is not None and entry[1] != FILLER_SIZE:
+                return Position(entry[0])
+        return None
+
+    def cut_at(self, position: int) -> None:
+        """Forget entries whose record lies at or after ``position``."""
+        low, high = int(self.first), int(self.end)
+        while low < high:
+            middle = (low + high) // 2
+            if self._lies_before(middle, position):
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.end:
+            return
+        first = min(int(self.first), low)
+        last = self.entry(self._real_before(low - 1)) if low > first else None
+        kept = (
+            self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
+        )
+        self._files.truncate(self._directory, low)
+        if kept:
+            self._files.write(self._directory, low - len(kept) // ENTRY_BYTES, kept)
+        is_real = last is not None and last[1] != FILLER_SIZE
+        self.resume(first, low, last[0] if last is not None and is_real else -1)
+
+    def remove_files(self) -> None:
+        """Unlink every file of the queue."""
+        self._files.forget_directory(self._directory)
+        for start in self._files.starts(self._directory):
+            self._files.files.unlink(self._files.path(self._directory, start))
+        self.last_position = -1
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Bytes of the tail that no file has yet."""
+        tail = self._tail
+        return len(tail.data) - tail.saved_bytes
+
+    def save_blocking(self) -> list[str]:
+        """Write the tail as it is now; returns the files written. The upkeep thread's."""
+        tail = self._tail
+        data = bytes(tail.data)
+        begin = tail.saved_bytes
+        if len(data) == begin:
+            return []
+        with self._files.writing:
+            if self.dropped:
+                return []
+            start = tail.start + begin // ENTRY_BYTES
+            written = self._files.write_blocking(self._directory, start, data[begin:])
+        tail.saved_bytes = len(data)
+        return written
+
+    def read_from_thread(self, offset: int, count_max: int) -> bytes:
+        """Return entries of 20 bytes from ``offset`` on, as far as files have them."""
+        count = min(count_max, self._tail.start - offset)
+        return self._files.read_blocking(self._directory, offset, count) if count > 0 else b""
+
+    def mend_from_thread(self, offset: int, position: int, size: int, tags_code: int) -> bool:
+        """Write an entry anew that was damaged in its file; False if that is not possible."""
+        if offset >= self._tail.start:
+            return False  # it is in memory
+        try:
+            with self._files.writing:
+                if self.dropped:
+                    return False
+                entry = _pack(position, size, tags_code)
+                self._files.overwrite_blocking(self._directory, offset, entry)
+        except OSError as error:
+            log.error("queue file not written directory=%s reason=%s", self._directory, error)
+            return False
+        return True
+
+    def _expired_files(self) -> list[str]:
+        per_file = self._files.entries_per_file
+        paths = []
+        for start in self._files.starts(self._directory)[:-1]:
+            if start + per_file <= self.first:
+                path = self._files.path(self._directory, start)
+                self._files.forget(path)
+                paths.append(path)
+        return paths
+
+    def _spill(self) -> None:
+        tail = self._tail
+        try:
+            self._files.write(self._directory, tail.start, tail.data)
+        except OSError as error:
+            # The entries stay readable in memory; the upkeep thread reports what it cannot write.
+            self._spill_at = len(tail.data) + TAIL_BYTES_MAX
+            log.error("queue file not written directory=%s reason=%s", self._directory, error)
+            return
+        self._tail = Tail(self.end)
+        self._spill_at = TAIL_BYTES_MAX

@@ -1,0 +1,369 @@
+"""All consume queues of a store, by topic and queue id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rocketpost.errors import StoreError
+from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.layout import Layout, parse_dropped_topic, parse_queue_id
+from rocketpost.store.queue.check import QueueCheck
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, QueueFiles
+
+log = logging.getLogger(__name__)
+
+_ANYWHERE: Final = 2**63 - 1
+_WITNESS_COUNT_MAX: Final = 4 * 1024 * 1024
+
+
+class QueueTable:
+    """Finds, makes, loads and drops queues. Owned by the loop thread."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        files: QueueFiles,
+        drops: DroppedTopics,
+        *,
+        store_time: Callable[[int], int],
+    ) -> None:
+        self._layout = layout
+        self._files = files
+        self._drops = drops
+        self._store_time = store_time
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self._empty: list[tuple[ConsumeQueue, int]] = []  # made, but without an entry so far
+        self._count = 0
+        self._end_sum = 0
+        self._witnesses: dict[tuple[str, int], tuple[int, bytes]] = {}
+        self._known_ends: dict[tuple[str, int], int] = {}
+        self.is_incomplete = False
+        """Whether files of a queue were missing or damaged, so that the log must be read again."""
+        self.get = self._queues.get
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(list(self._queues.values()))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of one topic, by id."""
+        queues = self._by_topic.get(topic, {})
+        return [queues[queue_id] for queue_id in sorted(queues)]
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Make a queue that is not there yet."""
+        start = self._drops.next_offset(topic, queue_id)
+        queue = self._new(topic, queue_id, start)
+        self._add(queue)
+        self._empty.append((queue, start))
+        return queue
+
+    def drop(self, topic: str, position: int) -> None:
+        """Forget the queues of a topic deleted at ``position``, and move their files aside.
+
+        The move is one rename, so that a topic made again at once starts with an empty directory.
+        """
+        queues = self.of_topic(topic)
+        directory = self._layout.topic_queues(topic)
+        serial = self._drops.serial + 1
+        with self._files.writing.first():
+            self._files.forget_directory(directory)
+            if self._files.files.stat(directory) is not None:
+                self._files.files.mkdir(self._layout.dropped)
+                target = self._layout.dropped_topic(topic, position, serial)
+                self._files.files.rename(directory, target)
+            for queue in queues:
+                queue.dropped = True
+                self._remove(queue)
+        if queues:
+            next_offsets = {queue.queue_id: int(queue.next_offset) for queue in queues}
+            self._drops.add(topic, position, next_offsets, serial=serial)
+        self._uncount(queues)
+
+    def _add(self, queue: ConsumeQueue) -> None:
+        self._queues[queue.topic, queue.queue_id] = queue
+        self._by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        del self._queues[queue.topic, queue.queue_id]
+        of_topic = self._by_topic[queue.topic]
+        del of_topic[queue.queue_id]
+        if not of_topic:
+            del self._by_topic[queue.topic]
+
+    def _uncount(self, queues: list[ConsumeQueue]) -> None:
+        """Take queues that are gone out of what :meth:`count` returned, without counting anew."""
+        empty = {id(queue) for queue, _ in self._empty}
+        self._empty = [pair for pair in self._empty if not pair[0].dropped]
+        for queue in queues:
+            if id(queue) not in empty:
+                self._count -= 1
+                self._end_sum -= queue.end
+
+    def count(self) -> tuple[int, int]:
+        """Return how many queues have entries and the sum of their ends.
+
+        A file that is lost shows in these two numbers, so they are part of the checkpoint.
+        """
+        self._empty = [(queue, queue.end) for queue in self if queue.last_position < 0]
+        ends = [queue.end for queue in self if queue.last_position >= 0]
+        self._count, self._end_sum = len(ends), sum(ends)
+        return self._count, self._end_sum
+
+    def grown(self, entry_count: int) -> tuple[int, int]:
+        """Return what :meth:`count` would after so many puts, without looking at every queue."""
+        self._end_sum += entry_count
+        if self._empty:
+            filled = [start for queue, start in self._empty if queue.last_position >= 0]
+            if filled:
+                self._count += len(filled)
+                self._end_sum += sum(filled)
+                self._empty = [pair for pair in self._empty if pair[0].last_position < 0]
+        return self._count, self._end_sum
+
+    def start_sum(self) -> int:
+        """Return the sum of the offsets at which the first files of the queues may begin.
+
+        A first file that is lost shows in this number, as the others do in :meth:`count`.
+        """
+        return sum(
+            self._start_share(queue, min(int(queue.first), max(int(queue.end) - 1, 0)))
+            for queue in self
+        )
+
+    def _start_share(self, queue: ConsumeQueue, first: int) -> int:
+        per_file = self._files.entries_per_file
+        # Queues of a topic that was deleted and made again begin where they were before.
+        made_at = self._drops.next_offset(queue.topic, queue.queue_id)
+        return max(0, first - first % per_file - (made_at - made_at % per_file))
+
+    @property
+    def has_witnesses(self) -> bool:
+        """Whether any files had entries beyond what is trusted."""
+        return bool(self._witnesses)
+
+    def witness(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Return where the record of an offset lies by the files as they were found, if known.
+
+        Only entries that are not part of the queue yet bear witness.
+        """
+        found = self._witnesses.get((queue.topic, queue.queue_id))
+        if found is None:
+            return None
+        at = (offset - found[0]) * ENTRY_BYTES
+        if not 0 <= at < len(found[1]):
+            return None
+        position: int = ENTRY.unpack_from(found[1], at)[0]
+        return position
+
+    def fill_to_known_ends(self) -> None:
+        """Let no queue end before an offset that its files showed to have been given."""
+        for (topic, queue_id), end in self._known_ends.items():
+            queue = self.get((topic, queue_id))
+            if queue is None:
+                if not end:
+                    continue
+                queue = self.make(topic, queue_id)
+                queue.restart_at(max(end, queue.end))
+            if queue.end < end:
+                log.error(
+                    "messages at the end of a queue are lost topic=%s queue=%s offset=%s count=%s",
+                    topic, queue_id, queue.end, end - queue.end,
+                )  # fmt: skip
+                queue.fill_to(end)
+        self._known_ends.clear()
+        self._witnesses.clear()
+
+    def forget_empty(self, queue: ConsumeQueue) -> None:
+        """Forget a queue that was made for a record which does not belong there."""
+        assert queue.last_position < 0
+        if not self._files.starts(self._layout.queue(queue.topic, queue.queue_id)):
+            self._remove(queue)
+
+    def load_blocking(
+        self, *, before: int | None, clean: bool, log_first: int = 0, limit: int = _ANYWHERE
+    ) -> None:
+        """Find the queues on disk. Sets :attr:`is_incomplete`.
+
+        Args:
+            before: Trust the entries of records before this position and no others; None if it is
+                not known how far the files can be trusted, so that they are read to find out.
+            clean: Whether nothing can lie behind the last entry.
+            log_first: Where the commit log begins.
+            limit: No record lies at or after this position.
+
+        Raises:
+            StoreError: A file has another size than the settings say.
+        """
+        for topic in self._files.files.listdir(self._layout.consume_queues):
+            for name in self._files.files.listdir(self._layout.topic_queues(topic)):
+                queue_id = parse_queue_id(name)
+                if queue_id is not None:
+                    self._load(topic, queue_id, before, clean, log_first, limit)
+
+    def check_all_blocking(self, *, limit: int, start_sum: int) -> None:
+        """Look at every entry of every queue, and have queues that are not whole built again.
+
+        Args:
+            limit: No record lies at or after this position.
+            start_sum: What :meth:`start_sum` must not exceed; if it does, the first file of a
+                queue is missing, and nobody knows which, so that all that may lack one go.
+        """
+        lacks_first = self.start_sum() > start_sum
+        for queue in self:
+            directory = self._layout.queue(queue.topic, queue.queue_id)
+            starts = self._files.starts(directory)
+            if not starts:
+                continue
+            check = QueueCheck(self._files, directory, starts, limit=limit)
+            if (lacks_first and self._start_share(queue, starts[0])) or not check.is_whole(
+                queue.end
+            ):
+                self._discard(queue.topic, queue.queue_id, known_end=queue.end)
+                self._remove(queue)
+
+    def load_dropped_blocking(self, *, before: int | None) -> None:
+        """Learn of deletions whose files were moved aside but not unlinked yet."""
+        files = self._files.files
+        known = self._drops.serial
+        for name in files.listdir(self._layout.dropped):
+            parsed = parse_dropped_topic(name)
+            if parsed is None:
+                continue
+            topic, position, serial = parsed
+            if serial <= known:
+                continue
+            ends = {}
+            for child in files.listdir(f"{self._layout.dropped}/{name}"):
+                queue_id = parse_queue_id(child)
+                directory = f"{self._layout.dropped}/{name}/{child}"
+                starts = self._check_files(directory, False) if queue_id is not None else []
+                if queue_id is not None and starts:
+                    check = QueueCheck(self._files, directory, starts, limit=_ANYWHERE)
+                    ends[queue_id] = _find_end(check, before)
+            self._drops.add(topic, position, ends, serial=serial)
+
+    def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
+        return ConsumeQueue(
+            topic,
+            queue_id,
+            directory=self._layout.queue(topic, queue_id),
+            files=self._files,
+            store_time=self._store_time,
+            start=start,
+        )
+
+    def _load(
+        self,
+        topic: str,
+        queue_id: int,
+        before: int | None,
+        clean: bool,
+        log_first: int,
+        limit: int,
+    ) -> None:
+        directory = self._layout.queue(topic, queue_id)
+        starts = self._check_files(directory, clean)
+        if not starts:
+            return
+        run = self._last_run(starts)
+        check = QueueCheck(self._files, directory, run, limit=limit)
+        end = _find_end(check, before)
+        if len(run) < len(starts):
+            # Cleaning that a crash cut short leaves a gap; then all before it has expired.
+            expired = check.entry(run[0])[0] < log_first
+            if not expired:
+                self._discard(topic, queue_id, known_end=end)
+                return
+            self._unlink(directory, starts[: -len(run)])
+        if not check.looks_whole(end):
+            self._discard(topic, queue_id, known_end=0)
+            return
+        if before is not None:
+            later = check.later_entries(end, count_max=_WITNESS_COUNT_MAX)
+            if later:
+                self._witnesses[topic, queue_id] = (end, later)
+                self._known_ends[topic, queue_id] = end + len(later) // ENTRY_BYTES
+        if not clean:
+            self._files.truncate(directory, end)
+        if before is not None and end == run[0]:
+            # All its entries are newer than the checkpoint and will be made again.
+            self._unlink(directory, self._files.starts(directory))
+            return
+        last = check.last_real(end)
+        queue = self._new(topic, queue_id, run[0])
+        queue.resume(run[0], end, last[0] if last is not None else -1)
+        self._add(queue)
+
+    def _last_run(self, starts: list[int]) -> list[int]:
+        """Return the starts of the files behind the last gap."""
+        run = len(starts) - 1
+        while run > 0 and starts[run - 1] + self._files.entries_per_file == starts[run]:
+            run -= 1
+        return starts[run:]
+
+    def _discard(self, topic: str, queue_id: int, *, known_end: int) -> None:
+        """Unlink the files of a queue, which is to be built again from the commit log."""
+        log.error(
+            "queue files are missing or damaged, the queue is built again from the commit log"
+            " topic=%s queue=%s", topic, queue_id,
+        )  # fmt: skip
+        directory = self._layout.queue(topic, queue_id)
+        self._unlink(directory, self._files.starts(directory))
+        known = self._known_ends.get((topic, queue_id), 0)
+        self._known_ends[topic, queue_id] = max(known, known_end)
+        self.is_incomplete = True
+
+    def _unlink(self, directory: str, starts: list[int]) -> None:
+        for start in starts:
+            path = self._files.path(directory, start)
+            self._files.forget(path)
+            self._files.files.unlink(path)
+
+    def _check_files(self, directory: str, clean: bool) -> list[int]:
+        starts = self._files.starts(directory)
+        if not all(map(self._files.is_aligned, starts)):
+            raise StoreError(
+                f"the files in {directory} are not mappedFileSizeConsumeQueue"
+                f" ({self._files.file_bytes} bytes) apart"
+            )
+        for start in list(starts):
+            path = self._files.path(directory, start)
+            size = self._size(path)
+            if size == 0 and start == starts[-1]:
+                self._files.files.unlink(path)
+                starts.remove(start)
+            elif size < self._files.file_bytes and (not clean or self._has_whole_files()):
+                self._files.restore_size(path)  # a crash came while it was made, or it was cut
+            elif size != self._files.file_bytes:
+                raise StoreError(
+                    f"{path} has {size} bytes; mappedFileSizeConsumeQueue says"
+                    f" {self._files.file_bytes}. If that is right, remove the file: the queue is"
+                    " built again from the commit log"
+                )
+        return starts
+
+    def _size(self, path: str) -> int:
+        found = self._files.files.stat(path)
+        return found.size if found is not None else 0
+
+    def _has_whole_files(self) -> bool:
+        """Tell whether any file has the size that the settings say."""
+        files = self._files.files
+        for topic in files.listdir(self._layout.consume_queues):
+            for name in files.listdir(self._layout.topic_queues(topic)):
+                directory = f"{self._layout.topic_queues(topic)}/{name}"
+                for start in self._files.starts(directory):
+                    if self._size(self._files.path(directory, start)) == self._files.file_bytes:
+                        return True
+        return False
+
+
+def _find_end(check: QueueCheck, before: int | None) -> int:
+    return check.valid_end() if before is None else check.trusted_end(before)

@@ -1,0 +1,1 @@
+"""Recovery of a store before it opens."""

@@ -1,0 +1,517 @@
+"""Recovery of a store before it opens: find the end of the log, make queues and index match it.
+
+With a checkpoint of ours the log is read from there on, whether the stop was clean or not. Without
+one (the store was Java's, or the file is damaged) RocketMQ's rules say where to start: after a
+clean stop the segment of the newest queue entry, after a crash the newest segment whose first
+message is older than the checkpoint.
+
+The log ends at the first place where no sound record stands (size, magic, its own position, CRC)
+and none follows, but never before what is known to have been durable. Behind the end everything is
+zeroed, so that it can never come back. Where something sound follows, bytes are damaged, not torn:
+they are kept, reported, and the log goes on behind them.
+
+A power cut is different: of what was not synced, any page may be lost and a later one be there.
+Records rely on those before them (a commit before the mark that ends its transaction, a copy before
+the acknowledgement of its original). So if the machine was started anew, the log ends at the first
+place behind the durable position where no sound record stands; what follows is moved to a file.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from rocketpost.codec.record import decode_record
+from rocketpost.errors import CorruptRecord, StoreError
+from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, parse_record, scan_records
+from rocketpost.model import sysflag
+from rocketpost.model.delay_levels import parse_delay_levels
+from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.store.checkpoint import Checkpoint
+from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
+from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.dispatch import deliver_time
+from rocketpost.store.files import FileSystem
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.integrity.damage import DamageRegister
+from rocketpost.store.layout import is_queue
+from rocketpost.store.log.cut_tail import keep_cut_tail
+from rocketpost.store.log.segment import Segment
+from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.queue.replay import Placed, QueueReplay
+from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.recovery.extent import Extent
+from rocketpost.store.recovery.losses import Losses
+from rocketpost.store.recovery.missing import MissingLog
+from rocketpost.store.recovery.resync import BadRange, Resync
+
+log = logging.getLogger(__name__)
+
+_RECORDS_AT_ONCE: int = 4096
+_NEVER: int = 2**63 - 1
+_FAR: int = 2**40
+_OFFSET_MAX: int = 2**58  # 20 bytes each must stay below the largest file offset
+_NOT_IN_QUEUE: int = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
+
+
+class Recovered(NamedTuple):
+    """Positions at which the store continues."""
+
+    end: int
+    index_position: int
+    store_ms: int
+
+
+class Found(NamedTuple):
+    """Contents of the small files before anything was changed."""
+
+    checkpoint: Checkpoint
+    extent: Extent | None
+    clean: bool
+    accept_missing: bool
+    boot: bytes
+    """Digest of the machine's boot id."""
+
+
+class Recovery:
+    """One recovery; used once, before the store's threads start."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: FileSystem,
+        *,
+        segments: SegmentedLog,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        drops: DroppedTopics,
+        damage: DamageRegister,
+        found: Found,
+        cut_tails: str,
+        now_ms: int,
+    ) -> None:
+        self._files = files
+        self._cut_tails = cut_tails
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._drops = drops
+        self._times = found.checkpoint.times
+        self._clean = found.clean
+        self._verify_crc = config.verify_crc
+        self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
+        self._delays_ms = parse_delay_levels(config.delay_levels)
+        self._is_foreign = found.checkpoint.progress is None
+        self._extent = _trusted_extent(found)
+        self._lost_power = self._extent is not None and self._extent.lost_power(found.boot)
+        self._missing = MissingLog(segments, damage, accept=found.accept_missing, now_ms=now_ms)
+        self._losses = Losses(damage, now_ms=now_ms)
+        progress = found.checkpoint.progress
+        self._claimed_end = max(
+            progress.position if progress is not None else 0,
+            self._extent.durable if self._extent is not None else 0,
+        )
+        if progress is not None and not self._fits_log(progress.position):
+            log.warning("checkpoint lies outside the commit log position=%s", progress.position)
+            progress = None
+        self._progress = progress
+        self._queue_from = 0
+        self._index_from = _NEVER
+        self._index_position = 0
+        self._store_ms = self._times.log_ms
+        self._replayed = 0
+
+    def run_blocking(self) -> Recovered:
+        """Recover; returns where the log ends.
+
+        Raises:
+            StoreError: Files of the log are missing; nothing was changed.
+        """
+        self._check_missing(
+            first=self._extent.first if self._extent is not None else None, end=self._claimed_end
+        )
+        self._load_queues()
+        self._load_index()
+        # Nothing before this was torn by a crash: it was durable.
+        floor = self._missing.resume_at(self._claimed_end)
+        start = self._start(floor)
+        self._resync = Resync(self._segments)
+        self._replay_queues = QueueReplay(
+            self._queues,
+            is_from_start=self._is_from_expired_start(start),
+            is_foreign=self._is_foreign,
+            claim_at=self._claim_at,
+            on_contradiction=self._losses.add_misplaced,
+        )
+        self._losses.unknown_from = self._queue_from
+        self._check_before(start)
+        end = self._scan(start, _NEVER, floor)
+        self._replay_queues.finish()
+        self._finish_log(start, end)
+        self._finish_queues(end)
+        self._losses.report(self._segments, end)
+        if self._index is not None and self._index_from != _NEVER:
+            self._index_position = end
+        log.info(
+            "store recovered clean=%s from=%s end=%s replayed=%s queues=%s",
+            self._clean, start, end, self._replayed, len(self._queues),
+        )  # fmt: skip
+        return Recovered(end, self._index_position, self._store_ms)
+
+    def _check_missing(self, *, first: int | None, end: int) -> None:
+        for begin, stop in self._missing.check(first=first, end=end):
+            if not self._clean:  # else the files of queues are complete
+                self._losses.add_missing(begin, stop)
+
+    def _check_entries_beyond(self, log_end: int) -> None:
+        """Refuse a log that ends before the records that queues lead to.
+
+        One such entry may be damaged itself. It is cut off with what else the log does not have.
+        """
+        beyond = [queue for queue in self._queues if queue.last_position >= log_end]
+        if sum(queue.end - queue.first_at(log_end) for queue in beyond) > 1:
+            newest = max(queue.last_position for queue in beyond)
+            first = self._extent.first if self._extent is not None else None
+            self._check_missing(first=first, end=newest + 1)
+            self._claimed_end = max(self._claimed_end, newest + 1)
+
+    def _fits_log(self, position: int) -> bool:
+        first, last = self._segments.first, self._segments.last
+        if first is None or last is None:
+            return position == 0
+        # The end of the last segment too: the next one may have been lost before it had a record.
+        return self._segments.find(position) is not None or position == last.end
+
+    def _load_queues(self) -> None:
+        progress = self._progress
+        self._queues.load_dropped_blocking(before=progress.position if progress else None)
+        first, last = self._segments.first, self._segments.last
+        log_first = first.start if first is not None else 0
+        limit = max(self._claimed_end, last.end if last is not None else 0)
+        if progress is None:
+            self._queues.load_blocking(
+                before=None, clean=False, log_first=log_first, limit=limit + _FAR
+            )
+            self._check_entries_beyond(last.end if last is not None else 0)
+            return
+        self._queues.load_blocking(
+            before=progress.position, clean=self._clean, log_first=log_first, limit=limit
+        )
+        self._queue_from = progress.position
+        start_sum = self._extent.queue_start_sum if self._extent is not None else _NEVER
+        counted = self._queues.count()
+        if counted != (progress.queue_count, progress.queue_end_sum) or (
+            self._queues.start_sum() > start_sum
+        ):
+            log.error("queue files are missing, they are built again from the commit log")
+            self._queues.check_all_blocking(limit=progress.position, start_sum=start_sum)
+            self._queues.is_incomplete = True
+        if self._queues.is_incomplete:
+            self._queue_from = 0
+
+    def _load_index(self) -> None:
+        if self._index is None:
+            return
+        self._index.load(None if self._clean else self._times.index_ms)
+        progress = self._progress
+        if progress is not None and self._index.end_position >= progress.index_end:
+            self._index_from = progress.index_position
+            return
+        if progress is not None:
+            log.warning("index files are missing, they are built again from the commit log")
+        self._index_from = self._index.end_position
+
+    def _is_from_expired_start(self, start: int) -> bool:
+        first = self._segments.first
+        return first is not None and 0 < first.start == start
+
+    def _start(self, floor: int) -> int:
+        """Return where reading starts: always a place where a record begins."""
+        first = self._segments.first
+        if first is None:
+            return floor
+        if self._queues.is_incomplete:
+            start = first.start
+        elif self._progress is None:
+            start = self._java_start()
+        else:
+            start = self._progress.position if self._queue_from else first.start
+        if self._index_from < start:
+            # The index may be anybody's; only the start of a segment is surely a record.
+            segment = self._segments.find(self._index_from)
+            start = segment.start if segment is not None else first.start
+        return start
+
+    def _java_start(self) -> int:
+        segments = self._segments.all()
+        if self._clean:
+            newest = max((queue.last_position for queue in self._queues), default=-1)
+            found = self._segments.find(newest) if newest >= 0 else None
+            return found.start if found is not None else segments[0].start
+        for segment in reversed(segments):
+            store_ms = _first_store_ms(segment)
+            if 0 < store_ms <= self._times.safe_ms:
+                return segment.start
+        return segments[0].start
+
+    # -- reading
+
+    def _check_before(self, start: int) -> None:
+        """Look at a few records before ``start``, which nobody reads now; name what is damaged.
+
+        A segment that was zeroed, overwritten or put back from a backup shows at its first record,
+        and the newest one at the last record that a queue has.
+        """
+        if self._is_foreign:
+            return
+        newest = max((queue.last_position for queue in self._queues), default=-1)
+        for segment in self._segments.all():
+            if segment.start >= start:
+                break
+            heads = [segment.start]
+            if segment.start <= newest < min(start, segment.end):
+                heads.append(newest)
+            is_short = segment.start in self._segments.cut_short
+            if is_short or not all(self._is_sound(segment, head) for head in heads):
+                log.error("segment is damaged and will be read path=%s", segment.path)
+                store_ms = self._store_ms
+                self._scan(segment.start, min(segment.end, start), min(segment.end, start))
+                self._store_ms = store_ms
+            segment.unmap()
+
+    def _is_sound(self, segment: Segment, position: int) -> bool:
+        at = position - segment.start
+        _, _, verdict = scan_records(segment.view(), at, position, count_max=1)
+        return verdict != INVALID
+
+    def _claim_at(self, position: int) -> tuple[str, int, int] | None:
+        segment = self._segments.find(position)
+        if segment is None:
+            return None
+        entry = parse_record(segment.view(), position - segment.start, position, True)
+        return None if entry is None else entry[2:5]
+
+    def _scan(self, start: int, stop: int, floor: int) -> int:
+        """Read records from ``start`` on, handing each over; returns where the log ends.
+
+        Args:
+            start: Where a record begins.
+            stop: Read no record that begins here or later.
+            floor: The log does not end before this.
+        """
+        position = start
+        before: Segment | None = None
+        while position < stop:
+            segment = self._segments.find(position)
+            if before is not None and segment is not before:
+                before.unmap()  # each map keeps a descriptor, and there may be more segments
+            before = segment
+            if segment is None:
+                following = self._segments.first_from(position)
+                if following is None:
+                    return max(position, floor)
+                position = following.start
+                continue
+            entries, at, verdict = scan_records(
+                segment.view(),
+                position - segment.start,
+                position,
+                count_max=_RECORDS_AT_ONCE,
+                verify_crc=self._verify_crc,
+            )
+            for entry in entries:
+                if entry[0] >= stop:
+                    return entry[0]
+                self._replay(entry)
+            position = segment.start + at
+            if position >= stop:
+                break
+            if verdict == BLANK and _is_blank(segment, at):
+                position = segment.end
+            elif verdict in (BLANK, INVALID):
+                resumed = self._pass(position, floor)
+                if resumed is None:
+                    return position
+                position = resumed
+        return position
+
+    def _pass(self, position: int, floor: int) -> int | None:
+        """Return where the log goes on behind bytes that are no record; None if it ends there."""
+        # A Java broker cuts its log without erasing what was behind. That is older than what it
+        # wrote in its place.
+        self._resync.store_ms_min = self._store_ms if self._is_foreign else None
+        following = self._resync.find(position, bytes_max=self._look_bytes(position))
+        if self._lost_power and position >= floor:
+            if following is not None:
+                keep_cut_tail(self._files, self._segments, position, self._cut_tails)
+            return None
+        if following is None:
+            if position >= floor:
+                return None
+            following = floor
+        for bad in self._resync.ranges(position, following):
+            self._take_damage(bad)
+        return following
+
+    def _look_bytes(self, position: int) -> int | None:
+        """Return how far to look for more records; None for as far as there are segments.
+
+        After a clean stop the checkpoint says where the log ends. To look at one record behind it
+        is enough, and reading the rest of a segment would take longer than all of the start.
+        """
+        is_exact = self._clean and position == self._claimed_end
+        return self._record_bytes_max if is_exact else None
+
+    def _take_damage(self, bad: BadRange) -> None:
+        is_known = self._put_lost(bad)
+        self._losses.add(bad, is_known=is_known)
+        if bad.begin >= self._queue_from and not is_known:
+            self._replay_queues.has_unknown_losses = True
+
+    def _put_lost(self, bad: BadRange) -> bool:
+        """Keep the offset of a damaged record; False if its place is not known."""
+        entry = bad.entry
+        if entry is None or not _is_possible(entry):
+            return False
+        position, size, topic, queue_id, queue_offset, sys_flag, _, tags_code, _ = entry
+        in_queue = not sys_flag & _NOT_IN_QUEUE and position >= self._drops.position(topic)
+        if in_queue and position >= self._queue_from:
+            placed = Placed(queue_offset, position, size, tags_code)
+            # If the body is sound, topic, queue or offset may be what is damaged.
+            if bad.is_body_sound and not self._replay_queues.awaits(topic, queue_id, placed):
+                return False
+            self._replay_queues.put_lost(topic, queue_id, placed)
+        return True
+
+    def _replay(self, entry: Entry) -> None:
+        position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_code, keys = entry
+        self._replayed += 1
+        self._store_ms = store_ms
+        if not _is_possible(entry):
+            reason = "topic, queue id or queue offset is impossible"
+            placed = Placed(queue_offset, position, size, tags_code)
+            self._losses.add_misplaced(placed, topic, queue_id, reason)
+            self._replay_queues.has_unknown_losses = True
+            return
+        if position < self._drops.position(topic):
+            if not sys_flag & _NOT_IN_QUEUE:
+                self._drops.raise_next(topic, queue_id, queue_offset + 1)
+        elif position >= self._queue_from and not sys_flag & _NOT_IN_QUEUE:
+            if topic == SCHEDULE_TOPIC:
+                tags_code = self._schedule_code(position, size, store_ms, tags_code)
+            placed = Placed(queue_offset, position, size, tags_code)
+            self._replay_queues.put(topic, queue_id, placed)
+        rolled_back = sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_ROLLBACK
+        if keys and position >= self._index_from and not rolled_back:
+            self._replay_index(topic, keys, position, store_ms)
+
+    def _replay_index(
+        self, topic: str, keys: tuple[str, ...], position: int, store_ms: int
+    ) -> None:
+        assert self._index is not None
+        try:
+            self._index.put(topic, keys, position, store_ms)  # type: ignore[arg-type]
+        except StoreError as error:
+            log.error("key index cannot be built position=%s reason=%s", position, error)
+            self._index_position = position
+            self._index_from = _NEVER
+
+    def _schedule_code(self, position: int, size: int, store_ms: int, tags_code: int) -> int:
+        segment = self._segments.find(position)
+        assert segment is not None
+        at = position - segment.start
+        try:
+            record = decode_record(segment.view()[at : at + size], verify_crc=False)
+        except CorruptRecord:
+            return tags_code
+        due_ms = deliver_time(record.properties_bytes, store_ms, self._delays_ms)
+        return tags_code if due_ms is None else due_ms
+
+    # -- finishing
+
+    def _finish_log(self, read_from: int, end: int) -> None:
+        """Zero what follows ``end``, and make sure that what precedes it is on disk."""
+        if not len(self._segments):
+            return
+        self._segments.remove_after_blocking(end)
+        last = self._segments.find(end)
+        whole = self._progress is not None and self._clean and end == self._claimed_end
+        if last is not None and not whole:
+            self._zero(last, end - last.start)
+        # A process killed between write and sync leaves records that only the page cache holds;
+        # readers are about to see them.
+        for segment in self._segments.between_from_thread(min(read_from, end), end + 1):
+            segment.sync_blocking()
+            if segment.end <= end:
+                segment.close_descriptor()
+
+    def _zero(self, segment: Segment, offset: int) -> None:
+        try:
+            segment.zero_from(offset)
+        except OSError as error:
+            log.warning("room not reserved path=%s reason=%s", segment.path, error.strerror)
+            self._files.ftruncate(segment.fd, segment.size)
+
+    def _finish_queues(self, end: int) -> None:
+        first = self._segments.first
+        log_first = first.start if first is not None else end
+        if self._progress is None:
+            for queue in self._queues:
+                known_end = queue.end
+                queue.cut_at(end)
+                if queue.end < known_end:
+                    log.error(
+                        "queue has entries past the end of the log topic=%s queue=%s offset=%s"
+                        " count=%s", queue.topic, queue.queue_id, queue.end, known_end - queue.end,
+                    )  # fmt: skip
+                queue.fill_to(known_end)
+        self._queues.fill_to_known_ends()
+        for queue in self._queues:
+            queue.fill_to(queue.end + self._losses.count_after(queue.last_position))
+            next_offset = self._drops.next_offset(queue.topic, queue.queue_id)
+            if queue.end < next_offset:
+                # Files of a deleted topic came back; none of its messages may.
+                queue.remove_files()
+                queue.restart_at(next_offset)
+            position_min = max(log_first, self._drops.position(queue.topic))
+            for path in queue.raise_first(position_min):
+                self._files.unlink(path)
+        self._drops.settle(log_first, end)
+        if self._drops.is_changed:
+            self._drops.save_blocking()
+        elif not self._drops.is_copied:
+            self._copy_drops()
+
+    def _copy_drops(self) -> None:
+        try:
+            self._drops.save_blocking()
+        except OSError as error:
+            # One of the two is sound and says the same; there may be no room for the other.
+            log.warning("list of deleted topics not copied reason=%s", error.strerror)
+            self._drops.is_changed = False
+
+
+def _trusted_extent(found: Found) -> Extent | None:
+    """Return the extent, unless another broker went on since, or it is older than the rest."""
+    progress, extent = found.checkpoint.progress, found.extent
+    if progress is None or extent is None:
+        return None
+    if extent.durable < progress.position:
+        log.warning("extent file is older than the checkpoint, it is written again")
+        return None
+    return extent
+
+
+def _is_possible(entry: Entry) -> bool:
+    """Tell whether a queue can have this record; damaged fields may say anything."""
+    return is_queue(entry[2], entry[3]) and 0 <= entry[4] < _OFFSET_MAX
+
+
+def _is_blank(segment: Segment, at: int) -> bool:
+    """Tell whether the blank at ``at`` ends the segment."""
+    return int.from_bytes(segment.view()[at : at + 4], "big") == segment.size - at
+
+
+def _first_store_ms(segment: Segment) -> int:
+    entries, _, _ = scan_records(segment.view(), 0, segment.start, count_max=1, verify_crc=False)
+    return entries[0][6] if entries else 0

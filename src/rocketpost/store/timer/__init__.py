@@ -1,0 +1,1 @@
+"""Files of the timer: wheel, log and checkpoint."""

@@ -1,0 +1,376 @@
+"""The timer log: one unit of 52 bytes for each message that waits, chained by slot.
+
+    size        int32   52
+    previous    int64   position of the unit before this one in the same slot; -1: none
+    magic       int32   1, with 2: to be put off again when due, with 4: recalls another message
+    written     int64   when, down to the precision
+    delay       int32   from there to the slot, ms
+    position    int64   of the message in the commit log
+    bytes       int32   size of its record
+    topic hash  int32   Java's hash of its topic
+    due         int64   when exactly; RocketMQ writes 0 here and reads nothing
+
+Big-endian, in files of one size, named by the position of their first byte. What does not fit the
+end of a file is filled: int32 bytes left, int64 0, uint32 0xCBD43194. Files are sparse and written
+by position; what lies behind the end is zero, so that it is never taken for units.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from rocketpost.errors import StoreError
+from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.layout import file_name, parse_file_name
+from rocketpost.store.timer.checkpoint import FileSum
+
+log = logging.getLogger(__name__)
+
+_UNIT: Final = Struct(">iqiqiqiiq")
+UNIT_BYTES: Final = _UNIT.size
+_POSITIONS: Final = Struct(">28xq16x")
+_BLANK: Final = Struct(">iqI")
+_BLANK_MAGIC: Final = 0xCBD43194
+DEFAULT: Final = 1
+ROLL: Final = 2
+RECALL: Final = 4
+_MAGIC_MAX: Final = 15
+_SCAN_UNITS: Final = 4096
+_SUM_BYTES: Final = 1024 * 1024
+_INT_MASK: Final = 0xFFFF_FFFF
+
+
+class Unit(NamedTuple):
+    """One message that waits, or one that recalls another."""
+
+    previous: int
+    magic: int
+    written_ms: int
+    delay_ms: int
+    position: int
+    size: int
+    topic_hash: int
+    due_ms: int
+
+    @property
+    def slot_ms(self) -> int:
+        """Start of its slot."""
+        return self.written_ms + self.delay_ms
+
+    def encode(self) -> bytes:
+        """Return its bytes."""
+        return _UNIT.pack(
+            UNIT_BYTES,
+            self.previous,
+            self.magic,
+            self.written_ms,
+            self.delay_ms,
+            self.position,
+            self.size,
+            (self.topic_hash + 2**31 & _INT_MASK) - 2**31,
+            self.due_ms,
+        )
+
+
+class Unsynced(NamedTuple):
+    """Work of the next sync."""
+
+    descriptors: list[int]
+    has_new_file: bool
+
+
+def decode_unit(data: bytes, offset: int = 0) -> Unit | None:
+    """Read the unit at a place; None if there is none."""
+    if len(data) < offset + UNIT_BYTES:
+        return None
+    size, *fields = _UNIT.unpack_from(data, offset)
+    unit = Unit._make(fields)
+    if size != UNIT_BYTES or not 0 < unit.magic <= _MAGIC_MAX or unit.size <= 0:
+        return None
+    return unit
+
+
+class TimerLog:
+    """The files of the timer log. Owned by the loop thread, but for ``*_blocking``.
+
+    Args:
+        file_bytes: How long each file is; a multiple of nothing in particular.
+    """
+
+    def __init__(self, files: FileSystem, directory: str, *, file_bytes: int) -> None:
+        assert file_bytes >= UNIT_BYTES + _BLANK.size
+        self._files = files
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._fds: dict[int, int] = {}
+        self._starts: list[int] = []
+        self._sums: dict[int, FileSum] = {}
+        self._unsynced: set[int] = set()
+        self._syncing: set[int] = set()
+        self._is_new = self._is_new_syncing = False
+        self.end = 0
+        """Where the next unit goes."""
+
+    @property
+    def first(self) -> int:
+        """Position of the oldest byte that is kept."""
+        return self._starts[0] if self._starts else self.end
+
+    @property
+    def sums(self) -> dict[int, FileSum]:
+        """Length and checksum of each file, by the position of its first byte."""
+        return self._sums.copy()
+
+    def load_blocking(self) -> None:
+        """Find the files; the end is not known by that.
+
+        Raises:
+            StoreError: A file has another size than the settings say.
+        """
+        for name in self._files.listdir(self._directory):
+            start = parse_file_name(name)
+            if start is None:
+                continue
+            path = self._path(start)
+            found = self._files.stat(path)
+            size = found.size if found is not None else 0
+            if start % self._file_bytes or size > self._file_bytes:
+                raise StoreError(
+                    f"{path} has {size} bytes; mappedFileSizeTimerLog says {self._file_bytes}"
+                )
+            self._starts.append(start)
+            if size < self._file_bytes:  # a crash came while it was made
+                self._files.ftruncate(self._descriptor(start), self._file_bytes)
+        self.end = self._starts[-1] + self._file_bytes if self._starts else 0
+
+    def scan(self, begin: int, end: int) -> Iterator[tuple[int, Unit]]:
+        """Return the units in a part of the log, up to the first place that holds none."""
+        position = max(begin, self.first)
+        while position < end:
+            start = position - position % self._file_bytes
+            if start not in self._starts:
+                return
+            length = min(_SCAN_UNITS * UNIT_BYTES, start + self._file_bytes - position)
+            data = self._files.pread(self._descriptor(start), length, position - start)
+            at = 0
+            while at + UNIT_BYTES <= len(data) and position < end:
+                unit = decode_unit(data, at)
+                if unit is None:
+                    break
+                yield position, unit
+                at += UNIT_BYTES
+                position += UNIT_BYTES
+            if at + UNIT_BYTES <= len(data) or not at:
+                if not self._is_blank(position, start):
+                    return
+                position = start + self._file_bytes
+
+    def matches_blocking(self, sums: Mapping[int, FileSum]) -> bool:
+        """Tell whether the files begin with what a save wrote; if so, they are as it left them.
+
+        What lies behind is to be cut off.
+        """
+        is_so = all(
+            start in self._starts and self._measured(start, length).crc == crc
+            for start, (length, crc) in sums.items()
+        )
+        if is_so:
+            self._sums = dict(sums)
+        return is_so
+
+    def measure_blocking(self, *, only_new: bool = False) -> None:
+        """Compute the checksums of the files as they are, up to the end.
+
+        With ``only_new``, files that have a checksum keep it.
+        """
+        for start in self._starts:
+            if not only_new or start not in self._sums:
+                length = min(self._file_bytes, self.end - start)
+                self._sums[start] = self._measured(start, length)
+
+    def set_aside_blocking(self) -> None:
+        """Begin an empty log; what there was keeps its bytes under names that end in .damaged."""
+        for start in self._starts.copy():
+            self._forget(start)
+            self._files.rename(self._path(start), self._path(start) + ".damaged")
+        self.end = 0
+
+    def truncate_blocking(self, end: int) -> None:
+        """Make ``end`` the end of the log; what lies behind it becomes zeros."""
+        for start in reversed(self._starts.copy()):
+            if start >= end:
+                self._forget(start)
+                self._files.unlink(self._path(start))
+            elif start + self._file_bytes > end:
+                fd = self._descriptor(start)
+                self._files.ftruncate(fd, end - start)
+                self._files.ftruncate(fd, self._file_bytes)
+                self._files.fdatasync(fd)
+                if self._sums.get(start, FileSum()).length != end - start:
+                    self._sums[start] = self._measured(start, end - start)
+        self.end = end
+
+    def append(self, units: Sequence[Unit]) -> None:
+        """Write units at the end; :meth:`place` said where each goes.
+
+        Raises:
+            OSError: They could not be written; the log has not grown.
+        """
+        before = self._sums.copy()
+        try:
+            self.end = self._append(units)
+        except OSError:
+            self._sums = before
+            raise
+
+    def place(self, position: int) -> int:
+        """Return where a unit goes that comes at ``position``: there, or in the next file."""
+        left = self._file_bytes - position % self._file_bytes
+        return position if left >= UNIT_BYTES + _BLANK.size else position + left
+
+    def unit(self, position: int) -> Unit | None:
+        """Return the unit at a position; None if there is none."""
+        start = position - position % self._file_bytes
+        if position < 0 or position >= self.end or start not in self._starts:
+            return None
+        return decode_unit(self._files.pread(self._descriptor(start), UNIT_BYTES, position - start))
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was written since the last time, for :meth:`sync_blocking`.
+
+        After a save that failed, what it had is returned again with the rest.
+        """
+        self._syncing |= self._unsynced
+        self._is_new_syncing |= self._is_new
+        self._unsynced.clear()
+        self._is_new = False
+        descriptors = [self._descriptor(start) for start in self._syncing]
+        return Unsynced(descriptors, self._is_new_syncing)
+
+    def saved(self) -> None:
+        """Note that what was taken last is on disk."""
+        self._syncing.clear()
+        self._is_new_syncing = False
+
+    def sync_blocking(self, unsynced: Unsynced) -> None:
+        """Make what was written durable. Any one thread, while no file expires."""
+        for fd in unsynced.descriptors:
+            self._files.fdatasync(fd)
+        if unsynced.has_new_file:
+            self._files.fsync_dir(self._directory)
+            self._files.fsync_dir(posixpath.dirname(self._directory))
+
+    def finished_blocking(self, position_min: int) -> list[int]:
+        """Return where files begin whose messages all lie before a position of the commit log.
+
+        Never the last one. A file is read whole for that: its last unit need not be that of its
+        last message, since slots are chained anew. Any thread, while no file expires.
+        """
+        finished = []
+        for start in self._starts[:-1]:
+            if not self._is_finished(start, position_min):
+                break
+            finished.append(start)
+        return finished
+
+    def expire(self, starts: Sequence[int]) -> list[str]:
+        """Forget files that are finished; returns what to unlink. Never while one is saved."""
+        for start in starts:
+            self._forget(start)
+        return [self._path(start) for start in starts]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for fd in self._fds.values():
+            self._files.close(fd)
+        self._fds.clear()
+
+    def _append(self, units: Sequence[Unit]) -> int:
+        run: list[bytes] = []
+        position = self.end
+        for unit in units:
+            at = self.place(position)
+            if at != position:
+                self._write(position - sum(map(len, run)), run)
+                self._fill(position)
+                run, position = [], at
+            run.append(unit.encode())
+            position += UNIT_BYTES
+        self._write(position - sum(map(len, run)), run)
+        return position
+
+    def _measured(self, start: int, length: int) -> FileSum:
+        crc = at = 0
+        while at < length:
+            count = min(_SUM_BYTES, length - at)
+            crc = crc32(self._files.pread(self._descriptor(start), count, at), crc)
+            at += count
+        return FileSum(length, crc)
+
+    def _is_finished(self, start: int, position_min: int) -> bool:
+        count = (self._file_bytes - _BLANK.size) // UNIT_BYTES
+        fd = self._files.open(self._path(start))
+        try:
+            # From the end on: what must stay is mostly told by the last units.
+            while count:
+                at = max(0, count - _SCAN_UNITS)
+                data = self._files.pread(fd, (count - at) * UNIT_BYTES, at * UNIT_BYTES)
+                if any(position >= position_min for (position,) in _POSITIONS.iter_unpack(data)):
+                    return False
+                count = at
+        finally:
+            self._files.close(fd)
+        return True
+
+    def _is_blank(self, position: int, start: int) -> bool:
+        data = self._files.pread(self._descriptor(start), _BLANK.size, position - start)
+        return len(data) == _BLANK.size and _BLANK.unpack(data)[2] == _BLANK_MAGIC
+
+    def _fill(self, position: int) -> None:
+        left = self._file_bytes - position % self._file_bytes
+        if left >= _BLANK.size:
+            self._write(position, [_BLANK.pack(left, 0, _BLANK_MAGIC)])
+
+    def _write(self, position: int, run: list[bytes]) -> None:
+        if not run:
+            return
+        start = position - position % self._file_bytes
+        if start not in self._starts:
+            self._create(start)
+        data = b"".join(run)
+        write_all(self._files, self._descriptor(start), data, position - start)
+        length, crc = self._sums.get(start, FileSum())
+        assert length == position - start
+        self._sums[start] = FileSum(length + len(data), crc32(data, crc))
+        self._unsynced.add(start)
+
+    def _create(self, start: int) -> None:
+        self._files.mkdir(self._directory)
+        fd = self._files.open(self._path(start), create=True)
+        self._fds[start] = fd
+        self._files.ftruncate(fd, self._file_bytes)
+        self._starts.append(start)
+        self._is_new = True
+
+    def _forget(self, start: int) -> None:
+        self._starts.remove(start)
+        self._sums.pop(start, None)
+        self._unsynced.discard(start)
+        self._syncing.discard(start)
+        fd = self._fds.pop(start, None)
+        if fd is not None:
+            self._files.close(fd)
+
+    def _descriptor(self, start: int) -> int:
+        fd = self._fds.get(start)
+        if fd is None:
+            fd = self._fds[start] = self._files.open(self._path(start), write=True)
+        return fd
+
+    def _path(self, start: int) -> str:
+        return f"{self._directory}/{file_name(start)}"

@@ -1,0 +1,34 @@
+"""Messages that still wait, read from the timer log alone, for when the wheel cannot be used."""
+
+from __future__ import annotations
+
+from rocketpost.store.timer.checkpoint import TimerCheckpoint
+from rocketpost.store.timer.log import UNIT_BYTES, TimerLog
+from rocketpost.store.timer.wheel import NOWHERE
+
+
+def live_units(
+    log: TimerLog, found: TimerCheckpoint, commit_log_end: int
+) -> tuple[dict[int, int], int]:
+    """Return the newest unit of each message that waits, and where the log ends.
+
+    A message is named by its position in the commit log, its unit by that in the timer log. The end
+    lies before the one that the checkpoint names if what is between cannot be read.
+    """
+    java, exact = found
+    cursor = (0, NOWHERE) if exact is None else (exact.cursor_due_ms, exact.cursor_position)
+    stop = java.log_end if exact is not None else log.end
+    newest: dict[int, int] = {}
+    end, before = log.first, NOWHERE
+    for at, unit in log.scan(log.first, stop):
+        if exact is None and at >= java.log_end and unit.position <= before:
+            break  # left over from before the log was cut
+        end, before = at + UNIT_BYTES, unit.position
+        is_done = unit.slot_ms < java.read_ms or (
+            unit.slot_ms == java.read_ms and (unit.due_ms, at) <= cursor
+        )
+        if is_done or unit.position >= commit_log_end:
+            newest.pop(unit.position, None)
+        else:
+            newest[unit.position] = at
+    return newest, end

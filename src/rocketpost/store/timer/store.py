@@ -1,0 +1,507 @@
+"""The files of the timer, as one: wheel, log and checkpoint, always as some save left them.
+
+What waits is written down twice: as a message of the timer topic, which is what counts, and as a
+unit here, which says when. :meth:`TimerStore.prepare_save` and :meth:`~TimerStore.save_blocking`
+make a state durable as a whole; after a crash the files are as the last save left them, and what
+came later is taken from the timer topic again.
+
+What the files hold follows from the timer topic. If one of them is missing, or is not what the last
+save left by its checksum, all are made anew and the topic is read from its beginning.
+
+Order of a save: the commit log (a unit must not name a message that a power cut takes, and a slot
+must not be empty before what it held is on disk), the timer log, the journal, the checkpoint, the
+wheel. Each is durable before the next begins.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rocketpost.errors import StoreError
+from rocketpost.kernel.hashing import string_hash
+from rocketpost.store.checkpoint_page import FOREIGN_BYTES
+from rocketpost.store.files import (
+    FileSystem,
+    make_directory,
+    read_whole_blocking,
+    write_whole_blocking,
+)
+from rocketpost.store.layout import Layout
+from rocketpost.store.timer.checkpoint import (
+    CLEAN,
+    REBUILD,
+    Exact,
+    Java,
+    Journal,
+    TimerCheckpoint,
+    decode_checkpoint,
+    decode_journal,
+    decode_own_checkpoint,
+    encode_checkpoint,
+    encode_journal,
+)
+from rocketpost.store.timer.log import RECALL, ROLL, UNIT_BYTES, TimerLog, Unit, Unsynced
+from rocketpost.store.timer.rebuild import live_units
+from rocketpost.store.timer.wheel import EMPTY, NOWHERE, SLOT_COUNT, Slot, TimerWheel
+
+log = logging.getLogger(__name__)
+
+_DELAY_MAX: Final = 2**31 - 1
+_WRITE_AT_ONCE: Final = 50_000
+_CLOCK_ERROR_MS_MAX: Final = 400 * 86_400_000
+"""Largest distance from now at which the time in a checkpoint of RocketMQ is believed."""
+_BLANK: Final = bytes(4096)
+_BAD_WHEEL: Final = "timerwheel is missing or damaged"
+
+
+class Item(NamedTuple):
+    """A message that is to wait: the one at ``position``, in a slot, until it is due."""
+
+    slot_ms: int
+    due_ms: int
+    magic: int
+    position: int
+    size: int
+    topic_hash: int
+
+
+class Cursor(NamedTuple):
+    """In the slot that is read, everything up to here is delivered."""
+
+    due_ms: int = 0
+    position: int = NOWHERE
+
+
+class Save(NamedTuple):
+    """A state, ready to be made durable."""
+
+    java: Java
+    exact: Exact
+    journal: Journal
+    unsynced: Unsynced
+
+
+class TimerStore:
+    """Messages that wait for their time. Owned by the loop thread, but for ``*_blocking``."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        files: FileSystem,
+        *,
+        precision_ms: int,
+        log_file_bytes: int,
+        slot_count: int = SLOT_COUNT,
+    ) -> None:
+        self._layout = layout
+        self._files = files
+        self.precision_ms = precision_ms
+        self.wheel = TimerWheel(
+            files, layout.timer_wheel, precision_ms=precision_ms, slot_count=slot_count
+        )
+        self.log = TimerLog(files, layout.timer_log, file_bytes=log_file_bytes)
+        self._number = 0
+        self._counter = 0
+        self._failure: str | None = None
+        self.read_ms = 0
+        """The slot that is read; nothing waits in an earlier one."""
+        self.cursor = Cursor()
+        self.queue_offset = 0
+        """The next message to take from the timer topic."""
+        self.waiting: Counter[str] = Counter()
+        """Number of waiting messages, by topic."""
+        self._topics: Mapping[int, str] = {}
+        self.is_suspect = False
+        """Whether more may have been delivered than these files know."""
+        self.is_rebuilt = False
+        """Whether everything that the log knows is in the wheel again, also what had left it."""
+        self.rebuilt_because: str | None = None
+        """Reason why the timer topic is read from its beginning, if it is and has messages."""
+        self.done_before: tuple[int, int] = (0, 0)
+        """Messages before this offset of the timer topic whose slot lies before this time are
+        delivered, if the topic is read again and no index tells which are."""
+        self.known: frozenset[int] = frozenset()
+        """Positions of messages behind :attr:`queue_offset` that have a unit already."""
+
+    @classmethod
+    def open_blocking(
+        cls,
+        layout: Layout,
+        files: FileSystem,
+        *,
+        precision_ms: int,
+        log_file_bytes: int,
+        commit_log_end: int,
+        now_ms: int,
+        position_of: Callable[[int], int],
+        oldest_ms: Callable[[], int | None] = lambda: None,
+        topics: Iterable[str] = (),
+        slot_count: int = SLOT_COUNT,
+    ) -> TimerStore:
+        """Open the files, or make them.
+
+        Args:
+            layout: Where they lie.
+            files: The file system.
+            precision_ms: How long a slot is.
+            log_file_bytes: How long a file of the log is.
+            commit_log_end: Where the commit log ends after its own recovery.
+            now_ms: The time.
+            position_of: Returns where the message at an offset of the timer topic lies.
+            oldest_ms: Returns when its oldest message was stored; None if it has none.
+            topics: The topics there are; units know only a hash of theirs.
+            slot_count: How many slots the wheel has; RocketMQ's number, but for tests.
+
+        Raises:
+            StoreError: They cannot be read with these settings.
+        """
+        self = cls(
+            layout,
+            files,
+            precision_ms=precision_ms,
+            log_file_bytes=log_file_bytes,
+            slot_count=slot_count,
+        )
+        self._topics = {string_hash(topic): topic for topic in topics}
+        try:
+            self._open(commit_log_end, now_ms, position_of, oldest_ms)
+        except OSError as error:
+            self.close()
+            raise StoreError(f"the timer's files cannot be opened: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    # -- what waits
+
+    def slot_of(self, due_ms: int) -> int:
+        """Return the slot of a time: the last that begins before it."""
+        return (due_ms - 1) // self.precision_ms * self.precision_ms
+
+    @property
+    def slot_ms_max(self) -> int:
+        """The last slot that the wheel can hold beside the one that is read."""
+        return self.read_ms + (self.wheel.slot_count - 1) * self.precision_ms
+
+    def add(self, items: Sequence[Item], *, now_ms: int, anew: int | None = None) -> list[int]:
+        """Let messages wait; returns the position of each unit.
+
+        Args:
+            items: The messages.
+            now_ms: The time.
+            anew: A slot in which what waited so far no longer does, whatever the items are.
+
+        Raises:
+            OSError: The log could not be written; nothing was changed.
+        """
+        written_ms = now_ms // self.precision_ms * self.precision_ms
+        slots: dict[int, Slot] = {}
+        if anew is not None:
+            slots[anew] = EMPTY
+        units: list[Unit] = []
+        positions: list[int] = []
+        at = self.log.end
+        for item in items:
+            at = self.log.place(at)
+            slot = slots.get(item.slot_ms) or self.wheel.get(item.slot_ms)
+            delay_ms = item.slot_ms - written_ms
+            if not -_DELAY_MAX <= delay_ms <= _DELAY_MAX:  # it lies so long ago
+                delay_ms = 0
+            units.append(
+                Unit(
+                    slot.last,
+                    item.magic,
+                    item.slot_ms - delay_ms,
+                    delay_ms,
+                    item.position,
+                    item.size,
+                    item.topic_hash,
+                    item.due_ms,
+                )
+            )
+            first = slot.first if slot.first != NOWHERE else at
+            count = slot.waiting + (-1 if item.magic & RECALL else 1)
+            slots[item.slot_ms] = Slot(first, at, count)
+            positions.append(at)
+            at += UNIT_BYTES
+        self.log.append(units)
+        for slot_ms, slot in slots.items():
+            if slot.last == NOWHERE:
+                self.wheel.clear(slot_ms)
+            else:
+                self.wheel.put(slot_ms, slot)
+        return positions
+
+    def units_from(self, last: int) -> Iterator[tuple[int, Unit]]:
+        """Return the chain of units that ends at ``last``, newest first."""
+        position = last
+        while position != NOWHERE:
+            unit = self.log.unit(position)
+            if unit is None or unit.previous >= position:
+                log.error("chain of timers broken: position=%s", position)
+                return
+            yield position, unit
+            position = unit.previous
+
+    # -- saving
+
+    @property
+    def failure(self) -> str | None:
+        """Reason why nothing can be saved any more, if so."""
+        return self._failure
+
+    def prepare_save(self, *, commit_log_end: int, now_ms: int, flags: int = 0) -> Save:
+        """Return the state as it is now, to be saved."""
+        self._counter += 1
+        java = Java(
+            self.read_ms, self.log.end, self.queue_offset, self.queue_offset, 0, now_ms,
+            self._counter,
+        )  # fmt: skip
+        return Save(
+            java,
+            Exact(
+                self._number + 1, self.precision_ms, *self.cursor,
+                sum(self.waiting.values()), commit_log_end, flags,
+            ),
+            Journal(
+                self.wheel.take_changes(), dict(self.waiting), self.wheel.checksum, self.log.sums
+            ),
+            self.log.take_unsynced(),
+        )  # fmt: skip
+
+    def save_blocking(self, save: Save) -> None:
+        """Make a state durable; the commit log is, as far as it knows it. One thread at a time.
+
+        Raises:
+            StoreError: A sync failed. What reached the disk is unknown, so nothing is saved any
+                more; the next start begins with what was saved before.
+            OSError: There was no room; the next save tries again.
+        """
+        if self._failure is not None:
+            raise StoreError(self._failure)
+        number = save.exact.number
+        try:
+            self.log.sync_blocking(save.unsynced)
+            journal = encode_journal(number, save.journal)
+            write_whole_blocking(self._files, self._layout.timer_journal(number % 2), journal)
+            checkpoint = encode_checkpoint(save.java, save.exact)
+            write_whole_blocking(self._files, self._layout.timer_checkpoint, checkpoint)
+            self._number = number
+            self.wheel.write_blocking(save.journal.slots)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # before any sync: nothing is in doubt
+                raise
+            self._failure = f"what waits could not be saved: {error}"
+            raise StoreError(self._failure) from error
+
+    def saved(self) -> None:
+        """Note, on the loop thread, that the last save is done."""
+        self.wheel.saved()
+        self.log.saved()
+
+    def unlink_blocking(self, paths: Sequence[str]) -> None:
+        """Unlink files of the log that have expired, the oldest first."""
+        for path in paths:
+            self._files.unlink(path)
+            self._files.fsync_dir(self._layout.timer_log)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.wheel.close()
+        self.log.close()
+
+    # -- opening
+
+    def _open(
+        self,
+        commit_log_end: int,
+        now_ms: int,
+        position_of: Callable[[int], int],
+        oldest_ms: Callable[[], int | None],
+    ) -> None:
+        make_directory(self._files, self._layout.config)
+        had_wheel = self._files.stat(self._layout.timer_wheel) is not None
+        has_wheel = self._open_wheel()
+        self.log.load_blocking()
+        data = read_whole_blocking(self._files, self._layout.timer_checkpoint)
+        found, own = decode_checkpoint(data), decode_own_checkpoint(data)
+        self._counter = found.java.counter
+        problem: str | None = "config/timercheck is missing or damaged"
+        if own is not None:
+            self._take_over(own)
+            problem = self._problem(own, has_wheel=has_wheel, is_last=found.exact is not None)
+        if own is not None and problem is None:
+            exact = own.exact
+            assert exact is not None
+            # More was stored since, or somebody else was here: deliveries may be unknown to us.
+            self.is_suspect = (
+                found.exact is None
+                or not exact.flags & CLEAN
+                or exact.commit_log_end != commit_log_end
+            )
+            if exact.precision_ms == self.precision_ms and exact.commit_log_end <= commit_log_end:
+                self.log.truncate_blocking(own.java.log_end)
+                self.log.measure_blocking(only_new=True)
+            else:
+                self._rebuild(own, commit_log_end, now_ms, position_of)
+        elif own is not None and own.exact is not None and own.exact.flags & REBUILD:
+            self._rebuild_or_begin(own, commit_log_end, now_ms, position_of, oldest_ms)
+        elif found.exact is None and self._is_foreign(data, found.java, problem, now_ms):
+            if own is not None:  # whichever is right: from the earlier one on, all is looked up
+                found = TimerCheckpoint(own.java.earlier(found.java), None)
+            self._take_over(found)
+            self._rebuild_or_begin(found, commit_log_end, now_ms, position_of, oldest_ms)
+        else:
+            is_first = not had_wheel and not data.strip(b"\0") and not self.log.end
+            self._begin(now_ms, oldest_ms(), because="there are no files" if is_first else problem)
+        self._save_opened(commit_log_end, now_ms)
+
+    def _take_over(self, found: TimerCheckpoint) -> None:
+        java, exact = found
+        self.read_ms, self.queue_offset = java.read_ms, java.queue_offset
+        self.cursor = Cursor()
+        if exact is not None:
+            self._number = exact.number
+            self.cursor = Cursor(exact.cursor_due_ms, exact.cursor_position)
+
+    def _problem(self, own: TimerCheckpoint, *, has_wheel: bool, is_last: bool) -> str | None:
+        """Return why the files are not as our last save left them; None if they are.
+
+        ``is_last`` is whether nobody wrote the checkpoint since. Where there are no checksums, only
+        that tells.
+        """
+        java, exact = own
+        assert exact is not None
+        if exact.flags & REBUILD:
+            return "timerwheel was being made anew"
+        path = self._layout.timer_journal(exact.number % 2)
+        journal = decode_journal(read_whole_blocking(self._files, path), exact.number)
+        if journal is None:
+            return f"{path} is missing, damaged, or not of the save that config/timercheck names"
+        if java.log_end > self.log.end or not self.log.matches_blocking(journal.log_sums):
+            return "timerlog is damaged"
+        if not has_wheel or not (journal.has_sums or is_last):
+            return _BAD_WHEEL
+        self.wheel.write_blocking(journal.slots)
+        if self.wheel.measure_blocking() != journal.wheel_sum and journal.has_sums:
+            return _BAD_WHEEL
+        self.waiting = Counter(journal.counts)
+        return None
+
+    def _is_foreign(self, data: bytes, java: Java, problem: str | None, now_ms: int) -> bool:
+        """Tell whether a Java broker wrote the checkpoint and its log can be used.
+
+        It changes the wheel and adds to the log, but leaves alone what is ours.
+        """
+        is_untouched = problem == _BAD_WHEEL or not data[FOREIGN_BYTES:].strip(b"\0")
+        return (
+            is_untouched
+            and abs(java.read_ms - now_ms) < _CLOCK_ERROR_MS_MAX
+            and 0 <= java.log_end <= self.log.end
+            and java.queue_offset >= 0
+            and self.log.end > 0
+        )
+
+    def _open_wheel(self) -> bool:
+        try:
+            return self.wheel.open_blocking()
+        except StoreError as error:
+            log.warning("the timer's wheel is made anew: reason=%s", error)
+            return False
+
+    def _begin(self, now_ms: int, oldest_ms: int | None, *, because: str | None) -> None:
+        """Begin with nothing in the wheel; the timer topic is read from its beginning."""
+        if oldest_ms is not None:
+            self.rebuilt_because = because
+            log.warning("the timer topic is read from its beginning: reason=%s", because)
+        self.done_before = (self.queue_offset, min(self.read_ms, now_ms))
+        self.log.set_aside_blocking()
+        # What was due meanwhile is delivered in the order of its times, as far as those fit.
+        back_ms = self.wheel.slot_count // 2 * self.precision_ms
+        begin_ms = now_ms if oldest_ms is None else max(min(oldest_ms, now_ms), now_ms - back_ms)
+        self.read_ms, self.cursor, self.queue_offset = self.slot_of(begin_ms), Cursor(), 0
+        self.waiting = Counter()
+        self.is_suspect = True  # there may have been files, and messages that they knew of
+        self._create_files()
+
+    def _create_files(self) -> None:
+        self.wheel.create_blocking()
+        # Their room is taken now, so that a broker can be started on a full disk.
+        for parity in (0, 1):
+            write_whole_blocking(self._files, self._layout.timer_journal(parity), _BLANK)
+        if self._files.stat(self._layout.timer_checkpoint) is None:
+            write_whole_blocking(self._files, self._layout.timer_checkpoint, _BLANK)
+        self._files.fsync_dir(self._layout.root)
+        self._files.fsync_dir(self._layout.config)
+
+    def _save_opened(self, commit_log_end: int, now_ms: int) -> None:
+        """Say that the files are open: what happens from here on may not be in them."""
+        self.save_blocking(self.prepare_save(commit_log_end=commit_log_end, now_ms=now_ms))
+        self.saved()
+
+    def _rebuild_or_begin(
+        self,
+        found: TimerCheckpoint,
+        commit_log_end: int,
+        now_ms: int,
+        position_of: Callable[[int], int],
+        oldest_ms: Callable[[], int | None],
+    ) -> None:
+        """Chain the log anew, or begin with nothing if it does not reach as far as is said."""
+        _, end = live_units(self.log, found, commit_log_end)
+        if end < found.java.log_end:
+            self._begin(now_ms, oldest_ms(), because="timerlog is damaged")
+        else:
+            self._rebuild(found, commit_log_end, now_ms, position_of)
+
+    def _rebuild(
+        self,
+        found: TimerCheckpoint,
+        commit_log_end: int,
+        now_ms: int,
+        position_of: Callable[[int], int],
+    ) -> None:
+        """Chain anew what the log knows: after a Java broker, a changed setting, or damage."""
+        self.is_suspect = self.is_rebuilt = True
+        newest, end = live_units(self.log, found, commit_log_end)
+        if found.exact is None:
+            # Its offset may be behind its log: what has a unit must not get a second one.
+            least = position_of(self.queue_offset)
+            self.known = frozenset(position for position in newest if position >= least)
+        self.log.truncate_blocking(end)
+        self.log.measure_blocking()
+        self.waiting = Counter()
+        mark = Exact(self._number, self.precision_ms, *self.cursor, 0, commit_log_end, REBUILD)
+        java = found.java._replace(log_end=end, queue_offset=self.queue_offset)
+        self._create_files()
+        checkpoint = encode_checkpoint(java, mark)
+        write_whole_blocking(self._files, self._layout.timer_checkpoint, checkpoint)
+        self.read_ms = self.read_ms // self.precision_ms * self.precision_ms
+        self.cursor = Cursor()
+        for at in sorted(newest.values()):
+            unit = self.log.unit(at)
+            if unit is not None:
+                self._chain_again(unit, now_ms)
+        log.info("timers chained anew: count=%s", len(newest))
+
+    def _chain_again(self, unit: Unit, now_ms: int) -> None:
+        slot_ms = unit.slot_ms // self.precision_ms * self.precision_ms
+        due_ms, magic = unit.due_ms, unit.magic
+        if due_ms and not magic & ROLL:  # slots may have had another length
+            slot_ms = self.slot_of(due_ms)
+        if slot_ms > self.slot_ms_max:
+            slot_ms = due_ms = self.slot_ms_max
+            magic |= ROLL
+        slot_ms = max(slot_ms, self.read_ms)
+        item = Item(slot_ms, due_ms, magic, unit.position, unit.size, unit.topic_hash)
+        self.add([item], now_ms=now_ms)
+        if not unit.magic & RECALL:
+            self.waiting[self._topics.get(unit.topic_hash, "")] += 1
+        if self.wheel.changed_count >= _WRITE_AT_ONCE:
+            self.wheel.write_blocking(self.wheel.take_changes())
+            self.wheel.saved()

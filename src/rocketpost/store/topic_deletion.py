@@ -1,0 +1,74 @@
+"""Deleting the queues of a topic from the disk: written down first, then unlinked.
+
+``store.queue.table`` has moved them aside by then, and ``store.deleted_topics`` knows of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from rocketpost.errors import StoreBroken
+from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.files import FileSystem
+
+log = logging.getLogger(__name__)
+
+
+class Dropping:
+    """Saves deletions and carries them out. Thread-safe: one at a time.
+
+    Args:
+        directory: Where the queues of deleted topics were moved to.
+    """
+
+    def __init__(self, files: FileSystem, directory: str, drops: DroppedTopics) -> None:
+        self._files = files
+        self._directory = directory
+        self._drops = drops
+        self._lock = threading.Lock()
+
+    def save_blocking(self) -> None:
+        """Make deletions durable, if there are new ones."""
+        with self._lock:
+            if self._drops.is_changed:
+                self._drops.save_blocking()
+
+    def unlink_blocking(self) -> None:
+        """Unlink the queue files of deleted topics."""
+        with self._lock:
+            for name in self._files.listdir(self._directory):
+                self._remove_tree(f"{self._directory}/{name}")
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._files.listdir(path):
+            child = f"{path}/{name}"
+            found = self._files.stat(child)
+            if found is not None and found.is_directory:
+                self._remove_tree(child)
+            else:
+                self._files.unlink(child)
+        self._files.rmdir(path)
+
+
+class DroppedQueues:
+    """What is left to do on disk after ``MessageStore.drop_queues``.
+
+    Args:
+        checkpoint: Saves where queues and index stand.
+    """
+
+    def __init__(self, dropping: Dropping, *, checkpoint: Callable[[], None]) -> None:
+        self._dropping = dropping
+        self._checkpoint = checkpoint
+
+    def finish_blocking(self) -> None:
+        """Make the deletion durable, then unlink the files. Until then a crash undoes it."""
+        self._dropping.save_blocking()
+        self._dropping.unlink_blocking()
+        try:
+            # A checkpoint that counts queues which are gone makes a restart read the whole log.
+            self._checkpoint()
+        except (OSError, StoreBroken) as error:
+            log.warning("checkpoint not moved after a deletion reason=%s", error)

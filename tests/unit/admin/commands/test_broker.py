@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocketpost.admin.commands.broker import (
+    _CLUSTERS,
+    _TOTALS,
+    Place,
+    _repeat,
+    cluster_row,
+    replication_text,
+    total_row,
+)
+from rocketpost.admin.render import json_text
+from rocketpost.codec.bodies.stats import ReplicaInfo, ReplicationState
+
+PLACE = Place("DefaultCluster", "broker-a", 0, "127.0.0.1:34141")
+VALUES = {
+    "brokerVersionDesc": "V5_3_3",
+    "putTps": "0.0 0.04979997012001793 ",
+    "getTransferredTps": "0.0 0.04980079681274901 ",
+    **{f"{pool}ThreadPoolQueueSize": "0" for pool in ("send", "pull", "ack")},
+    **{f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in ("send", "pull", "ack")},
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+    "pageCacheLockTimeMills": "0",
+    "earliestMessageTimeStamp": "1794784528244",
+    "commitLogDiskRatio": "0.15",
+    "brokerActive": "true",
+    "msgPutTotalYesterdayMorning": "1",
+    "msgPutTotalTodayMorning": "10",
+    "msgPutTotalTodayNow": "13",
+    "msgGetTotalYesterdayMorning": "0",
+    "msgGetTotalTodayMorning": "0",
+    "msgGetTotalTodayNow": "3",
+}
+NOW_MS = 1_794_784_528_244 + 72_000
+
+
+def test_a_broker_is_listed_as_by_the_original() -> None:
+    row = cluster_row(PLACE, VALUES, now_ms=NOW_MS)
+    assert _CLUSTERS.text([row]).splitlines() == [
+        "#Cluster Name           #Broker Name            #BID  #Addr                  #Version"
+        "              #InTPS(LOAD)                   #OutTPS(LOAD)  #Timer(Progress)        "
+        "#PCWait(ms)  #Hour         #SPACE    #ACTIVATED",
+        "DefaultCluster          broker-a                0     127.0.0.1:34141        V5_3_3  "
+        "               0.00(0,0ms)               0.00(0,0ms|0,0ms)  0-0(0.0w, 0.0, 0.0)      "
+        "         0  0.02          0.1500          true",
+    ]
+
+
+def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
+    row = cluster_row(PLACE, {"brokerActive": "true", "putTps": "many"}, now_ms=NOW_MS)
+    cells = _CLUSTERS.cells(row)
+    assert cells[5] == "N/A(N/A,N/Ams)"
+    assert cells[9] == "N/A"
+    assert cells[11] == "true"
+    assert _CLUSTERS.cells(cluster_row(PLACE, {}, now_ms=NOW_MS))[4:] == ["N/A"] * 8
+
+
+def test_programs_get_numbers_as_numbers() -> None:
+    [shown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PLACE, VALUES, now_ms=NOW_MS)])))
+    assert shown["in"] == {"tps": 0.0, "send": {"queueSize": 0, "waitMs": 0}}
+    assert shown["out"]["ack"] == {"queueSize": 0, "waitMs": 0}
+    assert shown["timer"]["enqueueTps"] == 0.0
+    assert (shown["pageCacheWaitMs"], shown["hours"], shown["diskRatio"]) == (0, 0.02, 0.15)
+    assert shown["active"] is True
+    [unknown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PLACE, {}, now_ms=NOW_MS)])))
+    assert unknown["in"] is unknown["hours"] is unknown["active"] is unknown["version"] is None
+
+
+def test_a_broker_without_messages_has_no_age() -> None:
+    for earliest in ("-1", "0", ""):
+        values = {**VALUES, "earliestMessageTimeStamp": earliest}
+        assert cluster_row(PLACE, values, now_ms=NOW_MS)[9] is None
+
+
+def test_totals_are_differences() -> None:
+    row = total_row(PLACE, VALUES, now_ms=NOW_MS)
+    assert _TOTALS.text([row]).splitlines() == [
+        "#Cluster Name     #Broker Name                       #InTotalYest  #OutTotalYest  "
+        "#InTotalToday #OutTotalToday",
+        "DefaultCluster    broker-a                                      9              0  "
+        "            3              3",
+    ]
+    assert total_row(PLACE, {}, now_ms=NOW_MS)[2:] == (None,) * 4
+    assert _TOTALS.cells(total_row(PLACE, {}, now_ms=NOW_MS))[2:] == ["N/A"] * 4
+
+
+def test_a_master_and_its_slaves() -> None:
+    state = ReplicationState(
+        ha_connection_info=[
+            ReplicaInfo(addr="10.0.0.2:1", in_sync=True, slave_ack_offset=786),
+            ReplicaInfo(addr="10.0.0.3:1", diff=9, transferred_byte_in_second=2048),
+        ],
+        in_sync_slave_nums=1,
+        master_commit_log_max_offset=786,
+    )
+    lines = replication_text("127.0.0.1:34141", state).splitlines()
+    assert lines[:5] == [
+        "",
+        "#MasterAddr\t127.0.0.1:34141",
+        "#MasterCommitLogMaxOffset\t786",
+        "#SlaveNum\t2",
+        "#InSyncSlaveNum\t1",
+    ]
+    assert lines[5] == (
+        "#SlaveAddr                        #SlaveAckOffset             #Diff "
+        "#TransferSpeed(KB/s)          #Status #TransferFromWhere"
+    )
+    assert lines[6].split() == ["10.0.0.2:1", "786", "0", "0.00", "OK", "0"]
+    assert lines[7].split() == ["10.0.0.3:1", "0", "9", "2.00", "Fall", "Behind", "0"]
+
+
+async def test_a_listing_is_repeated_until_it_fails() -> None:
+    shown = 0
+
+    async def show() -> None:
+        nonlocal shown
+        shown += 1
+        if shown == 3:
+            raise KeyError
+
+    await _repeat(None, show)
+    assert shown == 1
+    with pytest.raises(KeyError):
+        await _repeat(0.0, show)
+    assert shown == 3

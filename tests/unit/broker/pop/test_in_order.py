@@ -1,0 +1,281 @@
+"""Popping in order: one batch at a time, what is left first, nothing acknowledged again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketpost.broker.pop import in_order as pop_in_order
+from rocketpost.broker.pop.batch import FORGOTTEN_AFTER_MS
+from rocketpost.broker.pop.targets import Cursor, Wish
+from rocketpost.broker.steps import finish
+from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
+from rocketpost.errors import StoreFull
+
+from ..pop_world import BROKEN, Delivery, World
+
+CURSOR = Cursor("T", "g", 0)
+
+
+class OrderWorld(World):
+    def order_wish(self, count: int = 32, *, attempt: str = "", **more: object) -> Wish:
+        return self.wish(0, count_max=count, in_order=True, attempt_id=attempt, **more)
+
+    def take(self, count: int = 32, *, attempt: str = "", **more: object) -> list[Delivery]:
+        return self.pop(self.order_wish(count, attempt=attempt, **more))
+
+    def names(self, count: int = 32, *, attempt: str = "", **more: object) -> list[str]:
+        return [each.name for each in self.take(count, attempt=attempt, **more)]
+
+    def finish(self, delivery: Delivery) -> None:
+        self.ordered.ack(CURSOR, delivery.key.pop_ms, delivery.offset)
+        self.commit()
+
+    def delay(self, delivery: Delivery, invisible_ms: int) -> int:
+        changed = self.ordered.change(CURSOR, delivery.key.pop_ms, delivery.offset, invisible_ms)
+        self.commit()
+        return changed.invisible_ms
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[OrderWorld]:
+    world = OrderWorld(tmp_path / "store")
+    yield world
+    world.close()
+
+
+def test_a_queue_waits_until_its_batch_is_finished(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(4)]
+    first, second = world.take(2)
+    assert [first.name, second.name] == sent[:2]
+    assert world.names() == []
+    world.finish(second)
+    assert world.names() == []
+    assert world.released == []
+    world.finish(first)
+    assert world.released == ["T"]
+    assert world.names() == sent[2:]
+    assert world.offsets.query(*CURSOR) == 2
+
+
+def test_other_groups_and_queues_do_not_wait(world: OrderWorld) -> None:
+    world.send(0)
+    other = world.send(1)
+    assert len(world.take()) == 1
+    assert world.pop_names(world.wish(-1, in_order=True)) == [other]
+    assert len(world.pop_names(world.wish(-1, in_order=True, group="h"))) == 2
+
+
+def test_what_is_left_comes_again_first_and_what_is_acknowledged_does_not(
+    world: OrderWorld,
+) -> None:
+    sent = [world.send() for _ in range(4)]
+    first, second, third = world.take(3, invisible_ms=100)
+    world.finish(second)
+    world.clock.advance(100)
+    popped = world.start_pop(world.order_wish(3, invisible_ms=100))
+    world.commit()
+    again = world.delivered(popped)
+    assert [each.name for each in again] == [sent[0], sent[2], sent[3]]
+    assert dict(popped.parts[0].counts) == {first.offset: 1, third.offset: 1}
+    # Round after round: the one in the middle stays away.
+    world.clock.advance(100)
+    assert world.names(invisible_ms=100) == [sent[0], sent[2], sent[3]]
+    world.clock.advance(100)
+    [alone] = world.take(1)
+    assert alone.name == sent[0]
+    world.finish(alone)
+    assert world.names(1) == [sent[2]]
+
+
+def test_what_was_acknowledged_behind_a_smaller_batch_is_remembered(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(3)]
+    deliveries = world.take(invisible_ms=100)
+    world.finish(deliveries[2])
+    world.clock.advance(100)
+    [alone] = world.take(1)
+    world.finish(alone)
+    world.crash()
+    [second] = world.take(1)
+    assert second.name == sent[1]
+    world.finish(second)
+    assert world.names() == []
+    assert world.offsets.query(*CURSOR) == 3
+    assert len(world.batches) == 0
+
+
+def test_the_same_attempt_gets_the_same_again_at_once(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(2)]
+    assert world.names(attempt="a") == sent
+    assert world.names(attempt="b") == []
+    popped = world.start_pop(world.order_wish(attempt="a"))
+    world.commit()
+    assert [each.name for each in world.delivered(popped)] == sent
+    assert not popped.parts[0].counts
+
+
+def test_receipts_of_an_earlier_delivery_count_for_nothing(world: OrderWorld) -> None:
+    world.send()
+    [first] = world.take(invisible_ms=0)
+    [second] = world.take()
+    assert second.key.pop_ms > first.key.pop_ms
+    world.finish(first)
+    assert world.offsets.query(*CURSOR) == 0
+    with pytest.raises(NoMessage):
+        world.delay(first, 5)
+    world.finish(second)
+    assert world.offsets.query(*CURSOR) == 1
+    world.finish(second)
+    with pytest.raises(NoMessage):
+        world.delay(second, 5)
+
+
+def test_what_was_never_handed_out_cannot_be_acknowledged(world: OrderWorld) -> None:
+    world.send()
+    with pytest.raises(MessageIllegal):
+        world.ordered.ack(CURSOR, 1, 0)
+    [one] = world.take()
+    with pytest.raises(MessageIllegal):
+        world.ordered.ack(CURSOR, one.key.pop_ms, 7)
+
+
+def test_more_and_less_time(world: OrderWorld) -> None:
+    name = world.send()
+    [one] = world.take(invisible_ms=100)
+    world.clock.advance(50)
+    assert world.delay(one, 200) == 250
+    world.clock.advance(199)
+    assert world.names() == []
+    world.clock.advance(1)
+    assert world.ordered.next_due_ms() == world.clock.now_ms()
+    assert world.ordered.revive() == []
+    assert world.released == ["T"]
+    [again] = world.take()
+    assert again.name == name
+    world.delay(again, 0)
+    assert world.names() == [name]
+
+
+def test_everything_survives_a_crash(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(3)]
+    first, second, third = world.take(attempt="a")
+    world.finish(second)
+    world.delay(third, 500_000)
+    world.save()
+    world.crash()
+    assert world.names() == []
+    assert world.ordered.next_due_ms() == world.clock.now_ms() + 500_000
+    world.finish(first)
+    world.crash()
+    assert world.offsets.query(*CURSOR) == 2
+    world.clock.advance(500_000)
+    assert world.names() == [sent[2]]
+
+
+def test_a_finished_batch_is_not_needed_any_more(world: OrderWorld) -> None:
+    for _ in range(50):
+        world.send()
+        [one] = world.take()
+        world.finish(one)
+    world.save()
+    queue = world.ordered._revive_queue(CURSOR)
+    assert world.needed.reached(queue) == 99
+    world.crash()
+    assert len(world.batches) == 0
+    assert world.offsets.query(*CURSOR) == 50
+
+
+def test_what_could_not_be_stored_did_not_happen(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(2)]
+    world.full = True
+    with pytest.raises(StoreFull):
+        world.take()
+    world.full = False
+    first, _ = world.take()
+    world.full = True
+    with pytest.raises(StoreFull):
+        world.finish(first)
+    with pytest.raises(StoreFull):
+        world.delay(first, 0)
+    world.full = False
+    assert world.names() == []
+    world.clock.advance(60_000)
+    assert world.names() == sent
+
+
+def test_what_was_not_stored_in_the_end_did_not_happen_either(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(2)]
+    world.start_pop(world.order_wish())
+    fail(world)
+    first, _ = world.take()
+    assert first.name == sent[0]
+    world.ordered.ack(CURSOR, first.key.pop_ms, first.offset)
+    assert world.offsets.query(*CURSOR) == 1
+    fail(world)
+    assert world.offsets.query(*CURSOR) == 0
+    world.ordered.change(CURSOR, first.key.pop_ms, first.offset, 0)
+    fail(world)
+    assert world.names() == []
+    world.finish(first)
+    assert world.offsets.query(*CURSOR) == 1
+
+
+def fail(world: World) -> None:
+    storing, world.storing = world.storing, []
+    for stored, _ in storing:
+        stored.settle(BROKEN)
+
+
+def test_a_reset_ends_the_wait(world: OrderWorld) -> None:
+    sent = [world.send() for _ in range(3)]
+    world.take()
+    world.offsets.reset(*CURSOR, 1)
+    assert world.names() == sent[1:]
+    world.offsets.commit(*CURSOR, 0)
+    assert world.names() == sent
+
+
+def test_nothing_wanted_is_passed_over(world: OrderWorld) -> None:
+    world.send(tag="A")
+    assert world.names(tags=frozenset({1})) == []
+    assert world.offsets.query(*CURSOR) == 1
+
+
+def test_news_are_told_only_of_what_could_be_popped(world: OrderWorld) -> None:
+    assert not finish(world.ordered.has_message(world.order_wish()))
+    world.send()
+    assert finish(world.ordered.has_message(world.order_wish()))
+    assert world.offsets.query(*CURSOR) == -1
+    world.take()
+    assert not finish(world.ordered.has_message(world.order_wish()))
+
+
+def test_several_are_acknowledged_together(world: OrderWorld) -> None:
+    for _ in range(3):
+        world.send()
+    deliveries = world.take()
+    pop_ms = deliveries[0].key.pop_ms
+    world.ordered.ack_all(CURSOR, pop_ms, {0, 1})
+    world.ordered.ack_all(CURSOR, pop_ms + 1, {2})
+    world.commit()
+    assert world.offsets.query(*CURSOR) == 2
+
+
+def test_batches_have_a_bound_and_old_ones_are_forgotten(
+    world: OrderWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send()
+    world.send(1)
+    world.take()
+    monkeypatch.setattr(pop_in_order, "BATCHES_MAX", 1)
+    with pytest.raises(SystemBusy):
+        world.pop(world.wish(1, in_order=True))
+    world.clock.advance(FORGOTTEN_AFTER_MS + 1)
+    world.ordered.clean()
+    assert len(world.batches) == 0
+    assert len(world.pop(world.wish(1, in_order=True))) == 1
+    world.offsets.commit("T", "g", 1, 1)
+    world.ordered.clean()
+    assert len(world.batches) == 0

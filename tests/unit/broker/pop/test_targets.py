@@ -1,0 +1,63 @@
+"""Where pops look: every queue once, what comes again first or last, in both forms."""
+
+from __future__ import annotations
+
+from rocketpost.broker.pop.targets import RetryRules, Target, Targets, Wish
+from rocketpost.model.topic import TopicConfig
+
+OLDER, NEWER = "%RETRY%g_T", "%RETRY%g+T"
+
+
+class Topics:
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def find(self, topic: str) -> TopicConfig | None:
+        if topic not in self.names:
+            return None
+        return TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+
+
+def targets(*names: str, draws: int = 0, **rules: object) -> Targets:
+    found = Targets(topics=Topics(*names), random_below=lambda count: min(draws, count - 1))
+    found.rules = RetryRules()._replace(**rules)
+    return found
+
+
+def wish(topic: str = "T", queue_id: int = -1) -> Wish:
+    config = TopicConfig(topic_name=topic, read_queue_nums=3, write_queue_nums=3)
+    return Wish(config, "g", queue_id)
+
+
+def test_all_queues_from_anywhere_on() -> None:
+    assert [each.queue_id for each in targets(draws=1).of(wish())] == [1, 2, 0]
+    assert list(targets().of(wish(queue_id=2))) == [Target(0, "T", 2)]
+
+
+def test_what_comes_again_is_looked_at_first_or_last() -> None:
+    again = Target(1, OLDER, 0)
+    assert next(iter(targets(OLDER, draws=19).of(wish()))) == again
+    assert list(targets(OLDER, draws=20).of(wish()))[-1] == again
+    assert next(iter(targets(OLDER, draws=20, first_percent=100).of(wish()))) == again
+
+
+def test_both_forms_are_read_unless_the_older_is_not_wanted() -> None:
+    both = targets(OLDER, NEWER)
+    assert [each.retry for each in both.of(wish())] == [1, 2, 0, 0, 0]
+    assert both.retry_topics("T", "g") == [OLDER, NEWER]
+    newer = targets(OLDER, NEWER, newer_form=True, older_form_read=False)
+    assert [each.retry for each in newer.of(wish())] == [2, 0, 0, 0]
+    # What is written is always read.
+    older = targets(OLDER, NEWER, older_form_read=False)
+    assert older.retry_topics("T", "g") == [OLDER, NEWER]
+
+
+def test_the_settings_say_which_form_is_written_and_retries_stay_where_they_are() -> None:
+    assert targets().written_retry_topic("T", "g") == OLDER
+    assert targets(newer_form=True).written_retry_topic("T", "g") == NEWER
+    assert targets(newer_form=True).written_retry_topic(OLDER, "g") == OLDER
+
+
+def test_a_retry_topic_has_none_of_its_own() -> None:
+    assert targets().retry_topics("%RETRY%g", "g") == []
+    assert [each.retry for each in targets(OLDER).of(wish("%RETRY%g"))] == [0, 0, 0]

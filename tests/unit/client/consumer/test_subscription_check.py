@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from rocketpost.client.consumer.subscription_check import differences
+from rocketpost.codec.bodies.client import ConsumerConnections, ConsumerData
+from rocketpost.model.group import SQL92, Subscription, parse_tags
+
+
+def ours(*subscriptions: Subscription) -> ConsumerData:
+    return ConsumerData(group_name="G", subscription_data_set=list(subscriptions))
+
+
+def theirs(*subscriptions: Subscription, model: str = "CLUSTERING") -> ConsumerConnections:
+    table = {each.topic: each for each in subscriptions}
+    return ConsumerConnections(subscription_table=table, message_model=model)
+
+
+def test_the_same_tags_in_another_order_are_no_difference() -> None:
+    mine, other = parse_tags("T", "A || B", version=1), parse_tags("T", "B||A", version=2)
+    assert differences(ours(mine), theirs(other)) == []
+
+
+def test_other_tags_topics_filters_and_models_are() -> None:
+    mine = parse_tags("T", "A", version=1)
+    sql = Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)
+    assert differences(ours(mine), theirs(parse_tags("T", "*", version=1))) == [
+        "of T we want TAG A, another member wants TAG *"
+    ]
+    assert differences(ours(mine), theirs(sql)) == [
+        "of T we want TAG A, another member wants SQL92 a > 1"
+    ]
+    assert differences(ours(mine), theirs()) == ["of T we want TAG A, another member wants nothing"]
+    assert differences(ours(), theirs(mine, model="BROADCASTING")) == [
+        "we are CLUSTERING, another member is BROADCASTING",
+        "of T we want nothing, another member wants TAG A",
+    ]

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from client.brokers import network_of
+from client.network import Answer, FakeNetwork
+from rocketpost.client import heartbeat_watchdog as understudy_module
+from rocketpost.client.config import ClientConfig
+from rocketpost.client.heartbeat_watchdog import Understudy
+from rocketpost.client.session import Session
+from rocketpost.codec.codes import RequestCode
+
+A = "a:1"
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
+    network = network_of({}, {A: lambda command: Answer()})
+    monkeypatch.setattr(understudy_module, "Connector", network.connector)
+    return network
+
+
+def a_handler_that_blocks(until: threading.Event) -> None:
+    until.wait(5)
+
+
+async def test_heartbeats_go_on_while_the_loop_stands_still(
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    enough = threading.Event()
+
+    def serve(command: object) -> Answer:
+        if len(network.sent(RequestCode.HEART_BEAT)) >= 3:
+            enough.set()
+        return Answer()
+
+    network.servers[A] = serve
+    session = Session(ClientConfig(name_servers="ns:1", heartbeat_seconds=0.02))
+    session.heartbeat, session.heartbeat_sent = ([A], b"beat"), time.monotonic()
+    understudy = Understudy(session, stall_seconds=0.02)
+    moving = asyncio.ensure_future(understudy.keep_moving())
+    await asyncio.sleep(0)
+    a_handler_that_blocks(enough)
+    assert enough.is_set()
+    assert {command.body for command in network.sent(RequestCode.HEART_BEAT)} == {b"beat"}
+    assert "the event loop stands still" in caplog.text
+    assert "a_handler_that_blocks" in caplog.text
+    session.heartbeat_sent = time.monotonic() + 1.0  # the loop's own heartbeat
+    await asyncio.sleep(0.05)
+    count = len(network.sent(RequestCode.HEART_BEAT))
+    await asyncio.sleep(0.05)
+    assert len(network.sent(RequestCode.HEART_BEAT)) == count
+    moving.cancel()
+    await understudy.stop()
+
+
+async def test_a_broker_that_cannot_be_reached_ends_nothing(
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = Session(ClientConfig(name_servers="ns:1", heartbeat_seconds=0.01))
+    session.heartbeat = ["gone:1"], b""
+    understudy = Understudy(session, stall_seconds=0.01)
+    deadline = time.monotonic() + 2.0
+    while "heartbeat failed" not in caplog.text and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert "heartbeat failed: broker=gone:1" in caplog.text
+    await understudy.stop()

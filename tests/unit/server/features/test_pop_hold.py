@@ -1,0 +1,128 @@
+"""Waiting pops: offered what arrives in turn, forgotten with their connection, ended in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.server.features.pop_hold import Fresh, Place, PopHolds, Waiting
+from rocketpost.store.draft import Appended
+
+
+class World:
+    def __init__(self) -> None:
+        self.there = 0
+        self.steps = 0
+        self.fresh: list[list[tuple[str, int]]] = []
+        self.tried: list[str] = []
+        self.answered: list[str] = []
+        self.expired: list[str] = []
+        self.holds = PopHolds[str](retry=self.retry, time_over=self.time_over)
+
+    def retry(self, waiting: Waiting[str], fresh: Fresh) -> Generator[None, None, bool]:
+        for _ in range(self.steps):
+            yield
+        self.tried.append(waiting.payload)
+        self.fresh.append(list(fresh))
+        if not self.there:
+            return False
+        self.there -= 1
+        self.answered.append(waiting.payload)
+        return True
+
+    def time_over(self, waiting: Waiting[str]) -> None:
+        self.expired.append(waiting.payload)
+
+    def park(
+        self,
+        name: str,
+        *,
+        connection: object = "c",
+        topic: str = "T",
+        group: str = "g",
+        is_modest: bool = False,
+        seconds: float = 60,
+        retry_topics: tuple[str, ...] = ("R",),
+    ) -> None:
+        waiting = Waiting(connection, Place(topic, group, -1), name, is_modest=is_modest)
+        self.holds.park(waiting, retry_topics=retry_topics, seconds=seconds)
+
+    async def arrive(self, topic: str, count: int = 1) -> None:
+        self.there += count
+        message = Appended(Position(0), 1, QueueOffset(0), 0, topic, 0, 0, (), None)
+        self.holds.arrived([message] * count)
+        await asyncio.sleep(0)
+
+
+async def test_the_oldest_gets_it_and_the_others_are_left_alone() -> None:
+    world = World()
+    for name in "abc":
+        world.park(name)
+    await world.arrive("T")
+    assert world.answered == ["a"]
+    assert world.tried == ["a", "b"]
+    await world.arrive("T", 2)
+    assert world.answered == ["a", "b", "c"]
+    assert len(world.holds) == 0
+    await world.arrive("T")
+    assert world.tried == ["a", "b", "b", "c"]
+
+
+async def test_one_that_wants_little_does_not_speak_for_the_others() -> None:
+    world = World()
+    world.park("modest", is_modest=True)
+    world.park("greedy")
+    world.holds.offer("T", 0)
+    await asyncio.sleep(0)
+    assert world.tried == ["modest", "greedy"]
+
+
+async def test_messages_that_come_again_wake_their_group_only() -> None:
+    world = World()
+    world.park("mine", group="g", retry_topics=("R",))
+    world.park("other", group="h", retry_topics=("S",))
+    world.park("none", group="i", retry_topics=())
+    await world.arrive("R")
+    assert world.answered == ["mine"]
+    await world.arrive("R")
+    await world.arrive("other topic")
+    assert world.answered == ["mine"]
+
+
+async def test_pops_of_a_lost_connection_are_forgotten() -> None:
+    world = World()
+    world.park("a", connection="lost")
+    world.park("b", connection="kept")
+    world.holds.drop("lost")
+    world.holds.drop("unknown")
+    await world.arrive("T")
+    assert world.answered == ["b"]
+
+
+async def test_every_pop_ends_in_time() -> None:
+    world = World()
+    world.park("a", seconds=0.001)
+    world.park("b")
+    place = Place("T", "g", -1)
+    assert world.holds.count(place) == 2
+    async with asyncio.timeout(2):
+        while not world.expired:
+            await asyncio.sleep(0.001)
+    assert world.holds.count(place) == 1
+    world.holds.close()
+    assert world.expired == ["a", "b"]
+    assert world.holds.count(place) == len(world.holds) == 0
+
+
+async def test_what_waits_is_weighed() -> None:
+    holds = PopHolds[str](retry=lambda waiting: True, time_over=lambda waiting: None)
+    place = Place("T", "G", 0)
+    for name, weight in (("a", 3), ("b", 5)):
+        held = Waiting(name, place, name, is_modest=True, weight=weight)
+        holds.park(held, retry_topics=(), seconds=60)
+    assert holds.weight == 8
+    holds.drop("a")
+    assert holds.weight == 5
+    holds.close()
+    assert holds.weight == 0

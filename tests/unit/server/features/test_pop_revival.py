@@ -1,0 +1,101 @@
+"""The revival sleeps until something is due, and looks again when something is due earlier."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketpost.server.features import pop_revival
+from rocketpost.server.features.pop_revival import Revival
+from rocketpost.testing.clock import FakeClock
+
+
+class Service:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.due: list[int] = []
+        self.revived: list[int] = []
+
+    def next_due_ms(self) -> int | None:
+        return min(self.due, default=None)
+
+    def revive(self) -> list[Any]:
+        now_ms = self.clock.now_ms()
+        self.revived += [each for each in self.due if each <= now_ms]
+        self.due = [each for each in self.due if each > now_ms]
+        stored = asyncio.get_running_loop().create_future()
+        stored.set_result([])
+        return [stored]
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_becomes_due_earlier_wakes_it() -> None:
+    clock = FakeClock()
+    now_ms = clock.now_ms()
+    service = Service(clock)
+    revival = Revival(service=service, clock=clock)
+    running = asyncio.ensure_future(revival.run())
+    try:
+        await turns()
+        service.due = [now_ms + 60_000]
+        revival.due_changed()
+        await turns()
+        assert service.revived == []
+        service.due.append(now_ms + 1000)
+        clock.advance(1000)
+        revival.due_changed()
+        await turns()
+        assert service.revived == [now_ms + 1000]
+        service.due.append(now_ms + 90_000)
+        revival.due_changed()  # later than what it waits for
+        assert not revival._woken.is_set()
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def test_it_sleeps_as_long_as_it_must() -> None:
+    clock = FakeClock()
+    service = Service(clock)
+    service.due = [clock.now_ms() + 2]
+    revival = Revival(service=service, clock=clock)
+    running = asyncio.ensure_future(revival.run())
+    try:
+        await turns()
+        assert service.revived == []
+        clock.advance(2)
+        async with asyncio.timeout(2):
+            while not service.revived:
+                await asyncio.sleep(0.001)
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def test_what_goes_wrong_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    service = Service(clock)
+    service.due = [clock.now_ms()]
+    revive, failures = service.revive, [ValueError("a bad message")]
+    monkeypatch.setattr(pop_revival, "_RETRY_SECONDS", 0)
+
+    def fails_once() -> list[Any]:
+        if failures:
+            raise failures.pop()
+        return revive()
+
+    monkeypatch.setattr(service, "revive", fails_once)
+    running = asyncio.ensure_future(Revival(service=service, clock=clock).run())
+    try:
+        await turns()
+        assert service.revived == [clock.now_ms()]
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))

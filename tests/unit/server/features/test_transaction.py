@@ -1,0 +1,212 @@
+"""The part of a broker that serves transactions: answers, the task, its counters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from rocketpost.broker.group.membership import Client, Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.kinds import HalfMessages
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.properties import decode_properties, encode_properties
+from rocketpost.codec.record import decode_record, message_id, pack_host
+from rocketpost.errors import StoreFull
+from rocketpost.model.topic import TopicConfig
+from rocketpost.server.features.transaction import TransactionPart, transaction_rules
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.message_store import MessageStore
+from rocketpost.testing import FakeClock
+
+from ..handlers.fakes import Caller, FakeConnection
+
+HOST = pack_host("10.0.0.1", 10911)
+END, RESUME = RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE
+
+
+class Producer(FakeConnection):
+    is_writable = True
+
+
+class World:
+    def __init__(self, root: Path) -> None:
+        self.clock = FakeClock()
+        self.part: TransactionPart | None = None
+        config = StoreConfig(
+            root=str(root), segment_bytes=64 * 1024, queue_file_bytes=2000, message_bytes_max=8192,
+            index_slot_count=64, index_entry_count=4096,
+        )  # fmt: skip
+        self.store = MessageStore.open_blocking(
+            config,
+            clock=self.clock,
+            on_durable=lambda position: None,
+            on_arrivals=lambda messages: self.part.arrived(messages) if self.part else None,
+        )
+        self.topics = TopicTable(clock=self.clock, cluster_name="C", broker_name="b")
+        self.topics.update(TopicConfig(topic_name="T"))
+        self.membership = Membership(clock=self.clock)
+        self.kind = HalfMessages()
+        self.full = False
+        self.forgotten: list[tuple[str, str]] = []
+        broker = BrokerConfig(transaction_timeout_ms=50, transaction_check_interval_ms=50)
+        self.part = TransactionPart(
+            kind=self.kind,
+            store=self.store,
+            topics=self.topics,
+            offsets=OffsetTable(clock=self.clock),
+            membership=self.membership,
+            clock=self.clock,
+            broker_name="b",
+            store_host=HOST,
+            new_unique_id=lambda: "OP",
+            put=self.put,
+            rules=transaction_rules(broker, config),
+            forget_key=self.forgotten.append,
+        )
+        self.part.configure(broker, config)
+        self.call = Caller(self.part)
+
+    def put(self, drafts: Sequence[Draft]) -> asyncio.Future[list[Appended]]:
+        if self.full:
+            raise StoreFull("no room")
+        stored = [self.store.append(draft) for draft in drafts]
+        self.store.commit()
+        future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        future.set_result(stored)
+        return future
+
+    def send(self, name: str) -> dict[str, str]:
+        """Store a half; return the header of its commit."""
+        properties = {"UNIQ_KEY": name, "TRAN_MSG": "true", "PGROUP": "g"}
+        draft = Draft(
+            "T", 0, 0, 0, self.clock.now_ms(), HOST, HOST, 0, 0, b"body",
+            encode_properties(properties), 0, (name,),
+        )  # fmt: skip
+        half = self.kind.claim(draft, decode_properties(draft.properties))
+        assert half is not None
+        stored = self.store.append(half)
+        self.store.commit()
+        return {
+            "producerGroup": "g",
+            "tranStateTableOffset": str(stored.queue_offset),
+            "commitLogOffset": str(stored.position),
+            "commitOrRollback": "8",
+            "msgId": name,
+        }
+
+    def join(self) -> Producer:
+        connection = Producer()
+        client = Client(connection, "id", connection.peer_text, "PYTHON", 1)
+        self.membership.join_producer("g", client)
+        return connection
+
+    def state(self, name: str) -> str:
+        assert self.part is not None
+        return self.part.states()[name]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path / "store")
+    yield made
+    made.store.close_blocking()
+
+
+async def test_an_end_is_answered_when_it_is_stored(world: World) -> None:
+    fields = world.send("a")
+    assert world.state("transactionsPending") == "1"
+    assert (await world.call(END, fields)).code == ResponseCode.SUCCESS
+    again = await world.call(END, fields)
+    assert (again.code, again.remark) == (0, "the transaction has ended like that before")
+    assert world.state("transactionsCommitted") == "1"
+    assert world.state("transactionsPending") == "0"
+    rollback = await world.call(END, {**fields, "commitOrRollback": "12"})
+    assert rollback.code == ResponseCode.ILLEGAL_OPERATION
+
+
+async def test_a_full_store_refuses_and_keeps_the_half(world: World) -> None:
+    fields = world.send("a")
+    world.full = True
+    assert (await world.call(END, fields)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    world.full = False
+    assert world.state("transactionsPending") == "1"
+    assert (await world.call(END, fields)).code == ResponseCode.SUCCESS
+
+
+async def test_the_key_of_what_is_rolled_back_may_be_sent_again(world: World) -> None:
+    committed, rolled_back = world.send("a"), world.send("b")
+    assert (await world.call(END, committed)).code == ResponseCode.SUCCESS
+    rolled_back["commitOrRollback"] = "12"
+    assert (await world.call(END, rolled_back)).code == ResponseCode.SUCCESS
+    assert world.forgotten == [("T", "b")]
+
+
+async def test_who_does_not_know_is_answered_and_asked_again(world: World) -> None:
+    fields = world.send("a")
+    reply = await world.call(END, {**fields, "commitOrRollback": "0"})
+    assert reply.code == ResponseCode.SUCCESS
+    assert world.state("transactionsPending") == "1"
+
+
+async def test_the_task_asks_when_a_producer_comes(world: World) -> None:
+    world.send("a")
+    assert world.part is not None
+    task = asyncio.create_task(world.part.run())
+    world.clock.advance(50)
+    world.part.configure(
+        BrokerConfig(transaction_timeout_ms=50), StoreConfig(root="/unused")
+    )  # wakes it, as the clock does not
+    async with asyncio.timeout(5):
+        while world.state("transactionsWithoutProducer") == "0":
+            await asyncio.sleep(0.001)
+        connection = world.join()
+        while not connection.oneways:
+            await asyncio.sleep(0.001)
+    [(code, fields)] = connection.oneways
+    assert code == RequestCode.CHECK_TRANSACTION_STATE
+    assert fields["msgId"] == fields["transactionId"] == "a"
+    assert fields["bname"] == "b"
+    record = decode_record(b"".join(connection.oneway_bodies[0]), verify_crc=False)
+    assert (record.topic, record.properties["PGROUP"]) == ("T", "g")
+    assert fields["commitLogOffset"] == str(record.position)
+    assert fields["offsetMsgId"] == message_id(HOST, record.position)
+    assert world.state("transactionChecks") == "1"
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+async def test_a_producer_that_chokes_is_not_asked(world: World) -> None:
+    world.send("a")
+    assert world.part is not None
+    choking = world.join()
+    choking.is_writable = False
+    assert world.part._producer("g") is None
+    fine = world.join()
+    assert world.part._producer("g") is fine
+
+
+async def test_what_is_gathered_is_written_at_the_stop(world: World) -> None:
+    fields = world.send("a")
+    assert world.part is not None
+    task = asyncio.create_task(world.part.run())
+    await world.call(END, fields)
+    task.cancel()
+    await asyncio.wait((task,))
+    queue = world.store.queue("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
+    assert queue is not None
+    assert queue.end == 1
+
+
+async def test_a_resume_needs_a_discarded_message(world: World) -> None:
+    answer = await world.call(RESUME, {"msgId": "nonsense"})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    answer = await world.call(RESUME, {"msgId": message_id(HOST, 0)})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert "no discarded transaction" in answer.remark

@@ -1,0 +1,146 @@
+"""Where a query begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from rocketpost.errors import ClientError, ConfigError
+from rocketpost.spark.broker_session import Link
+from rocketpost.spark.options import SourceOptions
+from rocketpost.spark.source import resolve
+from rocketpost.spark.source.narrowing import Stored
+from rocketpost.spark.source.plan import Bounds, Loss, Offsets, QueueKey
+from rocketpost.spark.source.predicates import Texts
+
+A, B = QueueKey("T", "a", 0), QueueKey("T", "a", 1)
+BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 50)}
+
+
+class FakeLink:
+    """Two queues; offset = time / 10, and a group that stands in one of them."""
+
+    def __init__(self) -> None:
+        self.group = {A: 42}
+
+    def queues(self) -> list[QueueKey]:
+        return [A, B]
+
+    def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
+        return {queue: BOUNDS[queue] for queue in queues}
+
+    def at_time(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
+        return {queue: min(ms[queue] // 10, BOUNDS[queue].end) for queue in queues}
+
+    def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
+        return {queue: Stored(at, at * 10) for queue, at in offsets.items()}
+
+    def group_offsets(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
+        return {queue: self.group.get(queue) for queue in queues}
+
+
+LINK = cast("Link", FakeLink())
+
+
+def options(**more: Any) -> SourceOptions:
+    return SourceOptions(name_servers="x:1", topic="T", **more)
+
+
+def start(default: str = "latest", **more: Any) -> Offsets:
+    return resolve.starting(LINK, options(**more), default=default)
+
+
+def test_where_a_query_begins() -> None:
+    assert start() == {A: 100, B: 50}
+    assert start(default="earliest") == {A: 10, B: 0}
+    assert start(starting_offsets="group", group="g") == {A: 42, B: 0}
+    assert start(starting_offsets='{"T":{"a":{"0":-2,"1":-1}}}') == {A: 10, B: 50}
+    assert start(starting_timestamp=300) == {A: 30, B: 30}
+    each = '{"T":{"a":{"0":500,"1":20}}}'
+    assert start(starting_by_timestamp=each) == {A: 50, B: 2}
+
+
+@pytest.mark.parametrize("never", [None, -1])
+def test_trap_a_group_that_has_never_been_in_a_queue_begins_at_its_first_message(
+    never: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Brokers say so in two ways: nothing is found, or -1.
+    monkeypatch.setattr(LINK, "group", {A: never, B: 0})
+    assert start(starting_offsets="group", group="g") == {A: 10, B: 0}
+
+
+def test_a_time_without_messages_can_be_an_error() -> None:
+    assert start(starting_timestamp=600) == {A: 60, B: 50}
+    with pytest.raises(ClientError, match="no message stored at 600 or later"):
+        start(starting_timestamp=600, timestamp_strategy="error")
+
+
+@pytest.mark.parametrize("key", ["starting_offsets", "starting_by_timestamp"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"T":{"a":{"0":1}}}', "says nothing of queue 1 of T on a; name every queue"),
+        (
+            '{"T":{"a":{"0":1,"1":2,"8":3,"9":3}}}',
+            "does not exist: queues 8-9 of T on a; there are queues 0-1 of T on a",
+        ),
+        ('{"T":{"a":{"0":1,"1":2},"b":{"0":1}}}', "does not exist: queue 0 of T on b; there are"),
+    ],
+)
+def test_options_must_name_all_queues_and_no_others(key: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        start(**{key: text})
+    ends = options(**{key.replace("starting", "ending"): text})
+    with pytest.raises(ConfigError, match=said):
+        resolve.ending(LINK, ends, BOUNDS)
+
+
+def test_where_a_batch_ends() -> None:
+    assert resolve.ending(LINK, options(), BOUNDS) == {A: 100, B: 50}
+    assert resolve.ending(LINK, options(ending_timestamp=300), BOUNDS) == {A: 30, B: 30}
+    given = options(ending_offsets='{"T":{"a":{"0":7,"1":-1}}}')
+    assert resolve.ending(LINK, given, BOUNDS) == {A: 7, B: 50}
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        ("*", None, "*"),
+        ("*", {"A"}, "A"),
+        ("*", {"B", "A"}, "A || B"),
+        ("A || B", {"B", "C"}, "B"),
+        ("A", {"C"}, "A"),
+        # What no expression can name is left to Spark.
+        ("*", {"*"}, "*"),
+        ("*", {""}, "*"),
+        ("*", {" A"}, "*"),
+        ("*", {"A||B"}, "*"),
+    ],
+)
+def test_tags_that_are_wanted_are_told_to_brokers(
+    before: str, wanted: set[str] | None, after: str
+) -> None:
+    texts = Texts(None if wanted is None else frozenset(wanted))
+    assert resolve.tags_expression(options(expression=before), texts) == after
+
+
+def test_hashes_that_may_not_be_of_tags_are_not_compared() -> None:
+    texts = Texts(frozenset({"A"}))
+    delays = SourceOptions(name_servers="x:1", topic="SCHEDULE_TOPIC_XXXX")
+    assert resolve.tags_expression(delays, texts) == "*"
+    sql = options(expression="a = 1", expression_type="SQL92")
+    assert resolve.tags_expression(sql, texts) == "a = 1"
+
+
+def test_losses_fail_a_query_or_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    losses = [Loss(A, "3 to 5 were deleted"), Loss(B, "gone")]
+    with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 queues more\)"):
+        resolve.report(losses, fail=True)
+    resolve.report(losses, fail=False)
+    assert [each.getMessage() for each in caplog.records] == [
+        "messages are gone: 3 to 5 were deleted",
+        "messages are gone: gone",
+    ]
+    resolve.report([], fail=True)

@@ -1,0 +1,54 @@
+"""Clients on the shared loop thread are started and stopped together, whatever fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketpost.spark.client_group import Line
+
+
+class Client:
+    def __init__(self, name: str, said: list[str], failing: str = "") -> None:
+        self._name = name
+        self._said = said
+        self._failing = failing
+
+    async def start(self) -> None:
+        self._tell("start")
+
+    async def stop(self) -> None:
+        self._tell("stop")
+
+    def _tell(self, what: str) -> None:
+        self._said.append(f"{what} {self._name}")
+        if what == self._failing:
+            raise OSError(what)
+
+
+def test_the_last_that_started_stops_first() -> None:
+    said: list[str] = []
+    with Line(Client("a", said), Client("b", said)):
+        assert said == ["start a", "start b"]
+    assert said[2:] == ["stop b", "stop a"]
+
+
+def test_what_had_started_is_stopped_when_another_does_not_start() -> None:
+    said: list[str] = []
+    with (
+        pytest.raises(OSError, match="start"),
+        Line(Client("a", said), Client("b", said, failing="start")),
+    ):
+        pytest.fail("it was opened")
+    assert said == ["start a", "start b", "stop a"]
+
+
+def test_all_are_stopped_though_one_fails_to() -> None:
+    said: list[str] = []
+    with (
+        pytest.raises(OSError, match="stop"),
+        Line(Client("a", said), Client("b", said, failing="stop")),
+    ):
+        pass
+    assert said[2:] == ["stop b", "stop a"]
+    with Line(Client("c", said)):  # the thread was given back, and can be had again
+        assert said[-1] == "start c"
