@@ -1,4 +1,4 @@
-"""How the tests are shared out when several processes run them."""
+"""The sharing of tests between processes, and how long one may take before it counts as hung."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 SPARK = "tests/integration/spark/"
+LONG_SECONDS = 3600
+FOREIGN_SECONDS = 900
 
 
 class OneSpark(LoadFileScheduling):
@@ -19,3 +21,14 @@ class OneSpark(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     return OneSpark(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give campaigns and foreign programs more time than the ``timeout`` of other tests."""
+    for item in items:
+        if item.get_closest_marker("timeout") is not None:
+            continue
+        if item.get_closest_marker("long") is not None or "tests/chaos/" in item.path.as_posix():
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
+        elif "tests/interop/" in item.path.as_posix():
+            item.add_marker(pytest.mark.timeout(FOREIGN_SECONDS))

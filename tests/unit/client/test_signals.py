@@ -35,9 +35,16 @@ def network(use_network: Use) -> FakeNetwork:
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    before = [signal.getsignal(number) for number in SIGNALS]
+    """Begin with Python's own handlers, and check that the test leaves them in place.
+
+    PySpark and shells that run a command in the background leave others behind, which consumers
+    rightly do not replace.
+    """
+    ours = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in ours.items()}
     yield
-    assert [signal.getsignal(number) for number in SIGNALS] == before
+    after = {number: signal.signal(number, handler) for number, handler in before.items()}
+    assert after == ours
 
 
 def consumer(group: str = "G") -> PushConsumer:
