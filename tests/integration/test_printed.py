@@ -1,9 +1,9 @@
 """The programs in README and guides are run exactly as printed.
 
 The servers have free ports; connections to the printed ports go there. A block whose first line is
-``# Not run: <reason>`` is left out, and its reader sees why. Spark's page is one program, which
-``spark/test_printed.py`` runs; here it is checked for names that nobody defines. The commands in
-other blocks are run by the tests in ``printed/``.
+``# Not run: <reason>`` is left out, and its reader sees why. The pages about Spark are one program,
+which ``spark/test_printed.py`` runs; here it is checked for names that nobody defines. The commands
+in other blocks are run by the tests in ``printed/``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPICS = ("Orders", "Jobs", "Prices", "Reminders")
 
 
 def uses_spark(block: Block) -> bool:
-    return block.page.name == "spark.md" or "rocketpost.spark" in block.text
+    return block.chapter == "spark" or "rocketpost.spark" in block.text
 
 
 def is_conftest(block: Block) -> bool:
@@ -139,8 +139,8 @@ def test_no_page_prints_what_a_file_cannot_hold() -> None:
         ast.parse(block.text, filename=str(block))  # no await outside of a function
 
 
-def test_names_on_the_page_of_spark_are_defined(tmp_path: Path) -> None:
-    page = [block.text for block in PYTHON if block.page.name == "spark.md"]
+def test_names_on_the_pages_about_spark_are_defined(tmp_path: Path) -> None:
+    page = [block.text for block in PYTHON if block.chapter == "spark"]
     program = tmp_path / "page.py"
     program.write_text(
         "from rocketpost.spark.session import make_session\nspark = make_session('page')\n"

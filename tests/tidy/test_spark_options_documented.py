@@ -1,4 +1,4 @@
-"""The guide's tables of Spark's options say what the code takes, with the defaults that it has."""
+"""The tables of options in the Spark guide list the options of the code, with their defaults."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.options import ALIASES, SourceOptions
 from rocketpost.spark.sink.options import SinkOptions
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "spark.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 TABLES = {
-    "A topic": SourceOptions,
-    "Rows to topics": SinkOptions,
-    "A store directory": LogOptions,
+    "spark-topics.md": SourceOptions,
+    "spark-sink.md": SinkOptions,
+    "spark-store.md": LogOptions,
 }
 IMPLIED = {
     "",
@@ -28,14 +28,14 @@ IMPLIED = {
     "from `checkpointLocation`",
     "the batch of a stream, else 0",
 }
-"""What stands for nothing given, with what that comes to."""
-ABOVE = "as above"
-"""Said of options that mean what they mean in the first table, defaults and all."""
+"""Cells that stand for a default of None or an empty text."""
+SAME = "as for "
+"""The beginning of a meaning that refers to the table of the source, defaults included."""
 
 
-def table(section: str) -> dict[str, tuple[str, str]]:
-    """Return the options that a section's first table of them lists: defaults and meanings."""
-    text = GUIDE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+def table(page: str) -> dict[str, tuple[str, str]]:
+    """Return the options in the first table of a page: defaults and meanings."""
+    text = (GUIDE / page).read_text()
     rows = text.partition("| option | default | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
     found: dict[str, tuple[str, str]] = {}
     for row in rows.splitlines():
@@ -58,24 +58,24 @@ def said(default: str) -> str:
     return str(int(count) * 1024**2) if unit == "MiB" else count
 
 
-@pytest.mark.parametrize("section", TABLES)
-def test_every_option_is_in_its_table_and_no_other(section: str) -> None:
-    assert set(table(section)) == set(keys_of(TABLES[section]))
+@pytest.mark.parametrize("page", TABLES)
+def test_every_option_is_in_its_table_and_no_other(page: str) -> None:
+    assert set(table(page)) == set(keys_of(TABLES[page]))
 
 
-@pytest.mark.parametrize("section", TABLES)
-def test_the_defaults_are_those_of_the_code(section: str) -> None:
-    above = {key: field.default for key, field in keys_of(SourceOptions).items()}
-    for key, field in keys_of(TABLES[section]).items():
-        default, meaning = table(section)[key]
-        if meaning.startswith(ABOVE) and key in above:
-            assert field.default == above[key], key
+@pytest.mark.parametrize("page", TABLES)
+def test_the_defaults_are_those_of_the_code(page: str) -> None:
+    source = {key: field.default for key, field in keys_of(SourceOptions).items()}
+    for key, field in keys_of(TABLES[page]).items():
+        default, meaning = table(page)[key]
+        if meaning.startswith(SAME) and key in source:
+            assert field.default == source[key], key
         else:
             assert said(default) == format_value(field.default), key
 
 
 def test_other_names_are_told() -> None:
-    text = GUIDE.read_text()
+    text = (GUIDE / "spark-topics.md").read_text()
     known = {key.lower() for key in keys_of(SourceOptions)}
     for alias, key in ALIASES.items():
         assert key.lower() in known

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+GUIDE = ROOT / "docs" / "guide"
+SPARK_PAGES = re.findall(
+    r"guide/(spark[\w-]*\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+)
+"""The pages about Spark in the order of the site's navigation; each builds on those before it."""
+OTHER_PAGES = sorted(page for page in GUIDE.glob("*.md") if page.name not in SPARK_PAGES)
+PAGES = [ROOT / "README.md", *OTHER_PAGES, *(GUIDE / name for name in SPARK_PAGES)]
 FENCE = re.compile(r" *```(\w*)$")
 INDENT = " " * 4
 PROMPT = "$ "
@@ -32,7 +38,7 @@ NOT_RUN = {
         "`make test` is the run that this test is part of, and `make run` sets up the virtual "
         "environment and calls `rocketpost tour`, whose parts are run by tests/unit/test_tour.py"
     ),
-    ("spark.md", ".venv/bin/pytest tests/chaos/test_spark.py "): (
+    ("spark-sink.md", ".venv/bin/pytest tests/chaos/test_spark.py "): (
         "takes the better part of an hour; `make chaos` runs the same test with fewer messages"
     ),
 }
@@ -56,9 +62,14 @@ class Block(NamedTuple):
         return self.text.strip().partition("\n")[0]
 
     @property
+    def chapter(self) -> str:
+        """The name of its page; the pages about Spark are one chapter."""
+        return "spark" if self.page.name in SPARK_PAGES else self.page.name
+
+    @property
     def uses_spark(self) -> bool:
         """Whether its commands start Spark or follow some that do."""
-        return self.page.name == "spark.md" or "rocketpost pipeline" in self.text
+        return self.chapter == "spark" or "rocketpost pipeline" in self.text
 
 
 class Command(NamedTuple):

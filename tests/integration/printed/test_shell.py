@@ -15,7 +15,7 @@ Commands that start servers have ports and a directory of their own. Each server
 is ready, stays until its block is done, and must end well on Ctrl-C. The other commands of all
 pages share one cluster, on which ``story.py`` has made happen what the pages speak of.
 
-Blocks of ``spark.md`` and others that start Spark are run by ``test_shell_spark.py``.
+Blocks of the pages about Spark and others that start Spark are run by ``test_shell_spark.py``.
 """
 
 from __future__ import annotations

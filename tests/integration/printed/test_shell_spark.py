@@ -1,4 +1,4 @@
-"""Shell commands that start Spark are run as printed, those of a page one after the other.
+"""Shell commands that start Spark are run as printed, those of a chapter one after the other.
 
 ``test_shell.py`` says what differs from the page. Here the root directory of lakes, ``/lake``, is
 one in the scratch directory as well, and there are two files that the reader has: ``job.py``, a
@@ -36,7 +36,7 @@ from .story import SETTINGS
 pytestmark = pytest.mark.long
 
 BLOCKS = [block for block in SHELL if block.uses_spark]
-PAGES = sorted({block.page for block in BLOCKS})
+CHAPTERS = sorted({block.chapter for block in BLOCKS})
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ORDERS = 20
 REFUNDS = 3
@@ -49,8 +49,8 @@ assert orders.count() == {orders}
 """
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_commands_of_a_chapter_do_what_it_says(chapter: str, tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster", settings=SETTINGS) as cluster:
         asyncio.run(tell(cluster.addresses))
         directory = tmp_path / "page"
@@ -67,7 +67,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
         try:
             for block in BLOCKS:
                 for command in commands_of(block):
-                    if block.page == page:
+                    if block.chapter == chapter:
                         shell.run(command)
             shell.stop()
         finally:

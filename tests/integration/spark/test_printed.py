@@ -1,6 +1,6 @@
-"""The programs on Spark's page and README's query are run as printed, as one program.
+"""The programs on the pages about Spark and README's query are run as printed, as one program.
 
-Only addresses and directories are other ones: the servers have free ports, and the page keeps its
+Only addresses and directories are replaced: the servers have free ports, and the pages keep their
 lakes, checkpoints and schemas in the root directory.
 """
 
@@ -23,7 +23,9 @@ from rocketpost.testing import BrokerLink, Cluster
 pytestmark = pytest.mark.long
 
 REPOSITORY = Path(__file__).parents[3]
-PAGE = REPOSITORY / "docs" / "guide" / "spark.md"
+SITE = REPOSITORY / "mkdocs.yml"
+PAGES = re.findall(r"guide/spark[\w-]*\.md$", SITE.read_text(), re.MULTILINE)
+"""The pages in the order of the site's navigation; each builds on those before it."""
 README = REPOSITORY / "README.md"
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOTS = ("/schemas", "/checkpoints", "/lake", "/data/store")
@@ -76,14 +78,15 @@ async def make_topics(address: str) -> None:
         link.close()
 
 
-async def test_the_page_runs_as_printed(tmp_path: Path) -> None:
+async def test_the_pages_run_as_printed(tmp_path: Path) -> None:
     write_schemas(tmp_path / "schemas")
     with Cluster(tmp_path) as cluster:
         await make_topics(cluster.broker_addresses[0])
         fill(cluster)
         query = [block for block in FENCED.findall(README.read_text()) if "spark.read" in block]
         assert len(query) == 1
-        printed = [*query, *FENCED.findall(PAGE.read_text())]
+        pages = "".join((REPOSITORY / "docs" / page).read_text() for page in PAGES)
+        printed = [*query, *FENCED.findall(pages)]
         text = PRELUDE + ARCHIVE + "\n".join(printed) + EPILOGUE
         text = text.replace("127.0.0.1:9876", cluster.addresses)
         text = text.replace('"/data/store"', f'"{cluster.broker_directory()}/store"')
