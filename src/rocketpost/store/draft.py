@@ -1,4 +1,4 @@
-"""What goes into the store, and what comes out of an append."""
+"""Messages on their way into the store, and their places once they are appended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from rocketpost.codec.record import Record, host_bits
+from rocketpost.kernel.record_scan import index_words
 from rocketpost.model.ids import Position, QueueOffset
 
 if TYPE_CHECKING:
@@ -32,6 +34,59 @@ class Draft(msgspec.Struct, gc=False):
     properties: bytes
     tags_code: int = 0
     keys: tuple[str, ...] = ()
+
+    @classmethod
+    def copy_of(
+        cls,
+        record: Record,
+        *,
+        topic: str,
+        queue_id: int,
+        store_host: bytes,
+        sys_flag: int | None = None,
+        reconsume_times: int | None = None,
+        prepared_position: int = 0,
+        properties: bytes | None = None,
+    ) -> Draft:
+        """Return a copy of a stored message for another queue.
+
+        The body, the flag and the sender's address and time stay. The tags code and the keys follow
+        from the properties, by the rule that recovery uses.
+
+        Args:
+            record: The message to copy.
+            topic: Topic of the copy.
+            queue_id: Queue of the copy.
+            store_host: Packed address of this broker.
+            sys_flag: If not the record's; the bits for IPv6 addresses are set here.
+            reconsume_times: If not the record's.
+            prepared_position: What the copy says about a message that it belongs to.
+            properties: Encoded, if not the record's.
+        """
+        if properties is None:
+            properties = record.properties_bytes
+        tags_code, keys = index_words(properties)
+        return cls(
+            topic=topic,
+            queue_id=queue_id,
+            flag=record.flag,
+            sys_flag=host_bits(
+                record.sys_flag if sys_flag is None else sys_flag,
+                record.born_host_bytes,
+                store_host,
+            ),
+            born_ms=record.born_ms,
+            born_host=record.born_host_bytes,
+            store_host=store_host,
+            reconsume_times=(
+                record.reconsume_times if reconsume_times is None else reconsume_times
+            ),
+            prepared_position=prepared_position,
+            body=bytes(record.body),
+            properties=properties,
+            tags_code=tags_code,
+            keys=keys,
+        )
 
 
 class Appended(NamedTuple):

@@ -24,9 +24,8 @@ from rocketpost.codec.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketpost.codec.record import Record, host_bits
+from rocketpost.codec.record import Record
 from rocketpost.errors import LocalProtocolError
-from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
@@ -252,23 +251,7 @@ class DelayService:
         config = self._topics.find(topic)
         if config is not None and queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             queue_id %= max(1, config.write_queue_nums)  # the topic was made smaller since
-        unique_key = properties.get(names.UNIQUE_KEY)
-        words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
-        return Draft(
-            topic,
-            queue_id,
-            record.flag,
-            host_bits(record.sys_flag, record.born_host_bytes, self._store_host),
-            record.born_ms,
-            record.born_host_bytes,
-            self._store_host,
-            record.reconsume_times,
-            0,
-            bytes(record.body),
-            record.properties_bytes,
-            string_hash(properties.get(names.TAGS, "")),
-            tuple(word for word in (unique_key, *words) if word),
-        )
+        return Draft.copy_of(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
 
     def _is_missing(self, topic: str, now_ms: int) -> bool:
         if self._topics.find(topic) is None:

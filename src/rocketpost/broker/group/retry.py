@@ -18,9 +18,8 @@ from rocketpost.broker.own_state import check_send_back
 from rocketpost.codec.faults import NoPermission, ServerError
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import with_failure, without_failure
-from rocketpost.codec.record import Record, host_bits
+from rocketpost.codec.record import Record
 from rocketpost.errors import LocalProtocolError
-from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.failure import ConsumeFailure, failure
 from rocketpost.model.group import GroupConfig
@@ -172,25 +171,18 @@ class RetryService:
             properties[names.DELAY_LEVEL] = str(wait.level)
         else:
             properties.pop(names.DELAY_LEVEL, None)
-        sys_flag = host_bits(record.sys_flag, record.born_host_bytes, self._store_host)
+        sys_flag = record.sys_flag
         if sys_flag & TRANSACTION_PREPARED:
             sys_flag &= ~TRANSACTION_MASK
-        words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
         try:
-            draft = Draft(
-                topic,
-                queue_id,
-                record.flag,
-                sys_flag,
-                record.born_ms,
-                record.born_host_bytes,
-                self._store_host,
-                record.reconsume_times + 1,
-                0,
-                bytes(record.body),
-                with_failure(properties, why),
-                string_hash(properties.get(names.TAGS, "")),
-                tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
+            draft = Draft.copy_of(
+                record,
+                topic=topic,
+                queue_id=queue_id,
+                store_host=self._store_host,
+                sys_flag=sys_flag,
+                reconsume_times=record.reconsume_times + 1,
+                properties=with_failure(properties, why),
             )
             if wait.ms is not None:
                 return self._put_off(draft, wait.ms)

@@ -19,9 +19,8 @@ from rocketpost.broker.pop.targets import Cursor, Targets
 from rocketpost.broker.priority import has_levels
 from rocketpost.codec.faults import NoMessage
 from rocketpost.codec.properties import encode_properties
-from rocketpost.codec.record import Record, host_bits
+from rocketpost.codec.record import Record
 from rocketpost.errors import LocalProtocolError, RocketpostError
-from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import RETRY_PREFIX
@@ -256,21 +255,13 @@ class ReceiptService:
         if not more.keys() <= properties.keys():
             with contextlib.suppress(LocalProtocolError):  # without room it goes as it is
                 encoded = encode_properties(more | properties)
-        words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
-        return Draft(
-            topic,
-            queue_id,
-            record.flag,
-            host_bits(record.sys_flag, record.born_host_bytes, self._store_host),
-            record.born_ms,
-            record.born_host_bytes,
-            self._store_host,
-            record.reconsume_times + 1,
-            0,
-            bytes(record.body),
-            encoded,
-            string_hash(properties.get(names.TAGS, "")),
-            tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
+        return Draft.copy_of(
+            record,
+            topic=topic,
+            queue_id=queue_id,
+            store_host=self._store_host,
+            reconsume_times=record.reconsume_times + 1,
+            properties=encoded,
         )
 
     # What happens when it is stored, or is not.

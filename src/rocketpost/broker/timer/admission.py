@@ -24,9 +24,8 @@ from rocketpost.codec.properties import (
     encode_properties,
 )
 from rocketpost.codec.recall_handle import RecallHandle
-from rocketpost.codec.record import Record, host_bits
+from rocketpost.codec.record import Record
 from rocketpost.errors import LocalProtocolError
-from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import RETRY_PREFIX, TIMER_TOPIC
@@ -249,20 +248,11 @@ def copy_draft(
             end = b"" if encoded.endswith(b"\x02") else b"\x02"
             added = encoded + end + encode_properties(times)
             encoded = added if len(added) <= PROPERTIES_BYTES_MAX else encoded
-    unique_key = properties.get(names.UNIQUE_KEY)
-    words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
-    return Draft(
-        topic,
-        queue_id,
-        record.flag,
-        host_bits(record.sys_flag, record.born_host_bytes, store_host),
-        record.born_ms,
-        record.born_host_bytes,
-        store_host,
-        record.reconsume_times,
-        record.position,
-        bytes(record.body),
-        encoded,
-        string_hash(properties.get(names.TAGS, "")),
-        tuple(word for word in (unique_key, *words) if word),
+    return Draft.copy_of(
+        record,
+        topic=topic,
+        queue_id=queue_id,
+        store_host=store_host,
+        prepared_position=record.position,
+        properties=encoded,
     )

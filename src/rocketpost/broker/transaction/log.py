@@ -179,22 +179,12 @@ def destination(properties: dict[str, str]) -> tuple[str, int] | None:
 
 
 def _copy(record: Record, topic: str, queue_id: int, store_host: bytes) -> Draft:
-    properties = record.properties
-    words = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
-    return Draft(
-        topic,
-        queue_id,
-        record.flag,
-        host_bits(record.sys_flag, record.born_host_bytes, store_host) & ~TRANSACTION_MASK,
-        record.born_ms,
-        record.born_host_bytes,
-        store_host,
-        record.reconsume_times,
-        0,
-        bytes(record.body),
-        record.properties_bytes,
-        string_hash(properties.get(names.TAGS, "")),
-        tuple(word for word in (properties.get(names.UNIQUE_KEY), *words) if word),
+    return Draft.copy_of(
+        record,
+        topic=topic,
+        queue_id=queue_id,
+        store_host=store_host,
+        sys_flag=record.sys_flag & ~TRANSACTION_MASK,
     )
 
 
