@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 BESIDE      := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
-.PHONY: setup run test check fmt lint types layers unit sim integration chaos interop fuzz bench kernel docs clean
+.PHONY: setup run test coverage check fmt lint types layers unit sim integration chaos interop fuzz bench kernel docs clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,13 @@ run: setup
 
 test: check
 	@$(BIN)/pytest $(BESIDE)
+
+# Lines and branches that the tests reach, in servers that they start as well; the report is build/coverage/html.
+coverage: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[coverage]'
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(BIN)/coverage run -m pytest $(BESIDE) $(COVERAGE_OPTIONS)
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage html --quiet && $(BIN)/coverage report
 
 # Checks that need no running.
 
