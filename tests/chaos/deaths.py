@@ -15,7 +15,7 @@ from rocketpost.broker.transaction.checks import CheckService
 from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.broker.transaction.table import Fate
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC
-from rocketpost.server.features.transaction import TransactionPart
+from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.persistence import Persistence
 
@@ -60,7 +60,7 @@ POINTS = {
     "op message stored": Point(SendHandler, "commit", True, _has_own(OP_HALF_TOPIC)),
     "question appended": Point(SendHandler, "commit", False, _has_own(HALF_TOPIC)),
     "question stored, not asked": Point(CheckService, "stored", False, _is_question),
-    "question asked": Point(TransactionPart, "_ask", True),
+    "question asked": Point(TransactionFeature, "_ask", True),
     "discard stored": Point(CheckService, "stored", False, _is_discard),
     "progress noted": Point(TransactionService, "progress", True),
     "tables saved": Point(Persistence, "_save", True),

@@ -34,7 +34,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "judged": (TimerService, "_judge_due"),
     "done": (TimerService, "done"),
     "closed": (TimerService, "_close_or_wait"),
-    "recall": (timer_part.TimerPart, "_recall"),
+    "recall": (timer_part.TimerFeature, "_recall"),
 }
 POINTS = [f"{when}-{name}" for name in STEPS for when in ("before", "after")]
 

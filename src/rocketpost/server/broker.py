@@ -290,7 +290,7 @@ class BrokerServer:
                 name_servers=self._name_servers,
                 clean=self._clean_asked,
                 on_topic_change=self._topics_changed,
-                told=self._told,
+                wait_registered=self._wait_registered,
                 registration_values=self._registration_values,
                 turns=self._turns,
             )
@@ -318,8 +318,8 @@ class BrokerServer:
             if address_server is not None:
                 group.create_task(self._follow(address_server), name="address server")
             group.create_task(services.persistence.run(), name="persistence")
-            for part in services.parts:
-                group.create_task(part.run(), name=type(part).__name__)
+            for feature in services.features:
+                group.create_task(feature.run(), name=type(feature).__name__)
             group.create_task(self._tick(services), name="ticker")
             group.create_task(self._clean_regularly(services.store), name="cleaner")
 
@@ -378,7 +378,7 @@ class BrokerServer:
                     hour=hour,
                     is_asked=is_asked,
                     held=services.holds.position() if services is not None else None,
-                    needed=services.needed() if services is not None else None,
+                    needed=services.oldest_needed_position() if services is not None else None,
                 )
                 if services is not None:
                     plan = await self._vacate(services, plan)
@@ -395,7 +395,7 @@ class BrokerServer:
         segment_bytes = self._store_config.segment_bytes
         try:
             if plan.gone:
-                await services.vacate(plan.gone[-1] + segment_bytes)
+                await services.move_messages_before(plan.gone[-1] + segment_bytes)
         except StoreError as error:
             why_kept = str(error)
         else:
@@ -403,7 +403,7 @@ class BrokerServer:
         gone: list[Position] = []
         with contextlib.suppress(StoreError):
             for start in plan.gone:
-                await services.vacate(start + segment_bytes)
+                await services.move_messages_before(start + segment_bytes)
                 gone.append(start)
         return plan._replace(gone=tuple(gone), why_kept=why_kept)
 
@@ -442,9 +442,9 @@ class BrokerServer:
             "nameServerProblems": "; ".join(problems),
         }
 
-    async def _told(self) -> None:
+    async def _wait_registered(self) -> None:
         if self._registration is not None:
-            await self._registration.told()
+            await self._registration.wait_registered()
 
     def _broker_changed(self, config: BrokerConfig) -> None:
         self._broker = config

@@ -1,7 +1,8 @@
-"""A part of a broker: something it does, with its requests, its background work and its ears.
+"""The interface of a feature: one thing that a broker does.
 
-``server.services`` makes the parts, each from the few collaborators it uses; ``server.broker``
-drives them all alike. What a part has nothing to say to, it leaves out.
+A feature has requests that it serves, work that it does in the background, and events that it is
+told of. ``server.services`` makes the features and ``server.broker`` drives them all alike; a
+feature overrides only the methods that concern it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rocketpost.store.draft import Arrival
 from rocketpost.transport.connection import Connection
 
 
-class Part:
+class Feature:
     """One thing that a broker does. Owned by the loop."""
 
     @property
@@ -23,7 +24,7 @@ class Part:
         return 0
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve the requests of this part."""
+        """Serve the requests of this feature."""
 
     async def run(self) -> None:
         """Do what is to be done in the background; cancelled when the broker stops."""
@@ -40,26 +41,26 @@ class Part:
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take settings that may change while the broker runs; called once at the start as well."""
 
-    def needed(self) -> Position | None:
+    def oldest_needed_position(self) -> Position | None:
         """Return where the oldest message lies that is to be delivered and cannot be moved."""
         return None
 
-    async def vacate(self, position: int) -> None:
+    async def move_messages_before(self, position: int) -> None:
         """Move what is still needed away from before a position: that is about to be deleted.
 
         Raises:
             StoreError: It could not be moved, so it must not be deleted.
         """
 
-    def states(self) -> dict[str, str]:
-        """Return what tools show of this part."""
+    def runtime_values(self) -> dict[str, str]:
+        """Return the values that tools show of this feature."""
         return {}
 
     def close(self) -> None:
         """Answer who still waits; background work has ended, appended messages are on disk."""
 
     async def save(self) -> None:
-        """Save what this part keeps in files, for the last time.
+        """Save what this feature keeps in files, for the last time.
 
         Raises:
             StoreError: It could not be saved; what was saved before still is.

@@ -34,19 +34,19 @@ from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.broker_tables import Identity, Tables, table_repairs
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.feature import Part
-from rocketpost.server.features.assignment import AssignmentPart
-from rocketpost.server.features.dedup import OncePart
+from rocketpost.server.feature import Feature
+from rocketpost.server.features.assignment import AssignmentFeature
+from rocketpost.server.features.dedup import DedupFeature
 from rocketpost.server.features.dedup_recovery import Known
-from rocketpost.server.features.delay import DelayPart
-from rocketpost.server.features.expiry import ExpiryPart
-from rocketpost.server.features.filter import FilterPart
-from rocketpost.server.features.pop import PopPart
-from rocketpost.server.features.reply import ReplyPart
-from rocketpost.server.features.retention_holds import HoldPart
-from rocketpost.server.features.standstill import StandstillPart
-from rocketpost.server.features.timer import TimerPart, timer_rules
-from rocketpost.server.features.transaction import TransactionPart, transaction_rules
+from rocketpost.server.features.delay import DelayFeature
+from rocketpost.server.features.expiry import ExpiryFeature
+from rocketpost.server.features.filter import FilterFeature
+from rocketpost.server.features.pop import PopFeature
+from rocketpost.server.features.reply import ReplyFeature
+from rocketpost.server.features.retention_holds import RetentionHoldsFeature
+from rocketpost.server.features.standstill import StandstillFeature
+from rocketpost.server.features.timer import TimerFeature, timer_rules
+from rocketpost.server.features.transaction import TransactionFeature, transaction_rules
 from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.damage import DamageHandlers
@@ -85,7 +85,7 @@ class Services:
         name_servers: Who knows the queues of other brokers.
         clean: Deletes what has expired, now.
         on_topic_change: Called when there is news for the name servers.
-        told: Returns once they know.
+        wait_registered: Returns once they know.
         registration_values: What tools show of the registration with name servers.
         turns: Where work for many waits for its turn.
     """
@@ -104,7 +104,7 @@ class Services:
         name_servers: Sequence[str],
         clean: Callable[[], Awaitable[object]],
         on_topic_change: Callable[[], None],
-        told: Callable[[], Awaitable[None]],
+        wait_registered: Callable[[], Awaitable[None]],
         registration_values: Callable[[], dict[str, str]],
         turns: Turns,
     ) -> None:
@@ -115,8 +115,8 @@ class Services:
         self._clean = clean
         self._identity = identity
         self._on_topic_change = on_topic_change
-        self.announcing = Announcing(told=self._kept_and_told)
-        self._told = told
+        self.announcing = Announcing(wait_registered=self._kept_and_told)
+        self._wait_registered = wait_registered
         self._registration_values = registration_values
         self._keys = known.keys
         self._broker = live.section(BrokerConfig)
@@ -238,7 +238,7 @@ class Services:
             locks=self._locks,
         )
         self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=store.queues)
-        self.assignment = AssignmentPart(
+        self.assignment = AssignmentFeature(
             topics=self.topics,
             membership=self._membership,
             modes=tables.modes,
@@ -246,17 +246,17 @@ class Services:
             broker_name=identity.name,
             name_servers=name_servers,
         )
-        self.parts: tuple[Part, ...] = (
-            StandstillPart(
+        self.features: tuple[Feature, ...] = (
+            StandstillFeature(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
             ),
-            FilterPart(
+            FilterFeature(
                 filters=self._filters,
                 table_file=tables.filters_file,
                 named=tables.named,
                 named_file=tables.named_file,
             ),
-            OncePart(
+            DedupFeature(
                 store=store,
                 once=once,
                 clock=clock,
@@ -265,7 +265,7 @@ class Services:
                 save_interval_s=self._broker.idempotent_save_ms / 1000,
                 commit=self.sends.commit,
             ),
-            DelayPart(
+            DelayFeature(
                 store=store,
                 topics=self.topics,
                 groups=self.groups,
@@ -280,7 +280,7 @@ class Services:
                 put_off=timed.put_off,
             ),
             self.assignment,
-            ReplyPart(
+            ReplyFeature(
                 sends=self._send_service,
                 membership=self._membership,
                 clock=clock,
@@ -288,7 +288,7 @@ class Services:
                 store_host=store_host,
                 region=self._broker.region,
             ),
-            TransactionPart(
+            TransactionFeature(
                 kind=halves,
                 store=store,
                 topics=self.topics,
@@ -302,7 +302,7 @@ class Services:
                 rules=transaction_rules(self._broker, store_config),
                 forget_key=once.keys.forget,
             ),
-            PopPart(
+            PopFeature(
                 store=store,
                 topics=self.topics,
                 groups=self.groups,
@@ -321,8 +321,8 @@ class Services:
             ),
         )
         if timers is not None:
-            self.parts += (
-                TimerPart(
+            self.features += (
+                TimerFeature(
                     store=store,
                     timers=timers,
                     topics=self.topics,
@@ -337,8 +337,8 @@ class Services:
                     forget_key=once.keys.forget,
                 ),
             )
-        self.parts += (
-            ExpiryPart(
+        self.features += (
+            ExpiryFeature(
                 UnusedExpiry(
                     clock=clock,
                     topics=self.topics,
@@ -350,13 +350,13 @@ class Services:
             ),
         )
         # The last one: it tells of what goes, and others may keep that from going.
-        self.parts += (HoldPart(holds=self.holds, saved=self.persistence.save),)
+        self.features += (RetentionHoldsFeature(holds=self.holds, saved=self.persistence.save),)
         self.configure(self._broker, store_config)
 
     @property
     def held(self) -> int:
         """Number of requests that wait for something to happen before they are answered."""
-        return self.pulls.held + sum(part.held for part in self.parts)
+        return self.pulls.held + sum(feature.held for feature in self.features)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve every request that a broker serves."""
@@ -374,8 +374,8 @@ class Services:
         self.sends.register(dispatcher)
         self.pulls.register(dispatcher)
         self.clients.register(dispatcher)
-        for part in self.parts:
-            part.register(dispatcher)
+        for feature in self.features:
+            feature.register(dispatcher)
         TopicHandlers(
             topics=self.topics,
             offsets=self.offsets,
@@ -469,29 +469,29 @@ class Services:
         )
         if before.permission != broker.permission:
             self.topics.touch()
-        for part in self.parts:
-            part.configure(broker, store)
+        for feature in self.features:
+            feature.configure(broker, store)
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Tell everybody who waits of messages that became visible."""
         self.stats.stored(messages)
         self.pulls.arrived(messages)
-        for part in self.parts:
-            part.arrived(messages)
+        for feature in self.features:
+            feature.arrived(messages)
 
-    def needed(self) -> Position | None:
+    def oldest_needed_position(self) -> Position | None:
         """Return where the oldest message lies that must not be deleted."""
-        found = (part.needed() for part in self.parts)
+        found = (feature.oldest_needed_position() for feature in self.features)
         return min((position for position in found if position is not None), default=None)
 
-    async def vacate(self, position: int) -> None:
+    async def move_messages_before(self, position: int) -> None:
         """Have everybody move what is still needed away from before a position.
 
         Raises:
             StoreError: Not all could be moved.
         """
-        for part in self.parts:
-            await part.vacate(position)
+        for feature in self.features:
+            await feature.move_messages_before(position)
         # What was moved or delivered must not be taken back by a power cut: the rest is deleted.
         await asyncio.to_thread(self.store.flush_blocking)
 
@@ -499,14 +499,14 @@ class Services:
         """Tell everybody who keeps something for a client that it went."""
         self.pulls.connection_lost(connection)
         self.clients.connection_lost(connection)
-        for part in self.parts:
-            part.connection_lost(connection)
+        for feature in self.features:
+            feature.connection_lost(connection)
 
     def close(self) -> None:
         """Answer who still waits, and refuse what cannot be done any more."""
         self.pulls.close()
-        for part in self.parts:
-            part.close()
+        for feature in self.features:
+            feature.close()
         self.sends.close()
 
     async def save(self) -> None:
@@ -522,16 +522,16 @@ class Services:
             logger.error("messages are not on disk yet: reason=%s", error)
         async with contextlib.AsyncExitStack() as stack:  # all are tried, whichever fails
             stack.push_async_callback(self.persistence.close)
-            for part in self.parts:
-                stack.push_async_callback(part.save)
+            for feature in self.features:
+                stack.push_async_callback(feature.save)
 
     def _offset_reset(self, topic: str, queue_id: int) -> None:
         self.pulls.wake(topic, queue_id)
         self._offset_back(topic, queue_id)
 
     def _offset_back(self, topic: str, queue_id: int) -> None:
-        for part in self.parts:
-            part.offset_reset(topic, queue_id)
+        for feature in self.features:
+            feature.offset_reset(topic, queue_id)
 
     async def _kept_and_told(self) -> None:
         """Return once new topics survive a crash and the name servers know them.
@@ -542,11 +542,11 @@ class Services:
             await self.persistence.save_urgent()
         except StoreError as error:
             logger.error("new topics are not saved yet: reason=%s", error)
-        await self._told()
+        await self._wait_registered()
 
     async def _saved_and_told(self) -> None:
         await self.persistence.save()
-        await self._told()
+        await self._wait_registered()
 
     def _topics_changed(self, topic: str) -> None:
         self.persistence.changed()
@@ -570,8 +570,8 @@ class Services:
         values["tableRepairs"] = "; ".join(self._repairs)
         values |= self._registration_values()
         values |= self._damage.values()
-        for part in self.parts:
-            values |= part.states()
+        for feature in self.features:
+            values |= feature.runtime_values()
         return values
 
 

@@ -11,7 +11,7 @@ from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.group import GroupConfig
-from rocketpost.server.features.expiry import ExpiryPart
+from rocketpost.server.features.expiry import ExpiryFeature
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.testing.clock import FakeClock
 
@@ -134,12 +134,12 @@ def test_a_crowded_table_forgets_sooner(world: World, monkeypatch: pytest.Monkey
 
 
 async def test_a_round_removes_whatever_has_become_old(world: World) -> None:
-    part = ExpiryPart(world.expiry)
+    feature = ExpiryFeature(world.expiry)
     for number in range(700):
         world.groups.find_or_create(f"made-up-{number}", by=BY)
     world.offsets.commit("t", "made-up-7", 0, 0)
     world.clock.advance(DAY_MS + 1)
-    await part.round()
+    await feature.round()
     assert list(world.groups.configs) == ["made-up-7"]
 
 
@@ -158,12 +158,12 @@ async def test_a_round_looks_through_the_offsets_once_if_all_names_are_in_use(
 
     monkeypatch.setattr(world.expiry, "used_names", look)
     world.clock.advance(DAY_MS + 1)
-    await ExpiryPart(world.expiry).round()
+    await ExpiryFeature(world.expiry).round()
     assert len(looks) == 1
     assert len(world.groups.configs) == 1200
 
 
 def test_how_old_they_become_is_a_setting(world: World) -> None:
     broker, store = broker_settings({"storePathRootDir": "/nowhere", "autoCreatedExpireHours": "1"})
-    ExpiryPart(world.expiry).configure(broker, store)
+    ExpiryFeature(world.expiry).configure(broker, store)
     assert world.after(3_600_001) == (False, False)

@@ -11,7 +11,7 @@ from rocketpost.broker.group.request_modes import ModeRules, RequestModes
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.assignment import AssignmentHandlers
 from rocketpost.server.name_servers.route_view import RouteView
 from rocketpost.server.persistence import File, Persistence, Saved
@@ -21,7 +21,7 @@ from rocketpost.store.config import StoreConfig
 _SAVE_SECONDS = 10.0
 
 
-class AssignmentPart(Part):
+class AssignmentFeature(Feature):
     """Everything about assignment. Owned by the loop.
 
     Args:

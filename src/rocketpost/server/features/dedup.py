@@ -16,7 +16,7 @@ from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.server.dispatch import Dispatcher, Reply
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.persistence import File
@@ -34,7 +34,7 @@ _MOVE_BYTES: Final = 64 * 1024 * 1024
 """A snapshot is renewed when a start would have to read so much of the log, changed or not."""
 
 
-class OncePart(Part):
+class DedupFeature(Feature):
     """Saves and shows the producers. Owned by the loop.
 
     Args:
@@ -86,7 +86,7 @@ class OncePart(Part):
         self._producers.limits = producer_limits(broker)
         self._keys.configure(default_seconds=broker.dedup_seconds, keys_max=broker.dedup_keys_max)
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return counts."""
         return {
             "idempotentProducers": str(len(self._producers)),

@@ -15,7 +15,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Delivery, Put
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.server.persistence import File, Persistence, Saved
@@ -23,7 +23,7 @@ from rocketpost.store.draft import Arrival, Draft
 from rocketpost.store.message_store import MessageStore
 
 
-class DelayPart(Part):
+class DelayFeature(Feature):
     """Everything about delay levels. Owned by the loop.
 
     Args:
@@ -100,11 +100,11 @@ class DelayPart(Part):
         """Wake the levels of new messages."""
         self._deliveries.arrived(messages)
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return how far each level has come."""
-        return self._deliveries.states()
+        return self._deliveries.runtime_values()
 
-    def needed(self) -> Position | None:
+    def oldest_needed_position(self) -> Position | None:
         """Return where the oldest message lies that waits in a level."""
         found = [
             queue.position_from(self._progress.reached(queue.queue_id + 1))

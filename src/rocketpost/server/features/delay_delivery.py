@@ -58,7 +58,7 @@ class Delivery:
             if message.topic == SCHEDULE_TOPIC and message.queue_id < len(self._arrivals):
                 self._arrivals[message.queue_id].set()
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return, for tools, how far each level that is used has come."""
         states, waiting = {}, 0
         for level in range(1, len(self._arrivals) + 1):

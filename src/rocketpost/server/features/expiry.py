@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from rocketpost.broker.expiry import UnusedExpiry
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 
@@ -14,7 +14,7 @@ ROUND_SECONDS: Final = 600.0
 _NAMES_A_TURN: Final = 500
 
 
-class ExpiryPart(Part):
+class ExpiryFeature(Feature):
     """Removes what is unused, a few names in each turn of the loop. Owned by the loop."""
 
     def __init__(self, expiry: UnusedExpiry) -> None:

@@ -8,7 +8,7 @@ from rocketpost.broker.filter.filters import FilterRules, Filters
 from rocketpost.broker.filter.named import NamedFilters
 from rocketpost.codec.bloom import bloom_shape
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.filter import FilterHandlers
 from rocketpost.server.persistence import File, Persistence, Saved
 from rocketpost.server.settings.broker import BrokerConfig
@@ -17,7 +17,7 @@ from rocketpost.store.config import StoreConfig
 _SAVE_SECONDS = 10.0
 
 
-class FilterPart(Part):
+class FilterFeature(Feature):
     """What there is to filters beside pulls and pops. Owned by the loop.
 
     Args:
@@ -62,7 +62,7 @@ class FilterPart(Part):
         table.keep_ms = broker.filter_keep_ms
         table.bloom = bloom_shape(broker.bloom_error_percent, broker.bloom_consumers)
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return how many filters groups have."""
         return {
             "consumerFilters": str(len(self._filters.table)),

@@ -27,7 +27,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.features.pop_revival import Revival
 from rocketpost.server.handlers.pop import PopHandlers, PopRules
@@ -45,7 +45,7 @@ _SAVE_SECONDS: Final = 10.0
 _CLEAN_SECONDS: Final = 60.0
 
 
-class PopPart(Part):
+class PopFeature(Feature):
     """Everything about popping. Owned by the loop.
 
     Args:
@@ -193,7 +193,7 @@ class PopPart(Part):
         """Have held pops look again."""
         self._handlers.wake(topic, queue_id)
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return how many pops are held."""
         return {"heldPops": str(self.held)}
 

@@ -25,7 +25,7 @@ from rocketpost.codec.record import message_id, unpack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.server.dispatch import Dispatcher, Reply
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.send import Stored
 from rocketpost.server.pools import Kind
 from rocketpost.server.settings.broker import BrokerConfig
@@ -41,7 +41,7 @@ PUSHES_MAX: Final = 1024
 NOT_STORED: Final = "0"
 
 
-class ReplyPart(Part):
+class ReplyFeature(Feature):
     """Serves repliers. Owned by the loop.
 
     Args:

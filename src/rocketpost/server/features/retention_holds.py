@@ -8,14 +8,14 @@ from typing import Final
 
 from rocketpost.broker.group.retention_holds import Holds
 from rocketpost.errors import StoreError
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_MAX: Final = 20
 
 
-class HoldPart(Part):
+class RetentionHoldsFeature(Feature):
     """Hears of deletions. Owned by the loop.
 
     Args:
@@ -26,7 +26,7 @@ class HoldPart(Part):
         self._holds = holds
         self._saved = saved
 
-    async def vacate(self, position: int) -> None:
+    async def move_messages_before(self, position: int) -> None:
         """Say what is lost; keep the offsets that let the rest go.
 
         After a crash older offsets would say that messages are lost which were not.
@@ -45,7 +45,7 @@ class HoldPart(Part):
         except StoreError as error:  # a full disk must not keep from cleaning it
             logger.warning("offsets of holding groups are not saved: reason=%s", error)
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return who holds, from where on, and what was lost nevertheless."""
         groups = self._holds.groups
         if not groups:

@@ -6,13 +6,13 @@ import asyncio
 from typing import Final
 
 from rocketpost.broker.group.standstill import StandstillWatch
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 
 ROUND_SECONDS: Final = 60.0
 _ROWS_A_TURN: Final = 200
 
 
-class StandstillPart(Part):
+class StandstillFeature(Feature):
     """Looks at all groups again and again. Owned by the loop."""
 
     def __init__(self, watch: StandstillWatch) -> None:

@@ -32,7 +32,7 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.dispatch import Dispatcher, Reply
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import CLOCK_LOOK_SECONDS, Put
 from rocketpost.server.features.timer_removal import TimerRemoval
 from rocketpost.server.pools import Kind
@@ -107,11 +107,11 @@ def timer_rules(config: StoreConfig) -> TimerRules:
     )
 
 
-class TimerPart(Part):
+class TimerFeature(Feature):
     """Everything about timed messages. Owned by the loop.
 
     Args:
-        timers: The timer's files; this part closes them.
+        timers: The timer's files; this feature closes them.
         wall_ms: Returns the time of the day, which may lie behind the clock.
         put: Stores messages as safely as sends are stored.
         tables_saved: Returns once the topics there are now are on disk.
@@ -205,14 +205,14 @@ class TimerPart(Part):
         self._interval_s = store.timer_flush_interval_ms / 1000
         self._arrived.set()
 
-    def needed(self) -> Position | None:
+    def oldest_needed_position(self) -> Position | None:
         """Return where the oldest message lies that has not come into the wheel."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         return queue.position_from(self._timers.queue_offset) if queue is not None else None
 
-    async def vacate(self, position: int) -> None:
+    async def move_messages_before(self, position: int) -> None:
         """Move what waits out of segments that are about to be deleted."""
-        needed = self.needed()
+        needed = self.oldest_needed_position()
         if needed is not None and needed < position:
             raise StoreError("messages there are just coming into the wheel")
         freed_bytes = position - int(self._store.first_position)
@@ -225,7 +225,7 @@ class TimerPart(Part):
         except OSError as error:
             raise StoreError(f"timed messages cannot be moved: {error}") from error
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return how far the timer is behind, and what waits."""
         service, timers = self._service, self._timers
         waiting = (+timers.waiting).most_common(TOPICS_SHOWN_MAX)

@@ -29,7 +29,7 @@ from rocketpost.errors import RemoteProtocolError, RocketpostError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.sysflag import TRANSACTION_NONE
 from rocketpost.server.dispatch import Dispatcher, Reply, answer, refusal
-from rocketpost.server.feature import Part
+from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.pools import Kind
 from rocketpost.server.settings.broker import BrokerConfig
@@ -60,7 +60,7 @@ def transaction_rules(broker: BrokerConfig, store: StoreConfig) -> Rules:
     )
 
 
-class TransactionPart(Part):
+class TransactionFeature(Feature):
     """Everything about transactions. Owned by the loop.
 
     Args:
@@ -203,14 +203,14 @@ class TransactionPart(Part):
         if self._service.arrived(messages):
             self._woken.set()
 
-    async def vacate(self, position: int) -> None:
+    async def move_messages_before(self, position: int) -> None:
         """Move pending halves out of segments that are about to be deleted."""
         while (work := self._checks.vacate(position)) is not None:
             await self._do(work)
         if self._checks.is_needed_before(position):
             raise StoreError("transactions there are just being ended")
 
-    def states(self) -> dict[str, str]:
+    def runtime_values(self) -> dict[str, str]:
         """Return how many transactions are pending, how old, and what became of others."""
         table, counts = self._service.table, self._service.ended_counts
         oldest_ms = min((half.since_ms for half in table), default=0)

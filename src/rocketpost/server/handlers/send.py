@@ -341,7 +341,7 @@ class SendHandler:
             (new if is_new else known).append(ticket)
         if new:
             topics = {ticket[2][0].topic for ticket in new}
-            self._announcing.then(topics, lambda: self._answer_stored(new))
+            self._announcing.when_announced(topics, lambda: self._answer_stored(new))
         return known
 
     def _answer_stored(self, tickets: list[Ticket]) -> None:

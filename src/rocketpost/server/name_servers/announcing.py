@@ -15,11 +15,11 @@ class Announcing:
     """The topics whose news are under way. Owned by the loop.
 
     Args:
-        told: Returns once the name servers know all changes so far, or will not soon.
+        wait_registered: Returns once the name servers know all changes so far, or will not soon.
     """
 
-    def __init__(self, *, told: Callable[[], Awaitable[None]]) -> None:
-        self._told = told
+    def __init__(self, *, wait_registered: Callable[[], Awaitable[None]]) -> None:
+        self._wait_registered = wait_registered
         self._announced: set[str] = set()
         self._round: set[str] = set()
         self._round_after: list[Callable[[], None]] = []
@@ -39,7 +39,7 @@ class Announcing:
         self._announced.discard(topic)
         self.topics.discard(topic)
 
-    def then(self, topics: AbstractSet[str], callback: Callable[[], None]) -> None:
+    def when_announced(self, topics: AbstractSet[str], callback: Callable[[], None]) -> None:
         """Call back once ``topics`` are known."""
         if topics <= self._round:
             self._round_after.append(callback)
@@ -65,7 +65,7 @@ class Announcing:
             while self.topics or self._after:
                 self._begin_round()
                 try:
-                    await self._told()
+                    await self._wait_registered()
                 finally:
                     self._end_round()
         finally:

@@ -157,7 +157,7 @@ class Registration:
         for link in self._links.values():
             link.wake.set()
 
-    async def told(self) -> None:
+    async def wait_registered(self) -> None:
         """Return once the name servers that can be reached know the last change.
 
         Who creates a topic asks for its route next; the answer should be there. A name server that

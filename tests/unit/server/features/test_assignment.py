@@ -1,4 +1,4 @@
-"""Assignment as a part of a broker: modes are saved, own queues are known."""
+"""Assignment as a feature of a broker: modes are saved, own queues are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocketpost.broker.group.request_modes import RequestModes
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.features.assignment import AssignmentPart
+from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.testing.clock import FakeClock
 
 
@@ -27,7 +27,7 @@ class World:
         self.topics = TopicTable(clock=clock, cluster_name="C", broker_name="b")
         self.modes = RequestModes()
         self.disk = Disk()
-        self.part = AssignmentPart(
+        self.feature = AssignmentFeature(
             topics=self.topics,
             membership=Membership(clock=clock),
             modes=self.modes,
@@ -39,7 +39,7 @@ class World:
 
 async def test_a_mode_is_saved_soon_and_at_the_end() -> None:
     world = World()
-    running = asyncio.ensure_future(world.part.run())
+    running = asyncio.ensure_future(world.feature.run())
     await asyncio.sleep(0)
     world.modes.set(RequestMode(topic="T", consumer_group="g", mode="POP"))
     async with asyncio.timeout(5):
@@ -47,7 +47,7 @@ async def test_a_mode_is_saved_soon_and_at_the_end() -> None:
             await asyncio.sleep(0.001)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await world.part.save()
+    await world.feature.save()
     again = RequestModes()
     again.load(world.disk.saved[-1])
     assert again.find("T", "g").mode == "POP"
@@ -57,8 +57,8 @@ async def test_without_name_servers_the_own_queues_are_shared_out() -> None:
     world = World()
     world.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     world.topics.update(TopicConfig(topic_name="Mute", perm=2))
-    queues = await world.part._routes.queues("T")
+    queues = await world.feature._routes.queues("T")
     assert [queue.queue_id for queue in queues or ()] == [0, 1]
-    assert await world.part._routes.queues("Mute") == []
-    assert await world.part._routes.queues("Unknown") is None
-    await world.part.save()
+    assert await world.feature._routes.queues("Mute") == []
+    assert await world.feature._routes.queues("Unknown") is None
+    await world.feature.save()

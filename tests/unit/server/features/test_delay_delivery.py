@@ -145,4 +145,7 @@ async def test_a_long_wait_is_cut_to_look_at_the_clock(
 
 
 async def test_states_for_tools(world: World) -> None:
-    assert world.delivery.states() == {"delayedMessages": "2", "scheduleMessageOffset_2": "3,5"}
+    assert world.delivery.runtime_values() == {
+        "delayedMessages": "2",
+        "scheduleMessageOffset_2": "3,5",
+    }

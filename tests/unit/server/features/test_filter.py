@@ -12,7 +12,7 @@ from rocketpost.codec.bloom import bloom_shape
 from rocketpost.codec.bodies.filter import decode_filters
 from rocketpost.codec.faults import SubscriptionParseFailed
 from rocketpost.model.group import SQL92, Subscription
-from rocketpost.server.features.filter import FilterPart
+from rocketpost.server.features.filter import FilterFeature
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.testing.clock import FakeClock
 
@@ -31,14 +31,16 @@ async def test_namedFilterEnable() -> None:
     clock = FakeClock(1_000_000)
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
-    part = FilterPart(filters=filters, table_file=FakeFile(), named=named, named_file=FakeFile())
-    part.configure(*broker_settings({"namedFilterEnable": "true"}))
+    feature = FilterFeature(
+        filters=filters, table_file=FakeFile(), named=named, named_file=FakeFile()
+    )
+    feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     filters.check(SQL92, "MATCHES('big')")
-    part.configure(*broker_settings({"namedFilterEnable": "false"}))
+    feature.configure(*broker_settings({"namedFilterEnable": "false"}))
     with pytest.raises(SubscriptionParseFailed, match="namedFilterEnable"):
         filters.check(SQL92, "MATCHES('big')")
-    await part.save()
+    await feature.save()
 
 
 async def test_the_shape_of_bloom_filters() -> None:
@@ -49,12 +51,14 @@ async def test_the_shape_of_bloom_filters() -> None:
         named = NamedFilters(clock=clock)
         filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
         file = FakeFile()
-        part = FilterPart(filters=filters, table_file=file, named=named, named_file=FakeFile())
-        part.configure(*broker_settings(given))
+        feature = FilterFeature(
+            filters=filters, table_file=file, named=named, named_file=FakeFile()
+        )
+        feature.configure(*broker_settings(given))
         filters.table.joined(
             "G", [Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)]
         )
-        await part.save()
+        await feature.save()
         found = decode_filters(file.data).filter_data_by_topic["T"].group_filter_data["G"]
         assert found.bloom_filter_data is not None
         bits.append((found.bloom_filter_data.bit_num, len(found.bloom_filter_data.bit_pos)))
@@ -70,12 +74,14 @@ async def test_both_tables_are_saved_and_shown() -> None:
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
     groups_file, named_file = FakeFile(), FakeFile()
-    part = FilterPart(filters=filters, table_file=groups_file, named=named, named_file=named_file)
-    part.configure(*broker_settings({"namedFilterEnable": "true"}))
+    feature = FilterFeature(
+        filters=filters, table_file=groups_file, named=named, named_file=named_file
+    )
+    feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     wanted = Subscription(topic="T", sub_string="MATCHES('big')", expression_type=SQL92)
     filters.table.joined("G", [wanted])
-    assert part.states() == {"consumerFilters": "1", "namedFilters": "1"}
-    await part.save()
+    assert feature.runtime_values() == {"consumerFilters": "1", "namedFilters": "1"}
+    await feature.save()
     assert b"MATCHES('big')" in groups_file.data
     assert b"body.total > 100" in named_file.data

@@ -18,7 +18,7 @@ from rocketpost.codec.record import pack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.features.reply import ReplyPart
+from rocketpost.server.features.reply import ReplyFeature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
@@ -60,7 +60,7 @@ class World:
             random_below=lambda most: 0,
             holds_locks=lambda group: False,
         )
-        self.part = ReplyPart(
+        self.feature = ReplyFeature(
             sends=sends,
             membership=self.membership,
             clock=self.clock,
@@ -68,7 +68,7 @@ class World:
             store_host=HOST,
             region="R",
         )
-        self.call = Caller(self.part)
+        self.call = Caller(self.feature)
 
     def _put(self, drafts: Sequence[Draft]) -> asyncio.Future[list[Appended]]:
         if self.full:
@@ -130,7 +130,7 @@ async def test_a_reply_is_stored_if_replies_are(world: World) -> None:
     assert [draft.topic for draft in world.put] == ["C_REPLY_TOPIC"]
     assert response.fields["msgId"] == "0A00000100002A9F0000000000000010"
     assert response.fields["queueOffset"] == "3"
-    world.part.configure(BrokerConfig(store_replies=False), StoreConfig())
+    world.feature.configure(BrokerConfig(store_replies=False), StoreConfig())
     response = await world.reply()
     assert len(world.put) == 1
     assert (response.fields["msgId"], response.fields["queueOffset"]) == ("0", "0")

@@ -12,7 +12,7 @@ from rocketpost.broker.group.retention_holds import Holds
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.features.retention_holds import HoldPart
+from rocketpost.server.features.retention_holds import RetentionHoldsFeature
 from rocketpost.testing.clock import FakeClock
 
 RECORD = 100
@@ -62,14 +62,14 @@ async def test_forced_messages_are_told_and_offsets_are_saved(
     async def saved() -> None:
         saves.append(world.offsets.query("T", "archive", 0))
 
-    part = HoldPart(holds=world.holds, saved=saved)
-    await part.vacate(500)
-    assert (saves, part.states()) == ([], {})
+    feature = RetentionHoldsFeature(holds=world.holds, saved=saved)
+    await feature.move_messages_before(500)
+    assert (saves, feature.runtime_values()) == ([], {})
     world.hold(5)
     with caplog.at_level(logging.WARNING):
-        await part.vacate(500)
+        await feature.move_messages_before(500)
         assert (saves, caplog.messages) == ([5], [])
-        await part.vacate(800)
+        await feature.move_messages_before(800)
     assert caplog.messages == [
         "held messages are forced out: group=archive topic=T queue=0 first=5 last=7"
     ]
@@ -82,7 +82,7 @@ def test_tools_see_who_holds_and_what_was_lost() -> None:
     async def saved() -> None:
         raise AssertionError("nothing is deleted")
 
-    assert HoldPart(holds=world.holds, saved=saved).states() == {
+    assert RetentionHoldsFeature(holds=world.holds, saved=saved).runtime_values() == {
         "retentionHolds": "archive",
         "retentionHeldPosition": "600",
         "retentionLostMessages": "1",

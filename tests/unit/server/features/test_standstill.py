@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rocketpost.server.features import standstill
-from rocketpost.server.features.standstill import StandstillPart
+from rocketpost.server.features.standstill import StandstillFeature
 
 
 class FakeWatch:
@@ -24,7 +24,7 @@ class FakeWatch:
 async def test_all_groups_are_looked_at_a_few_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standstill, "ROUND_SECONDS", 0.0)
     watch = FakeWatch()
-    task = asyncio.create_task(StandstillPart(watch).run())  # type: ignore[arg-type]
+    task = asyncio.create_task(StandstillFeature(watch).run())  # type: ignore[arg-type]
     seen = set()
     while len(watch.looked) < 1000:
         seen.add(len(watch.looked))

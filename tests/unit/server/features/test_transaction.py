@@ -1,4 +1,4 @@
-"""The part of a broker that serves transactions: answers, the task, its counters."""
+"""The feature of a broker that serves transactions: answers, the task, its counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import decode_record, message_id, pack_host
 from rocketpost.errors import StoreFull
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.features.transaction import TransactionPart, transaction_rules
+from rocketpost.server.features.transaction import TransactionFeature, transaction_rules
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
@@ -37,7 +37,7 @@ class Producer(FakeConnection):
 class World:
     def __init__(self, root: Path) -> None:
         self.clock = FakeClock()
-        self.part: TransactionPart | None = None
+        self.feature: TransactionFeature | None = None
         config = StoreConfig(
             root=str(root), segment_bytes=64 * 1024, queue_file_bytes=2000, message_bytes_max=8192,
             index_slot_count=64, index_entry_count=4096,
@@ -46,7 +46,7 @@ class World:
             config,
             clock=self.clock,
             on_durable=lambda position: None,
-            on_arrivals=lambda messages: self.part.arrived(messages) if self.part else None,
+            on_arrivals=lambda messages: self.feature.arrived(messages) if self.feature else None,
         )
         self.topics = TopicTable(clock=self.clock, cluster_name="C", broker_name="b")
         self.topics.update(TopicConfig(topic_name="T"))
@@ -55,7 +55,7 @@ class World:
         self.full = False
         self.forgotten: list[tuple[str, str]] = []
         broker = BrokerConfig(transaction_timeout_ms=50, transaction_check_interval_ms=50)
-        self.part = TransactionPart(
+        self.feature = TransactionFeature(
             kind=self.kind,
             store=self.store,
             topics=self.topics,
@@ -69,8 +69,8 @@ class World:
             rules=transaction_rules(broker, config),
             forget_key=self.forgotten.append,
         )
-        self.part.configure(broker, config)
-        self.call = Caller(self.part)
+        self.feature.configure(broker, config)
+        self.call = Caller(self.feature)
 
     def put(self, drafts: Sequence[Draft]) -> asyncio.Future[list[Appended]]:
         if self.full:
@@ -107,8 +107,8 @@ class World:
         return connection
 
     def state(self, name: str) -> str:
-        assert self.part is not None
-        return self.part.states()[name]
+        assert self.feature is not None
+        return self.feature.runtime_values()[name]
 
 
 @pytest.fixture
@@ -156,10 +156,10 @@ async def test_who_does_not_know_is_answered_and_asked_again(world: World) -> No
 
 async def test_the_task_asks_when_a_producer_comes(world: World) -> None:
     world.send("a")
-    assert world.part is not None
-    task = asyncio.create_task(world.part.run())
+    assert world.feature is not None
+    task = asyncio.create_task(world.feature.run())
     world.clock.advance(50)
-    world.part.configure(
+    world.feature.configure(
         BrokerConfig(transaction_timeout_ms=50), StoreConfig(root="/unused")
     )  # wakes it, as the clock does not
     async with asyncio.timeout(5):
@@ -183,18 +183,18 @@ async def test_the_task_asks_when_a_producer_comes(world: World) -> None:
 
 async def test_a_producer_that_chokes_is_not_asked(world: World) -> None:
     world.send("a")
-    assert world.part is not None
+    assert world.feature is not None
     choking = world.join()
     choking.is_writable = False
-    assert world.part._producer("g") is None
+    assert world.feature._producer("g") is None
     fine = world.join()
-    assert world.part._producer("g") is fine
+    assert world.feature._producer("g") is fine
 
 
 async def test_what_is_gathered_is_written_at_the_stop(world: World) -> None:
     fields = world.send("a")
-    assert world.part is not None
-    task = asyncio.create_task(world.part.run())
+    assert world.feature is not None
+    task = asyncio.create_task(world.feature.run())
     await world.call(END, fields)
     task.cancel()
     await asyncio.wait((task,))

@@ -22,7 +22,7 @@ from rocketpost.codec.record import Record, decode_records, pack_host
 from rocketpost.errors import StoreFull
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.features.pop import PopPart
+from rocketpost.server.features.pop import PopFeature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
@@ -83,7 +83,7 @@ class PopWorld:
 
     def start(self) -> None:
         """Start, or start again after a crash, with the tables as they are."""
-        self.part = PopPart(
+        self.feature = PopFeature(
             store=self.store,
             topics=self.topics,
             groups=self.groups,
@@ -101,10 +101,10 @@ class PopWorld:
             turns=Turns(),
         )
         self.configure()
-        self.caller = Caller(self.part)
+        self.caller = Caller(self.feature)
 
     def configure(self, **settings: object) -> None:
-        self.part.configure(BrokerConfig(**settings), StoreConfig(root="."))  # type: ignore[arg-type]
+        self.feature.configure(BrokerConfig(**settings), StoreConfig(root="."))  # type: ignore[arg-type]
 
     def put(self, drafts: list[Draft]) -> asyncio.Future[list[Appended]]:
         if self.is_full:
@@ -120,14 +120,14 @@ class PopWorld:
         storing, self.storing = self.storing, []
         for future, appended in storing:
             future.set_result(appended)
-            self.part.arrived(appended)  # type: ignore[arg-type]
+            self.feature.arrived(appended)  # type: ignore[arg-type]
 
     def send(self, queue_id: int = 0, *, tag: str = "A", body: bytes = b"body") -> None:
         properties, code = encode_properties({"TAGS": tag}), string_hash(tag)
         draft = Draft("T", queue_id, 0, 0, 5, HOST, HOST, 0, 0, body, properties, code, ())
         appended = self.store.append(draft)
         self.store.commit()
-        self.part.arrived([appended])  # type: ignore[list-item]
+        self.feature.arrived([appended])  # type: ignore[list-item]
 
     async def call(self, code: int, **fields: object) -> Command:
         texts = {name: str(value) for name, value in fields.items()}
@@ -151,7 +151,7 @@ class PopWorld:
         return await self.call(RequestCode.ACK_MESSAGE, **about(receipt, topic=topic))
 
     def close(self) -> None:
-        self.part.close()
+        self.feature.close()
         self.store.close_blocking()
 
 

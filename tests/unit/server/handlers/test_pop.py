@@ -75,19 +75,19 @@ async def test_a_full_disk_is_told_and_hands_nothing_out(world: PopWorld) -> Non
 async def test_a_pop_waits_for_a_message_and_two_share(world: PopWorld) -> None:
     for _ in range(2):
         world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
-    assert world.part.held == 2
+    assert world.feature.held == 2
     world.send(body=b"late")
     await _until(lambda: bool(world.link.responses))
-    assert world.part.held == 1
+    assert world.feature.held == 1
     [answer] = world.link.responses
     assert len(received(answer)) == 1
-    world.part.close()
+    world.feature.close()
     assert world.link.responses[1].code == ResponseCode.POLLING_TIMEOUT
 
 
 async def test_a_pop_that_waits_is_given_what_comes_in_new_queues(world: PopWorld) -> None:
     world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
-    assert world.part.held == 1
+    assert world.feature.held == 1
     world.topics.update(TopicChange(topic_name="T", read_queue_nums=9, write_queue_nums=9))
     world.send(queue_id=8, body=b"late")
     await _until(lambda: bool(world.link.responses))
@@ -110,14 +110,14 @@ async def test_too_many_that_wait_are_told_so(world: PopWorld, setting: str) -> 
 
 async def test_the_pops_of_a_lost_connection_are_forgotten(world: PopWorld) -> None:
     world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
-    world.part.connection_lost(world.link)  # type: ignore[arg-type]
-    assert world.part.held == 0
+    world.feature.connection_lost(world.link)  # type: ignore[arg-type]
+    assert world.feature.held == 0
 
 
 async def test_news_are_told_without_taking_anything(world: PopWorld) -> None:
     question = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 10_000}
     world.ask(RequestCode.NOTIFICATION, **question)
-    assert world.part.held == 1
+    assert world.feature.held == 1
     world.send()
     await _until(lambda: bool(world.link.responses))
     assert world.link.responses[0].fields["hasMsg"] == "true"

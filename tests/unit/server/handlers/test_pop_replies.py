@@ -33,7 +33,7 @@ async def test_what_comes_again_says_where_it_lies(
     world.send(body=b"again")
     [(_, first)] = await world.pop_all(invisibleTime=10)
     assert (first.retry, first.broker) == (0, "b")
-    running = asyncio.ensure_future(world.part.run())
+    running = asyncio.ensure_future(world.feature.run())
     world.clock.advance(10)
     async with asyncio.timeout(2):
         while world.store.queue(topic, 0) is None:
@@ -52,7 +52,7 @@ async def test_a_message_without_room_for_its_receipt_is_handed_out_as_it_lies(
 ) -> None:
     world.send(tag="x" * (PROPERTIES_BYTES_MAX - len("TAGS") - 2))
     assert len(await world.pop_all(invisibleTime=10)) == 1
-    running = asyncio.ensure_future(world.part.run())
+    running = asyncio.ensure_future(world.feature.run())
     world.clock.advance(10)
     async with asyncio.timeout(2):
         while world.store.queue(pop_retry_topic("g", "T"), 0) is None:

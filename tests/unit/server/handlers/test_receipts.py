@@ -143,7 +143,7 @@ async def test_what_a_group_that_a_crash_forgot_was_handed_comes_again(world: Po
     await world.pop_all(invisibleTime=10_000)
     world.groups = GroupTable(clock=world.clock)  # the group was made by its pop, and not saved
     world.start()
-    running = asyncio.create_task(world.part.run())
+    running = asyncio.create_task(world.feature.run())
     world.clock.advance(10_000)
     async with asyncio.timeout(2):
         while (queue := world.store.queue("%RETRY%g_T", 0)) is None or queue.end < 2:
@@ -179,14 +179,14 @@ async def test_a_pop_that_waits_does_not_bring_back_a_deleted_group(world: PopWo
     for _, receipt in await world.pop_all():
         await world.ack(receipt)
     world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
-    assert world.part.held == 1
+    assert world.feature.held == 1
     before = len(world.link.responses)
     world.clock.advance(1000)
     world.groups.delete("g")
     world.clock.advance(1000)
     world.send()
     async with asyncio.timeout(10):
-        while world.part.held:
+        while world.feature.held:
             await asyncio.sleep(0)
     assert world.link.responses[before].code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     started_again(world)

@@ -120,7 +120,7 @@ def handler(store: Store, *, sync: bool, service: object = None) -> Any:
         store_host=bytes(8),
         region="R",
         broker_name="b",
-        announcing=Announcing(told=no_news),
+        announcing=Announcing(wait_registered=no_news),
         sync_flush=sync,
         flush_timeout_ms=1000,
     )

@@ -24,10 +24,10 @@ async def turns() -> None:
 
 async def test_a_callback_comes_when_the_topic_is_known() -> None:
     servers = NameServers()
-    announcing = Announcing(told=servers.told)
+    announcing = Announcing(wait_registered=servers.told)
     called: list[str] = []
     announcing.add("T")
-    announcing.then({"T"}, lambda: called.append("T"))
+    announcing.when_announced({"T"}, lambda: called.append("T"))
     await turns()
     assert announcing.topics == {"T"}
     assert called == []
@@ -39,12 +39,12 @@ async def test_a_callback_comes_when_the_topic_is_known() -> None:
 
 async def test_what_changes_meanwhile_is_told_again() -> None:
     servers = NameServers()
-    announcing = Announcing(told=servers.told)
+    announcing = Announcing(wait_registered=servers.told)
     called: list[str] = []
     announcing.add("A")
     await turns()
     announcing.add("B")
-    announcing.then({"B"}, lambda: called.append("B"))
+    announcing.when_announced({"B"}, lambda: called.append("B"))
     servers.answer.set()
     await turns()
     assert servers.asked == 2
@@ -54,23 +54,23 @@ async def test_what_changes_meanwhile_is_told_again() -> None:
 
 async def test_closing_lets_everybody_go() -> None:
     servers = NameServers()
-    announcing = Announcing(told=servers.told)
+    announcing = Announcing(wait_registered=servers.told)
     called: list[str] = []
     announcing.add("T")
-    announcing.then({"T"}, lambda: called.append("under way"))
+    announcing.when_announced({"T"}, lambda: called.append("under way"))
     await turns()
-    announcing.then({"other"}, lambda: called.append("waiting"))
+    announcing.when_announced({"other"}, lambda: called.append("waiting"))
     await announcing.close()
     assert called == ["under way", "waiting"]
 
 
 async def test_who_asks_while_the_news_are_under_way_waits_for_no_second_round() -> None:
     servers = NameServers()
-    announcing = Announcing(told=servers.told)
+    announcing = Announcing(wait_registered=servers.told)
     called: list[str] = []
     announcing.add("T")
     await turns()
-    announcing.then({"T"}, lambda: called.append("T"))
+    announcing.when_announced({"T"}, lambda: called.append("T"))
     servers.answer.set()
     await turns()
     assert called == ["T"]
@@ -80,7 +80,7 @@ async def test_who_asks_while_the_news_are_under_way_waits_for_no_second_round()
 async def test_a_change_of_a_known_topic_is_no_news_but_its_return_is() -> None:
     servers = NameServers()
     servers.answer.set()
-    announcing = Announcing(told=servers.told)
+    announcing = Announcing(wait_registered=servers.told)
     announcing.add("T")
     await turns()
     announcing.add("T")
