@@ -1,6 +1,6 @@
 """Answers pulls by queue offset.
 
-The service reads queue entries, filters them by tags code without touching the log, or by a judge
+The service reads queue entries, filters them by tags code without touching the log, or by a matcher
 that looks at the records, and returns views of the records. It decides; ``server.long_polling``
 parks the requests that find nothing yet.
 """
@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.broker.filter.matching import WORK_MAX, Judge
+from rocketpost.broker.filter.matching import WORK_MAX, Matcher
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position, QueueOffset
@@ -21,7 +21,7 @@ QUEUE_UNIT_BYTES: Final = 20
 _UNIT: Final = Struct(">qiq")
 _FILLER_SIZE: Final = 0x7FFF_FFFF
 _DISK_FACTOR: Final = 8
-"""How much dearer it is to judge a record that has left memory."""
+"""How much dearer it is to match a record that has left memory."""
 
 
 class Queue(Protocol):
@@ -112,7 +112,7 @@ class PullService:
         *,
         count_max: int,
         tags: AbstractSet[int],
-        judge: Judge | None = None,
+        matcher: Matcher | None = None,
         bytes_max: int | None = None,
     ) -> Pulled:
         """Return what is at ``offset``, or why there is nothing, and where to go on.
@@ -123,7 +123,7 @@ class PullService:
             offset: The first queue offset wanted.
             count_max: How many messages at most.
             tags: Tags codes wanted; empty means all.
-            judge: Says which records are wanted; none means all.
+            matcher: Says which records are wanted; none means all.
             bytes_max: How many bytes of records at most, below the limits of the broker; the first
                 record may exceed it. None or 0 for no such wish.
         """
@@ -142,7 +142,13 @@ class PullService:
         if offset < first:
             return _nothing(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", first, first, end)
         return self._read(
-            (topic, queue_id), queue, QueueOffset(offset), max(count_max, 1), tags, judge, bytes_max
+            (topic, queue_id),
+            queue,
+            QueueOffset(offset),
+            max(count_max, 1),
+            tags,
+            matcher,
+            bytes_max,
         )
 
     def end(self, topic: str, queue_id: int) -> int:
@@ -157,13 +163,13 @@ class PullService:
         offset: QueueOffset,
         count_max: int,
         tags: AbstractSet[int],
-        judge: Judge | None,
+        matcher: Matcher | None,
         bytes_wanted: int | None,
     ) -> Pulled:
         limits = self.limits
         first, end = queue.first, queue.end
         count_max = min(count_max, limits.batch_max)
-        is_picky = tags or judge is not None
+        is_picky = tags or matcher is not None
         scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if is_picky else count_max
         units = queue.read(offset, min(scan, end - offset))
         if not len(units):
@@ -175,12 +181,12 @@ class PullService:
         bytes_max = limits.bytes_in_memory if in_memory else limits.bytes_on_disk
         if bytes_wanted is not None and 0 < bytes_wanted < bytes_max:
             bytes_max = bytes_wanted
-        if judge is None:
+        if matcher is None:
             chosen, passed = scan_units(units, tags, count_max=count_max, bytes_max=bytes_max)
         else:
             chosen, passed = choose(
                 units,
-                judge,
+                matcher,
                 self._records.view,
                 count_max=count_max,
                 bytes_max=bytes_max,
@@ -234,7 +240,7 @@ class PullService:
 
 def choose(
     units: bytes | memoryview,
-    judge: Judge,
+    matcher: Matcher,
     view: Callable[[Position, int], memoryview | None],
     *,
     count_max: int,
@@ -245,11 +251,11 @@ def choose(
 
     Args:
         units: Whole entries.
-        judge: Says which records are wanted.
+        matcher: Says which records are wanted.
         view: Returns a record, None if it is gone.
         count_max: How many entries to choose at most.
         bytes_max: How many bytes of records to choose at most; the first record may exceed it.
-        work_max: What judging may cost; one record is always judged.
+        work_max: What matching may cost; one record is always matched.
     """
     chosen: list[tuple[int, int, int]] = []
     total = spent = ordinal = 0
@@ -261,7 +267,7 @@ def choose(
             if size != _FILLER_SIZE:  # the check of what is served tells why it is not there
                 chosen.append((ordinal, position, size))
         else:
-            wanted, work = judge.judge(record)
+            wanted, work = matcher.matches(record)
             spent += work
             if wanted:
                 total += size

@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import Generic, TypeVar
 
-from rocketpost.broker.filter.matching import WORK_MAX, Judge
+from rocketpost.broker.filter.matching import WORK_MAX, Matcher
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
 C = TypeVar("C")
@@ -29,7 +29,7 @@ P = TypeVar("P")
 class Held(Generic[C, P]):
     """One waiting pull."""
 
-    __slots__ = ("connection", "judge", "key", "payload", "tags", "timer")
+    __slots__ = ("connection", "key", "matcher", "payload", "tags", "timer")
 
     def __init__(
         self,
@@ -38,19 +38,19 @@ class Held(Generic[C, P]):
         payload: P,
         *,
         tags: AbstractSet[int],
-        judge: Judge | None,
+        matcher: Matcher | None,
     ) -> None:
         self.connection = connection
         self.key = key
         self.tags = tags
-        self.judge = judge
+        self.matcher = matcher
         self.payload = payload
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def weight(self) -> int:
         """Its tags plus its expression, counted in tags, as if no other pull shared it."""
-        return len(self.tags) + (0 if self.judge is None else self.judge.weight)
+        return len(self.tags) + (0 if self.matcher is None else self.matcher.weight)
 
 
 class _Queue(Generic[C, P]):
@@ -60,12 +60,12 @@ class _Queue(Generic[C, P]):
     must not look at the others.
     """
 
-    __slots__ = ("_by_judge", "_by_tag", "_count", "_greedy")
+    __slots__ = ("_by_matcher", "_by_tag", "_count", "_greedy")
 
     def __init__(self) -> None:
         self._greedy: dict[Held[C, P], None] = {}
         self._by_tag: dict[int, dict[Held[C, P], None]] = {}
-        self._by_judge: dict[Judge, dict[Held[C, P], None]] = {}
+        self._by_matcher: dict[Matcher, dict[Held[C, P], None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -73,8 +73,8 @@ class _Queue(Generic[C, P]):
 
     def add(self, held: Held[C, P]) -> None:
         self._count += 1
-        if held.judge is not None:
-            self._by_judge.setdefault(held.judge, {})[held] = None
+        if held.matcher is not None:
+            self._by_matcher.setdefault(held.matcher, {})[held] = None
         elif not held.tags:
             self._greedy[held] = None
         else:
@@ -83,8 +83,8 @@ class _Queue(Generic[C, P]):
 
     def remove(self, held: Held[C, P]) -> bool:
         """Take a pull out; return whether it was there."""
-        if held.judge is not None:
-            found = _discard(self._by_judge, held.judge, held)
+        if held.matcher is not None:
+            found = _discard(self._by_matcher, held.matcher, held)
         elif not held.tags:
             found = held in self._greedy
             self._greedy.pop(held, None)
@@ -97,7 +97,7 @@ class _Queue(Generic[C, P]):
 
     def everybody(self) -> list[Held[C, P]]:
         found = dict(self._greedy)
-        for waiting in (*self._by_tag.values(), *self._by_judge.values()):
+        for waiting in (*self._by_tag.values(), *self._by_matcher.values()):
             found.update(waiting)
         return list(found)
 
@@ -108,13 +108,13 @@ class _Queue(Generic[C, P]):
         found = dict(self._greedy)
         for code in set(tags_codes):
             found.update(self._by_tag.get(code, {}))
-        if self._by_judge:
+        if self._by_matcher:
             arrived = list(records())
             spent = 0
-            for judge, waiting in self._by_judge.items():
+            for matcher, waiting in self._by_matcher.items():
                 for record in arrived:
-                    # When judging gets too dear, pulls are run again without: they judge as well.
-                    wanted, work = judge.judge(record) if spent <= WORK_MAX else (True, 0)
+                    # Too dear from here on: the pulls are run again, and match records themselves.
+                    wanted, work = matcher.matches(record) if spent <= WORK_MAX else (True, 0)
                     spent += work
                     if wanted:
                         found.update(waiting)
@@ -122,7 +122,7 @@ class _Queue(Generic[C, P]):
         return list(found)
 
 
-class Holds(Generic[C, P]):
+class LongPolls(Generic[C, P]):
     """The waiting pulls of a broker. Owned by the loop.
 
     Args:
@@ -138,7 +138,7 @@ class Holds(Generic[C, P]):
         self._by_connection: dict[C, set[Held[C, P]]] = {}
         self._woken: OrderedDict[C, deque[Held[C, P]]] = OrderedDict()
         self._weights: dict[C, int] = {}
-        self._judges: dict[Judge, int] = {}
+        self._matchers: dict[Matcher, int] = {}
         self._count = 0
         self.tag_count = 0
         """Tags, and expressions in their measure, that are waited for: most of the memory."""
@@ -167,10 +167,10 @@ class Holds(Generic[C, P]):
         tags: AbstractSet[int],
         payload: P,
         seconds: float,
-        judge: Judge | None = None,
+        matcher: Matcher | None = None,
     ) -> None:
         """Hold a pull on the queue ``key`` for ``seconds`` at most."""
-        held = Held(connection, key, payload, tags=tags, judge=judge)
+        held = Held(connection, key, payload, tags=tags, matcher=matcher)
         held.timer = self._loop.call_later(seconds, self._time_over, held)
         self._by_queue.setdefault(key, _Queue()).add(held)
         self._by_connection.setdefault(connection, set()).add(held)
@@ -178,10 +178,10 @@ class Holds(Generic[C, P]):
         self.tag_count += len(tags)
         if held.weight:
             self._weights[connection] = self._weights.get(connection, 0) + held.weight
-        if judge is not None:
-            uses = self._judges.get(judge, 0)
-            self._judges[judge] = uses + 1
-            self.tag_count += 1 if uses else judge.weight
+        if matcher is not None:
+            uses = self._matchers.get(matcher, 0)
+            self._matchers[matcher] = uses + 1
+            self.tag_count += 1 if uses else matcher.weight
 
     def arrived(
         self,
@@ -272,11 +272,11 @@ class Holds(Generic[C, P]):
             self._weights[held.connection] -= held.weight
             if not self._weights[held.connection]:
                 del self._weights[held.connection]
-        if held.judge is not None:
-            uses = self._judges.pop(held.judge) - 1
-            self.tag_count -= 1 if uses else held.judge.weight
+        if held.matcher is not None:
+            uses = self._matchers.pop(held.matcher) - 1
+            self.tag_count -= 1 if uses else held.matcher.weight
             if uses:
-                self._judges[held.judge] = uses
+                self._matchers[held.matcher] = uses
         assert held.timer is not None
         held.timer.cancel()
 

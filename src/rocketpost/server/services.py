@@ -15,7 +15,7 @@ from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.group.reset import ResetService
-from rocketpost.broker.group.retention_holds import Holds
+from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.broker.group.standstill import Standstill, StandstillWatch
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.pull import PullService
@@ -237,7 +237,7 @@ class Services:
             membership=self._membership,
             locks=self._locks,
         )
-        self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=store.queues)
+        self.holds = RetentionHolds(groups=self.groups, offsets=self.offsets, queues=store.queues)
         self.assignment = AssignmentFeature(
             topics=self.topics,
             membership=self._membership,

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.pop.batch import Batches
-from rocketpost.broker.pop.in_flight import Flight, Key
+from rocketpost.broker.pop.in_flight import InFlightTable, Key
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.receipts import Changed, ReceiptService
 from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import Popped, PopService
-from rocketpost.broker.pop.targets import Targets, Wish
-from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.pop.targets import PopRequest, Targets
+from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.properties import encode_properties
@@ -118,8 +118,8 @@ class World:
         self.offsets = OffsetTable(clock=self.clock)
         if self.saved:
             self.offsets.load(self.saved)
-        self.needed = Needed()
-        self.flight = Flight(self.needed)
+        self.watermark = ReviveWatermark()
+        self.in_flight = InFlightTable(self.watermark)
         self.batches = Batches()
         if self.saved_batches:
             self.batches.load(self.saved_batches)
@@ -127,9 +127,9 @@ class World:
         self.progress = PopProgress(
             store=self.store,
             offsets=self.offsets,
-            flight=self.flight,
+            in_flight=self.in_flight,
             batches=self.batches,
-            needed=self.needed,
+            watermark=self.watermark,
             log=self.log,
         )
         self.progress.recover()
@@ -138,7 +138,7 @@ class World:
             store=self.store,
             topics=self.topics,
             groups=self.groups,
-            flight=self.flight,
+            in_flight=self.in_flight,
             log=self.log,
             progress=self.progress,
             targets=self.targets,
@@ -153,7 +153,7 @@ class World:
             targets=self.targets,
             offsets=self.offsets,
             batches=self.batches,
-            needed=self.needed,
+            watermark=self.watermark,
             log=self.log,
             progress=self.progress,
             put=self.put,
@@ -165,7 +165,7 @@ class World:
             scan=scan,
             targets=self.targets,
             offsets=self.offsets,
-            flight=self.flight,
+            in_flight=self.in_flight,
             log=self.log,
             progress=self.progress,
             put=self.put,
@@ -208,13 +208,15 @@ class World:
         self.store.commit()
         return name
 
-    def wish(self, queue_id: int = -1, *, tags: frozenset[int] = frozenset(), **more: Any) -> Wish:
+    def request(
+        self, queue_id: int = -1, *, tags: frozenset[int] = frozenset(), **more: Any
+    ) -> PopRequest:
         topic = self.topics.require("T")
-        return Wish(topic, more.pop("group", "g"), queue_id, tags=tags, **more)
+        return PopRequest(topic, more.pop("group", "g"), queue_id, tags=tags, **more)
 
-    def start_pop(self, wish: Wish | None = None) -> Popped:
-        wish = wish or self.wish()
-        return (self.ordered if wish.in_order else self.service).pop(wish)
+    def start_pop(self, request: PopRequest | None = None) -> Popped:
+        request = request or self.request()
+        return (self.ordered if request.in_order else self.service).pop(request)
 
     def delivered(self, popped: Popped, group: str = "g") -> list[Delivery]:
         """Return what a consumer gets of a pop that is stored."""
@@ -228,14 +230,14 @@ class World:
                 found.append(Delivery(name, key, offset, due_ms, record))
         return found
 
-    def pop(self, wish: Wish | None = None) -> list[Delivery]:
-        wish = wish or self.wish()
-        popped = self.start_pop(wish)
+    def pop(self, request: PopRequest | None = None) -> list[Delivery]:
+        request = request or self.request()
+        popped = self.start_pop(request)
         self.commit()
-        return self.delivered(popped, wish.group)
+        return self.delivered(popped, request.group)
 
-    def pop_names(self, wish: Wish | None = None) -> list[str]:
-        return [each.name for each in self.pop(wish)]
+    def pop_names(self, request: PopRequest | None = None) -> list[str]:
+        return [each.name for each in self.pop(request)]
 
     def ack(self, delivery: Delivery) -> None:
         self.receipts.ack(delivery.key, [delivery.offset])

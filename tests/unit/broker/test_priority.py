@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rocketpost.broker.pop.targets import Wish
+from rocketpost.broker.pop.targets import PopRequest
 from rocketpost.broker.priority import by_level, factor_of, has_levels, queue_of
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.codec.headers.pop import pop_retry_topic
@@ -92,31 +92,31 @@ def test_a_pop_drains_higher_levels_first(world: World) -> None:
     low = [world.send(0) for _ in range(3)]
     middle = [world.send(1), world.send(1)]
     high = [world.send(3)]
-    assert world.pop_names(world.wish(count_max=2)) == [high[0], middle[0]]
+    assert world.pop_names(world.request(count_max=2)) == [high[0], middle[0]]
     high.append(world.send(3))
-    assert world.pop_names(world.wish(count_max=2)) == [high[1], middle[1]]
+    assert world.pop_names(world.request(count_max=2)) == [high[1], middle[1]]
     assert world.pop_names() == low
 
 
 def test_what_comes_again_keeps_its_level(world: World) -> None:
     lows = [world.send(0) for _ in range(40)]
     high = world.send(3)
-    [popped] = world.pop(world.wish(count_max=1, invisible_ms=1000))
+    [popped] = world.pop(world.request(count_max=1, invisible_ms=1000))
     assert popped.name == high
     for times in (1, 2, 3):
         world.clock.advance(1001)
         world.revive()
         assert world.topics.require(pop_retry_topic("g", "T")).write_queue_nums == 4
-        [popped] = world.pop(world.wish(count_max=1, invisible_ms=1000))
+        [popped] = world.pop(world.request(count_max=1, invisible_ms=1000))
         assert (popped.name, popped.record.reconsume_times) == (high, times)
     world.ack(popped)
-    assert world.pop_names(world.wish(count_max=32)) == lows[:32]
+    assert world.pop_names(world.request(count_max=32)) == lows[:32]
 
 
 def test_a_retry_topic_from_before_is_widened(world: World) -> None:
     world.topics.create_internal(pop_retry_topic("g", "T"), queue_nums=1)
     world.send(2)
-    world.pop(world.wish(invisible_ms=1000))
+    world.pop(world.request(invisible_ms=1000))
     world.clock.advance(1001)
     world.revive()
     retry = world.topics.require(pop_retry_topic("g", "T"))
@@ -127,6 +127,6 @@ def test_a_retry_topic_from_before_is_widened(world: World) -> None:
 
 def test_a_group_may_leave_some_pops_to_chance(world: World) -> None:
     low, high = world.send(0), world.send(3)
-    by_chance: Wish = world.wish(count_max=1, priority_factor=0)
+    by_chance: PopRequest = world.request(count_max=1, priority_factor=0)
     assert world.pop_names(by_chance) == [low]  # chance is queue 0 here
-    assert world.pop_names(world.wish(count_max=1)) == [high]
+    assert world.pop_names(world.request(count_max=1)) == [high]

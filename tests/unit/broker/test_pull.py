@@ -136,7 +136,7 @@ def test_a_wish_for_fewer_bytes_holds_below_the_limits(log: Log, wanted: int, co
 def test_a_wish_for_fewer_bytes_holds_where_a_judge_chooses(log: Log) -> None:
     log.data = bytes(n // SIZE % 10 * SIZE for n in range(1000))
     found = service(log).pull(
-        "T", 0, 5, count_max=32, tags=frozenset(), judge=Digits(7), bytes_max=2 * SIZE
+        "T", 0, 5, count_max=32, tags=frozenset(), matcher=Digits(7), bytes_max=2 * SIZE
     )
     assert (found.message_count, found.next_offset) == (2, 27)
 
@@ -166,12 +166,12 @@ class Digits:
         self.work = work
         self.weight = 16
 
-    def judge(self, record: memoryview) -> tuple[bool, int]:
+    def matches(self, record: memoryview) -> tuple[bool, int]:
         return record[0] // SIZE % 10 == self.last, self.work
 
 
-def judged(service: PullService, offset: int, judge: Digits, count: int = 32):  # type: ignore[no-untyped-def]
-    return service.pull("T", 0, offset, count_max=count, tags=frozenset(), judge=judge)
+def judged(service: PullService, offset: int, matcher: Digits, count: int = 32):  # type: ignore[no-untyped-def]
+    return service.pull("T", 0, offset, count_max=count, tags=frozenset(), matcher=matcher)
 
 
 def test_a_judge_chooses_and_the_offset_moves_past_what_was_judged(log: Log) -> None:

@@ -18,7 +18,7 @@ from rocketpost.codec.faults import InvalidParameter
 from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
 from rocketpost.server.dispatch import Dispatcher, Reply
-from rocketpost.server.long_polling import Held, Holds
+from rocketpost.server.long_polling import Held, LongPolls
 from rocketpost.server.pools import BOUNDS, Bounds, Kind
 from rocketpost.server.process import OneLineFormatter
 from rocketpost.server.settings.broker import broker_settings
@@ -234,7 +234,7 @@ async def test_a_peer_with_many_held_pulls_is_gone_quickly() -> None:
     def resume(held: Held[str, int]) -> None:
         raise AssertionError(held)
 
-    holds = Holds[str, int](resume=resume)
+    holds = LongPolls[str, int](resume=resume)
     for number in range(50_000):
         holds.park("c", ("T", 0), tags=frozenset({1}), payload=number, seconds=600)
     assert holds.tag_count == 50_000

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rocketpost.server.long_polling import Held, Holds
+from rocketpost.server.long_polling import Held, LongPolls
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
 A = ("T", 0)
@@ -20,14 +20,16 @@ def woken() -> list[str]:
 
 
 @pytest.fixture
-async def holds(woken: list[str]) -> Holds[str, str]:
+async def holds(woken: list[str]) -> LongPolls[str, str]:
     def resume(held: Held[str, str]) -> None:
         woken.append(held.payload)
 
-    return Holds(resume=resume)
+    return LongPolls(resume=resume)
 
 
-async def test_an_arrival_wakes_its_queue_only(holds: Holds[str, str], woken: list[str]) -> None:
+async def test_an_arrival_wakes_its_queue_only(
+    holds: LongPolls[str, str], woken: list[str]
+) -> None:
     holds.park("c1", A, tags=frozenset(), payload="a", seconds=60)
     holds.park("c1", B, tags=frozenset(), payload="b", seconds=60)
     assert holds.queues == {A, B}
@@ -41,7 +43,7 @@ async def test_an_arrival_wakes_its_queue_only(holds: Holds[str, str], woken: li
     holds.drop("c1")
 
 
-async def test_unwanted_tags_do_not_wake(holds: Holds[str, str], woken: list[str]) -> None:
+async def test_unwanted_tags_do_not_wake(holds: LongPolls[str, str], woken: list[str]) -> None:
     holds.park("c1", A, tags=frozenset({7}), payload="seven", seconds=60)
     holds.park("c2", A, tags=frozenset({8}), payload="eight", seconds=60)
     holds.arrived(A, [8, 9])
@@ -54,7 +56,7 @@ async def test_unwanted_tags_do_not_wake(holds: Holds[str, str], woken: list[str
     assert not holds.queues
 
 
-async def test_time_wakes(holds: Holds[str, str], woken: list[str]) -> None:
+async def test_time_wakes(holds: LongPolls[str, str], woken: list[str]) -> None:
     holds.park("c1", A, tags=frozenset({7}), payload="late", seconds=0.001)
     async with asyncio.timeout(5):
         while not woken:
@@ -64,7 +66,7 @@ async def test_time_wakes(holds: Holds[str, str], woken: list[str]) -> None:
 
 
 async def test_a_lost_connection_takes_its_pulls_along(
-    holds: Holds[str, str], woken: list[str]
+    holds: LongPolls[str, str], woken: list[str]
 ) -> None:
     holds.park("c1", A, tags=frozenset(), payload="gone", seconds=60)
     holds.park("c2", A, tags=frozenset(), payload="there", seconds=60)
@@ -76,7 +78,7 @@ async def test_a_lost_connection_takes_its_pulls_along(
     assert woken == ["there"]
 
 
-async def test_waking_all(holds: Holds[str, str], woken: list[str]) -> None:
+async def test_waking_all(holds: LongPolls[str, str], woken: list[str]) -> None:
     for n in range(5):
         holds.park("c", ("T", n % 2), tags=frozenset({n}), payload=str(n), seconds=60)
     holds.wake_all()
@@ -90,7 +92,7 @@ async def test_a_pull_parked_again_while_waking_stays(woken: list[str]) -> None:
         if len(woken) == 1:
             holds.park("c", A, tags=frozenset(), payload="again", seconds=60)
 
-    holds: Holds[str, str] = Holds(resume=resume)
+    holds: LongPolls[str, str] = LongPolls(resume=resume)
     holds.park("c", A, tags=frozenset(), payload="first", seconds=60)
     holds.park("c", A, tags=frozenset({5}), payload="stays", seconds=60)
     holds.arrived(A, [0])
@@ -102,7 +104,9 @@ async def test_a_pull_parked_again_while_waking_stays(woken: list[str]) -> None:
     assert sorted(woken) == ["again", "first", "stays"]
 
 
-async def test_waking_a_queue_whatever_the_tags(holds: Holds[str, str], woken: list[str]) -> None:
+async def test_waking_a_queue_whatever_the_tags(
+    holds: LongPolls[str, str], woken: list[str]
+) -> None:
     holds.park("c", A, tags=frozenset({7}), payload="seven", seconds=60)
     holds.park("c", B, tags=frozenset(), payload="other", seconds=60)
     holds.wake(A)
@@ -120,18 +124,18 @@ class Prefix:
         self.asked = 0
         self.weight = 16
 
-    def judge(self, record: memoryview) -> tuple[bool, int]:
+    def matches(self, record: memoryview) -> tuple[bool, int]:
         self.asked += 1
         return bytes(record).startswith(self.start), self.work
 
 
 async def test_only_those_whose_expression_matches_are_woken(
-    holds: Holds[str, str], woken: list[str]
+    holds: LongPolls[str, str], woken: list[str]
 ) -> None:
     ours, theirs = Prefix(b"a"), Prefix(b"b")
     for n in range(50):
-        holds.park("c", A, tags=frozenset(), judge=ours, payload=f"a{n}", seconds=60)
-    holds.park("c", A, tags=frozenset(), judge=theirs, payload="b", seconds=60)
+        holds.park("c", A, tags=frozenset(), matcher=ours, payload=f"a{n}", seconds=60)
+    holds.park("c", A, tags=frozenset(), matcher=theirs, payload="b", seconds=60)
     assert holds.tag_count == 16 + 49 + 16  # what is shared weighs once
     holds.arrived(A, [1], lambda: [memoryview(b"x")])
     holds.go_on()
@@ -148,7 +152,7 @@ async def test_only_those_whose_expression_matches_are_woken(
 
 
 async def test_records_are_read_only_for_expressions(
-    holds: Holds[str, str], woken: list[str]
+    holds: LongPolls[str, str], woken: list[str]
 ) -> None:
     def records() -> list[memoryview]:
         raise AssertionError("nobody needs them")
@@ -161,20 +165,20 @@ async def test_records_are_read_only_for_expressions(
 
 
 async def test_dear_expressions_are_left_to_the_pulls(
-    holds: Holds[str, str], woken: list[str]
+    holds: LongPolls[str, str], woken: list[str]
 ) -> None:
     dear = [Prefix(b"b", work=60_000) for _ in range(4)]
-    for n, judge in enumerate(dear):
-        holds.park("c", A, tags=frozenset(), judge=judge, payload=str(n), seconds=60)
+    for n, matcher in enumerate(dear):
+        holds.park("c", A, tags=frozenset(), matcher=matcher, payload=str(n), seconds=60)
     holds.arrived(A, [1], lambda: [memoryview(b"x")])
     holds.go_on()
     assert woken == ["2", "3"]
-    assert [judge.asked for judge in dear] == [1, 1, 0, 0]
+    assert [matcher.asked for matcher in dear] == [1, 1, 0, 0]
     holds.drop("c")
 
 
 async def test_an_arrival_does_not_look_at_pulls_with_other_tags(
-    holds: Holds[str, str], woken: list[str]
+    holds: LongPolls[str, str], woken: list[str]
 ) -> None:
     class Counting(frozenset[int]):
         """Tags that must not be looked at."""
@@ -198,7 +202,7 @@ async def test_a_connection_lost_while_others_run_takes_its_pulls_along(woken: l
         woken.append(held.payload)
         holds.drop("c2")
 
-    holds: Holds[str, str] = Holds(resume=resume)
+    holds: LongPolls[str, str] = LongPolls(resume=resume)
     holds.park("c1", A, tags=frozenset(), payload="first", seconds=60)
     holds.park("c2", A, tags=frozenset(), payload="gone", seconds=60)
     holds.arrived(A, [0])
@@ -214,7 +218,7 @@ async def test_those_who_wait_with_one_pull_are_not_behind_thousands(woken: list
             time.sleep(BUDGET_SECONDS)
 
     turns = Turns()
-    holds: Holds[str, str] = Holds(resume=resume, turns=turns)
+    holds: LongPolls[str, str] = LongPolls(resume=resume, turns=turns)
     for n in range(50):
         holds.park("greedy", A, tags=frozenset(), payload=f"greedy{n}", seconds=60)
     for n in range(3):
@@ -233,7 +237,7 @@ async def test_those_who_wait_with_one_pull_are_not_behind_thousands(woken: list
 
 
 async def test_pulls_that_are_woken_go_with_their_connection(woken: list[str]) -> None:
-    holds: Holds[str, str] = Holds(resume=lambda held: woken.append(held.payload))
+    holds: LongPolls[str, str] = LongPolls(resume=lambda held: woken.append(held.payload))
     for n in range(5):
         holds.park("c", A, tags=frozenset(), payload=str(n), seconds=60)
     holds.arrived(A, [0])

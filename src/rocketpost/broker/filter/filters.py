@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rocketpost.broker.filter.matching import Judge, RecordFilter, RetryFilter, Unpack
+from rocketpost.broker.filter.matching import Matcher, RecordFilter, RetryFilter, Unpack
 from rocketpost.broker.filter.table import FilterTable
 from rocketpost.codec.bodies.filter import FilterData
 from rocketpost.codec.faults import (
@@ -98,7 +98,7 @@ class Filters:
             raise FilterDataNotLatest(f"the filter of the group {group} for {topic} is older")
         return self.check(data.expression_type, data.expression)
 
-    def of_retries(self, topic: str) -> Judge | None:
+    def of_retries(self, topic: str) -> Matcher | None:
         """Return what judges a group's retry topic, if the settings want it judged at all."""
         if not self.rules.judges_retries or not topic.startswith(RETRY_PREFIX):
             return None

@@ -1,11 +1,11 @@
-"""Judging records where they lie in the log, without decoding them.
+"""Matches records where they lie in the log, without decoding them.
 
 A property is found by searching the property string for its mark; that costs less than a map of all
 properties as long as an expression reads a few of them, and the bodies are not touched unless the
 expression looks into them (ADR 0024).
 
-What a judgement costs is told in units of about a tenth of a microsecond, by what was read and
-compared. Whoever judges many records stops when a budget is spent.
+The cost of a match is counted in units of about a tenth of a microsecond, by what was read and
+compared. A caller that matches many records stops when a budget is spent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rocketpost.filter.values import Value
 from rocketpost.model.sysflag import COMPRESSED
 
 WORK_MAX: Final = 100_000
-"""What one request may spend on judging: about ten milliseconds."""
+"""What one request may spend on matching: about ten milliseconds."""
 BODY_BYTES_MAX: Final = 1024 * 1024
 """Larger bodies are not looked into."""
 
@@ -35,21 +35,21 @@ Unpack = Callable[[bytes, int, int], bytes]
 """Returns a body as it was before it was compressed; takes it, its sysFlag and a bound."""
 
 
-class Judge(Protocol):
-    """Something that lets records through or not."""
+class Matcher(Protocol):
+    """Lets records through or not."""
 
     @property
     def weight(self) -> int:
         """Memory that it takes, in tags that a subscription might have instead."""
         ...  # pragma: no cover
 
-    def judge(self, record: memoryview) -> tuple[bool, int]:
+    def matches(self, record: memoryview) -> tuple[bool, int]:
         """Return whether a record is let through, and what it cost to find out."""
         ...  # pragma: no cover
 
 
 class RecordFilter:
-    """An expression that judges records. Immutable."""
+    """Matches records against an expression. Immutable."""
 
     __slots__ = ("_unpack", "expression")
 
@@ -62,7 +62,7 @@ class RecordFilter:
         """Memory that it takes, in tags that a subscription might have instead."""
         return _BASE + len(self.expression.text) // _CHARACTERS_PER_TAG
 
-    def judge(self, record: memoryview) -> tuple[bool, int]:
+    def matches(self, record: memoryview) -> tuple[bool, int]:
         """Return whether a record matches, and what it cost to find out."""
         expression = self.expression
         try:
@@ -94,9 +94,9 @@ class RecordFilter:
 
 
 class RetryFilter:
-    """Judges records of a retry topic by the filter of the topic that each came from.
+    """Matches records of a retry topic by the filter of the topic that each came from.
 
-    Those of one group are equal, so that all its waiting pulls are judged once.
+    Those of one group are equal, so that a record is matched once for all its waiting pulls.
 
     Args:
         group: The group.
@@ -120,7 +120,7 @@ class RetryFilter:
     def __hash__(self) -> int:
         return hash(self._group)
 
-    def judge(self, record: memoryview) -> tuple[bool, int]:
+    def matches(self, record: memoryview) -> tuple[bool, int]:
         """Return whether a record matches, and what it cost to find out."""
         try:
             _, _, _, properties_at = locate(record)
@@ -130,7 +130,7 @@ class RetryFilter:
         found = self._find(topic, self._group) if topic is not None else None
         if found is None:
             return True, _BASE
-        matches, work = found.judge(record)
+        matches, work = found.matches(record)
         return matches, work + _BASE
 
 

@@ -56,7 +56,7 @@ class Lost(NamedTuple):
         return f"{self.group}: {what}"
 
 
-class Holds:
+class RetentionHolds:
     """What the holding groups still need. Owned by the event loop."""
 
     def __init__(self, *, groups: GroupTable, offsets: OffsetTable, queues: Queues) -> None:

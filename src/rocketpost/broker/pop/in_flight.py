@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.store.draft import Appended, Draft
 
 _STALE_MAX: Final = 1024
@@ -61,7 +61,7 @@ class Key(NamedTuple):
 
 
 class Checkpoint:
-    """Messages handed out together. Belongs to :class:`Flight`."""
+    """Messages handed out together. Belongs to :class:`InFlightTable`."""
 
     __slots__ = (
         "closing",
@@ -96,15 +96,15 @@ class Checkpoint:
         return self.key.pop_ms + self.invisible_ms
 
 
-class Flight:
+class InFlightTable:
     """The checkpoints of one broker. Owned by the event loop.
 
     Args:
-        needed: Which records of the revive topic are needed.
+        watermark: Which records of the revive topic are needed.
     """
 
-    def __init__(self, needed: Needed | None = None) -> None:
-        self._needed = needed or Needed()
+    def __init__(self, watermark: ReviveWatermark | None = None) -> None:
+        self._watermark = watermark or ReviveWatermark()
         self._by_key: dict[Key, Checkpoint] = {}
         self._due: list[tuple[int, int, int, Key]] = []
         self._counts: dict[tuple[str, str, int], int] = {}
@@ -125,7 +125,7 @@ class Flight:
         """Take a checkpoint that is being stored; it does not come due before it is launched."""
         assert checkpoint.key not in self._by_key
         self._by_key[checkpoint.key] = checkpoint
-        self._needed.add(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
+        self._watermark.add(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
         self._add_count(checkpoint, len(checkpoint.left))
 
     def count_in(self, cursor: tuple[str, str, int]) -> int:
@@ -175,7 +175,7 @@ class Flight:
         is_known = self._by_key.get(checkpoint.key) is checkpoint
         if is_known and not checkpoint.left and not checkpoint.closing:
             self._forget(checkpoint)
-            self._needed.end(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
+            self._watermark.end(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
 
     def reopen(self, checkpoint: Checkpoint, offsets: Iterable[int], *, due_ms: int) -> None:
         """Note that the end of messages could not be stored: they come again."""
@@ -209,7 +209,7 @@ class Flight:
     def _forget(self, checkpoint: Checkpoint) -> None:
         self._add_count(checkpoint, -len(checkpoint.left) - len(checkpoint.closing))
         del self._by_key[checkpoint.key]
-        self._needed.discard(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
+        self._watermark.discard(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
 
     def _add_count(self, checkpoint: Checkpoint, more: int) -> None:
         self.count += more

@@ -19,8 +19,8 @@ from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import Part, Popped
-from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, Target, Targets, Wish
-from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, PopRequest, Target, Targets
+from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
 from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import ORDER_QUEUE
@@ -48,7 +48,7 @@ class OrderService:
     """Hands out messages in order. Owned by the event loop; waits for nothing.
 
     Args:
-        needed: Which records of the revive topic are needed.
+        watermark: Which records of the revive topic are needed.
         put: Stores records.
         revive_queue_count: How many queues the revive topic has.
     """
@@ -60,7 +60,7 @@ class OrderService:
         targets: Targets,
         offsets: OffsetTable,
         batches: Batches,
-        needed: Needed,
+        watermark: ReviveWatermark,
         log: PopLog,
         progress: PopProgress,
         put: Put,
@@ -71,7 +71,7 @@ class OrderService:
         self._targets = targets
         self._offsets = offsets
         self._batches = batches
-        self._needed = needed
+        self._watermark = watermark
         self._log = log
         self._progress = progress
         self._put = put
@@ -86,40 +86,47 @@ class OrderService:
         for cursor, batch in batches:
             self._watch(cursor, batch)
 
-    def pop(self, wish: Wish) -> Popped:
+    def pop(self, request: PopRequest) -> Popped:
         """Take the next batch of each queue that has none out, in one go."""
-        return finish(self.pop_steps(wish))
+        return finish(self.pop_steps(request))
 
-    def pop_steps(self, wish: Wish) -> Steps[Popped]:
+    def pop_steps(self, request: PopRequest) -> Steps[Popped]:
         """Take the next batch of each queue that has none out.
 
         Raises:
             SystemBusy: Too many batches are out.
             StoreError: It cannot be stored.
         """
-        now_ms, targets = self._clock.now_ms(), list(self._targets.of(wish))
-        pop_ms = yield from self._pop_ms(targets, wish.group, now_ms)
+        now_ms, targets = self._clock.now_ms(), list(self._targets.of(request))
+        pop_ms = yield from self._pop_ms(targets, request.group, now_ms)
         parts: list[Part] = []
-        count, size, rest, is_cut = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0, False
+        count, size, rest, is_cut = (
+            min(request.count_max, COUNT_MAX),
+            self._scan.bytes_max,
+            0,
+            False,
+        )
         for number, target in enumerate(targets, 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
-            cursor = target.cursor(wish.group)
+            cursor = target.cursor(request.group)
             if queue is None:
-                if wish.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
+                if request.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
                     self._commit(cursor, 0)
                 continue
             if self._is_newer(cursor, pop_ms):
                 is_cut = True  # somebody popped between two steps; receipts must differ
                 continue
             self._offsets.take_reset(*cursor)  # what it set is the offset by now
-            offset = self._position(cursor, queue, wish)
+            offset = self._position(cursor, queue, request)
             self._commit(cursor, offset)
-            if count > 0 and size > 0 and not self._is_blocked(cursor, offset, wish, now_ms):
+            if count > 0 and size > 0 and not self._is_blocked(cursor, offset, request, now_ms):
                 room = count, size
                 try:
-                    part, passed = self._take(target, queue, offset, wish, room=room, pop_ms=pop_ms)
+                    part, passed = self._take(
+                        target, queue, offset, request, room=room, pop_ms=pop_ms
+                    )
                 except StoreError:
                     if not parts:
                         raise
@@ -130,23 +137,23 @@ class OrderService:
                     size -= sum(map(len, part.views))
                 is_cut = is_cut or (part is None and passed < queue.end)
                 offset = passed
-                if wish.is_picky:
+                if request.is_picky:
                     yield
             rest += max(0, int(queue.end) - offset)
-        return Popped(parts, pop_ms, wish.invisible_ms, ORDER_QUEUE, rest, is_cut)
+        return Popped(parts, pop_ms, request.invisible_ms, ORDER_QUEUE, rest, is_cut)
 
-    def has_message(self, wish: Wish) -> Steps[bool]:
+    def has_message(self, request: PopRequest) -> Steps[bool]:
         """Tell whether a pop might find something now."""
         now_ms = self._clock.now_ms()
-        for number, target in enumerate(self._targets.of(wish), 1):
+        for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
-            cursor = target.cursor(wish.group)
+            cursor = target.cursor(request.group)
             if queue is None:
                 continue
-            offset = self._position(cursor, queue, wish)
-            if offset < queue.end and not self._is_blocked(cursor, offset, wish, now_ms):
+            offset = self._position(cursor, queue, request)
+            if offset < queue.end and not self._is_blocked(cursor, offset, request, now_ms):
                 return True
         return False
 
@@ -257,15 +264,15 @@ class OrderService:
         batch = self._batches.newest(cursor)
         return batch is not None and batch.pop_ms >= pop_ms
 
-    def _position(self, cursor: Cursor, queue: ConsumeQueue, wish: Wish) -> int:
+    def _position(self, cursor: Cursor, queue: ConsumeQueue, request: PopRequest) -> int:
         offset = self._offsets.query(*cursor)
         if offset == NO_OFFSET:
-            offset = self._scan.initial(cursor, queue, wish)
+            offset = self._scan.initial(cursor, queue, request)
         return min(max(offset, int(queue.first)), int(queue.end))
 
-    def _is_blocked(self, cursor: Cursor, offset: int, wish: Wish, now_ms: int) -> bool:
+    def _is_blocked(self, cursor: Cursor, offset: int, request: PopRequest, now_ms: int) -> bool:
         batch = self._batches.find(cursor, offset)
-        if batch is None or (wish.attempt_id and wish.attempt_id == batch.attempt_id):
+        if batch is None or (request.attempt_id and request.attempt_id == batch.attempt_id):
             return False
         return now_ms < batch.blocked_until_ms
 
@@ -274,20 +281,20 @@ class OrderService:
         target: Target,
         queue: ConsumeQueue,
         offset: int,
-        wish: Wish,
+        request: PopRequest,
         *,
         room: tuple[int, int],
         pop_ms: int,
     ) -> tuple[Part | None, int]:
         """Take a batch; return it, and up to where the queue was looked through."""
-        cursor = target.cursor(wish.group)
+        cursor = target.cursor(request.group)
         replaced, before = self._batches.newest(cursor), self._batches.find(cursor, offset)
         if replaced is None and len(self._batches) >= BATCHES_MAX:
             raise SystemBusy(f"[OVERLOAD]{len(self._batches)} batches popped in order are out")
         finished = {each for each in before.finished if each >= offset} if before else set()
         count_max = min(room[0], REMEMBERED_MAX - min(len(finished), REMEMBERED_MAX - 1))
         found = self._scan.find(
-            queue, offset, wish, count_max=count_max + len(finished), bytes_max=room[1]
+            queue, offset, request, count_max=count_max + len(finished), bytes_max=room[1]
         )
         chosen = [
             (each, view)
@@ -301,7 +308,7 @@ class OrderService:
                     self._forget(cursor, replaced)
             return None, found.next_offset
         offsets = [each for each, _ in chosen]
-        batch = _successor(before, offsets, finished, wish, pop_ms)
+        batch = _successor(before, offsets, finished, request, pop_ms)
         batch.touched_ms = self._clock.now_ms()
         self._batches.put(cursor, batch)
         try:
@@ -361,7 +368,7 @@ class OrderService:
         )
         owner = replaced or batch
         earlier = owner.revive_offset
-        self._needed.add(revive_queue, revive_offset, batch)
+        self._watermark.add(revive_queue, revive_offset, batch)
         batch.revive_offset = revive_offset
         self._storing[cursor] = stored
         self._batches.touch()
@@ -370,12 +377,12 @@ class OrderService:
             if self._storing.get(cursor) is stored:
                 del self._storing[cursor]
             if has_failed(stored):
-                self._needed.discard(revive_queue, revive_offset, batch)
+                self._watermark.discard(revive_queue, revive_offset, batch)
                 batch.revive_offset = earlier if owner is batch else -1
                 return
             self._progress.applied(revive_queue, revive_offset)
             if earlier >= 0:
-                self._needed.end(revive_queue, earlier, owner)
+                self._watermark.end(revive_queue, earlier, owner)
                 self._progress.ended(revive_queue)
 
         stored.add_done_callback(known)
@@ -385,7 +392,7 @@ class OrderService:
         self._batches.put(cursor, None)
         if batch.revive_offset >= 0:
             revive_queue = self._revive_queue(cursor)
-            self._needed.end(revive_queue, batch.revive_offset, batch)
+            self._watermark.end(revive_queue, batch.revive_offset, batch)
             self._progress.ended(revive_queue)
 
     def _revive_queue(self, cursor: Cursor) -> int:
@@ -408,7 +415,7 @@ class OrderService:
 
 
 def _successor(
-    before: Batch | None, offsets: list[int], finished: set[int], wish: Wish, pop_ms: int
+    before: Batch | None, offsets: list[int], finished: set[int], request: PopRequest, pop_ms: int
 ) -> Batch:
     """Return the batch of ``offsets`` that follows another one, or is the first."""
     last = offsets[-1]
@@ -416,13 +423,13 @@ def _successor(
     batch = Batch(
         sorted({*offsets, *within}),
         pop_ms=pop_ms,
-        invisible_ms=wish.invisible_ms,
-        attempt_id=wish.attempt_id,
+        invisible_ms=request.invisible_ms,
+        attempt_id=request.attempt_id,
     )
     batch.acked = within
     batch.ahead = {each for each in finished if each > last}
     if before is not None:
-        is_same = bool(wish.attempt_id) and wish.attempt_id == before.attempt_id
+        is_same = bool(request.attempt_id) and request.attempt_id == before.attempt_id
         for offset in offsets:
             if offset in before.offsets:
                 count = before.counts.get(offset, 0) + (not is_same)

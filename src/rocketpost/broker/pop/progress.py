@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.pop.batch import Batches
-from rocketpost.broker.pop.in_flight import Checkpoint, Flight
+from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable
 from rocketpost.broker.pop.log import Handed, Ordered, PopLog
 from rocketpost.broker.pop.targets import Cursor
-from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.codec.record import Record
 from rocketpost.errors import Fault
 from rocketpost.store.queue.consume_queue import ConsumeQueue
@@ -50,9 +50,9 @@ class PopProgress:
     """Follows the revive topic of one broker. Owned by the event loop.
 
     Args:
-        flight: What is in flight; filled by :meth:`recover`.
+        in_flight: What is in flight; filled by :meth:`recover`.
         batches: What is handed out in order; brought up to date by :meth:`recover`.
-        needed: Which records are needed, for both of them.
+        watermark: Which records are needed, for both of them.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class PopProgress:
         *,
         store: Store,
         offsets: OffsetTable,
-        flight: Flight,
+        in_flight: InFlightTable,
         batches: Batches,
-        needed: Needed,
+        watermark: ReviveWatermark,
         log: PopLog,
     ) -> None:
         self._store = store
         self._offsets = offsets
-        self._flight = flight
+        self._in_flight = in_flight
         self._batches = batches
-        self._needed = needed
+        self._watermark = watermark
         self._log = log
         self.on_due: Callable[[], None] = _nobody
         """Called when a checkpoint may have become the next that is due."""
@@ -90,7 +90,7 @@ class PopProgress:
 
     def ended(self, revive_queue: int) -> None:
         """Note that records of a revive queue are needed no more."""
-        self._raise(REVIVE_GROUP, revive_queue, self._needed.reached(revive_queue))
+        self._raise(REVIVE_GROUP, revive_queue, self._watermark.reached(revive_queue))
 
     def recover(self) -> None:
         """Read the revive topic again: what is in flight, and how far groups have come."""
@@ -103,17 +103,17 @@ class PopProgress:
             self._set(APPLIED_GROUP, queue_id, applied)
             self._read_again(queue, done + 1, applied)
             self.ended(queue_id)
-        if self._flight.count:
-            logger.info("popped messages await their ack: count=%s", self._flight.count)
+        if self._in_flight.count:
+            logger.info("popped messages await their ack: count=%s", self._in_flight.count)
 
     def _read_again(self, queue: ConsumeQueue, start: int, applied: int) -> None:
         launched: list[Checkpoint] = []
         for found in self._log.read(self._store, queue, start):
             if isinstance(found, Handed):
                 checkpoint = found.checkpoint
-                if self._flight.find(checkpoint.key) is not None:
+                if self._in_flight.find(checkpoint.key) is not None:
                     continue
-                self._flight.add(checkpoint)
+                self._in_flight.add(checkpoint)
                 launched.append(checkpoint)
                 if found.next_offset is not None and checkpoint.revive_offset >= applied:
                     self._move(Cursor(*checkpoint.key[:3]), found.next_offset)
@@ -121,22 +121,22 @@ class PopProgress:
                 self._take_batch(queue.queue_id, found)
                 if found.batch.revive_offset >= applied:
                     self._move(found.cursor, found.next_offset)
-            elif (known := self._flight.find(found.key)) is not None:
-                self._flight.close(known, found.offsets)
+            elif (known := self._in_flight.find(found.key)) is not None:
+                self._in_flight.close(known, found.offsets)
         for checkpoint in launched:
             if checkpoint.left:
-                self._flight.launch(checkpoint)
+                self._in_flight.launch(checkpoint)
         self._set(APPLIED_GROUP, queue.queue_id, max(applied, int(queue.end)))
 
     def _take_batch(self, revive_queue: int, found: Ordered) -> None:
         before, batch = self._batches.newest(found.cursor), found.batch
         if before is not None and before.revive_offset >= 0:
-            self._needed.end(revive_queue, before.revive_offset, before)
+            self._watermark.end(revive_queue, before.revive_offset, before)
         if batch.is_over:
-            self._needed.end(revive_queue, batch.revive_offset, batch)
+            self._watermark.end(revive_queue, batch.revive_offset, batch)
             self._batches.put(found.cursor, None)
         else:
-            self._needed.add(revive_queue, batch.revive_offset, batch)
+            self._watermark.add(revive_queue, batch.revive_offset, batch)
             self._batches.put(found.cursor, batch)
 
     def _move(self, cursor: Cursor, offset: int) -> None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Container, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.broker.pop.in_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
+from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key, Put, Stored, has_failed
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.targets import Cursor, Targets
@@ -98,7 +98,7 @@ class ReceiptService:
         store: Store,
         topics: Topics,
         groups: Groups,
-        flight: Flight,
+        in_flight: InFlightTable,
         log: PopLog,
         progress: PopProgress,
         targets: Targets,
@@ -109,7 +109,7 @@ class ReceiptService:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._flight = flight
+        self._in_flight = in_flight
         self._log = log
         self._progress = progress
         self._targets = targets
@@ -123,7 +123,7 @@ class ReceiptService:
         Raises:
             StoreError: It cannot be stored now.
         """
-        checkpoint = self._flight.find(key)
+        checkpoint = self._in_flight.find(key)
         if checkpoint is None:
             return None
         left = sorted(each for each in checkpoint.left if each in offsets)
@@ -133,7 +133,7 @@ class ReceiptService:
             return closing[-1] if closing else None
         draft = self._log.ack_draft(checkpoint, left, now_ms=self._clock.now_ms())
         stored = self._put([draft])
-        self._flight.begin_close(checkpoint, left, stored)
+        self._in_flight.begin_close(checkpoint, left, stored)
         stored.add_done_callback(lambda _: self._end(checkpoint, left, stored))
         return stored
 
@@ -147,14 +147,14 @@ class ReceiptService:
         if self._groups.find(key.group) is None:
             # A fresh checkpoint would bring it back with the next start.
             raise NoMessage(f"the group {key.group} was deleted, and its receipts with it")
-        old = self._flight.find(key)
+        old = self._in_flight.find(key)
         if old is None or offset not in old.left:
             raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
         now_ms = pop_ms = self._clock.now_ms()
         if now_ms <= key.pop_ms < now_ms + _CHANGES_MS_MAX:
             # Names of what has ended must not come again: their acknowledgements are in the log.
             pop_ms = key.pop_ms + 1
-        while self._flight.find(key._replace(start_offset=offset, pop_ms=pop_ms)) is not None:
+        while self._in_flight.find(key._replace(start_offset=offset, pop_ms=pop_ms)) is not None:
             pop_ms += 1
         new = Checkpoint(
             key._replace(start_offset=offset, pop_ms=pop_ms),
@@ -169,23 +169,23 @@ class ReceiptService:
                 self._log.ack_draft(old, [offset], now_ms=now_ms),
             ]
         )
-        self._flight.add(new)
-        self._flight.begin_close(old, [offset], stored)
+        self._in_flight.add(new)
+        self._in_flight.begin_close(old, [offset], stored)
         stored.add_done_callback(lambda _: self._end_change(old, new, offset, stored))
         return Changed(stored, pop_ms, new.revive_queue)
 
     def until_ms(self, cursor: Cursor, offset: int) -> int | None:
         """Return until when a message is in somebody's hands, None if it is in nobody's."""
-        checkpoint = self._flight.find_message(cursor, offset)
+        checkpoint = self._in_flight.find_message(cursor, offset)
         return None if checkpoint is None else checkpoint.due_ms
 
     def next_due_ms(self) -> int | None:
         """Return when the next message comes again, None if none is in flight."""
-        return self._flight.next_due_ms()
+        return self._in_flight.next_due_ms()
 
     def revive(self) -> list[Stored]:
         """Hand out again what is due now, some of it; returns what is being stored for it."""
-        due = self._flight.take_due(self._clock.now_ms(), count_max=REVIVED_AT_ONCE)
+        due = self._in_flight.take_due(self._clock.now_ms(), count_max=REVIVED_AT_ONCE)
         started = [self._revive(checkpoint) for checkpoint in due]
         return [stored for stored in started if stored is not None]
 
@@ -202,9 +202,9 @@ class ReceiptService:
                 "popped messages not handed out again yet: topic=%s group=%s reason=%s",
                 checkpoint.key.topic, checkpoint.key.group, error,
             )  # fmt: skip
-            self._flight.arm(checkpoint, self._clock.now_ms() + RETRY_MS)
+            self._in_flight.arm(checkpoint, self._clock.now_ms() + RETRY_MS)
             return None
-        self._flight.begin_close(checkpoint, offsets, stored)
+        self._in_flight.begin_close(checkpoint, offsets, stored)
         stored.add_done_callback(
             lambda _: self._end_revival(checkpoint, offsets, list(copies), stored)
         )
@@ -274,11 +274,11 @@ class ReceiptService:
 
     def _end_change(self, old: Checkpoint, new: Checkpoint, offset: int, stored: Stored) -> None:
         if has_failed(stored):
-            self._flight.discard(new)
+            self._in_flight.discard(new)
             self._reopen(old, [offset], old.due_ms)
             return
         # If only the first of the two fitted, a crash hands the message out once more than asked.
-        self._flight.launch(new)
+        self._in_flight.launch(new)
         self._progress.launched(new)
         self._close(old, [offset])
 
@@ -297,9 +297,9 @@ class ReceiptService:
         self._close(checkpoint, done)
 
     def _close(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> None:
-        self._flight.close(checkpoint, offsets)
+        self._in_flight.close(checkpoint, offsets)
         self._progress.ended(checkpoint.revive_queue)
 
     def _reopen(self, checkpoint: Checkpoint, offsets: Sequence[int], due_ms: int) -> None:
-        self._flight.reopen(checkpoint, offsets, due_ms=due_ms)
+        self._in_flight.reopen(checkpoint, offsets, due_ms=due_ms)
         self._progress.on_due()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.filter.matching import WORK_MAX
-from rocketpost.broker.pop.targets import Cursor, Wish
+from rocketpost.broker.pop.targets import Cursor, PopRequest
 from rocketpost.broker.pull import QUEUE_UNIT_BYTES, PullLimits, choose
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position
@@ -16,7 +16,7 @@ SCAN_MAX: Final = 32_000
 """Queue entries that one pop looks at while none has a wanted tag."""
 
 _QUEUES_EXPECTED: Final = 4
-"""Queues that share what one pop may spend on judging."""
+"""Queues that share what one pop may spend on matching."""
 
 
 class Found(NamedTuple):
@@ -79,9 +79,9 @@ class QueueScan:
         queue = self._store.queue(topic, queue_id)
         return queue if queue is not None and queue.end else None
 
-    def initial(self, cursor: Cursor, queue: ConsumeQueue, wish: Wish) -> int:
+    def initial(self, cursor: Cursor, queue: ConsumeQueue, request: PopRequest) -> int:
         """Return where a group begins that is new to a queue."""
-        if not wish.from_end or cursor.topic != wish.topic.topic_name:
+        if not request.from_end or cursor.topic != request.topic.topic_name:
             return int(queue.first)
         first = queue.entry(0) if queue.first == 0 else None
         memory = self._limits().memory_bytes
@@ -90,25 +90,33 @@ class QueueScan:
         return max(int(queue.first), int(queue.end) - 1)
 
     def find(
-        self, queue: ConsumeQueue, offset: int, wish: Wish, *, count_max: int, bytes_max: int
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        request: PopRequest,
+        *,
+        count_max: int,
+        bytes_max: int,
     ) -> Found:
         """Look for messages from ``offset`` on."""
-        limits, judge = self._limits(), wish.judge
-        step = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if wish.is_picky else count_max
-        # What a judge may cost is bounded for one step.
-        until = min(int(queue.end), offset + (SCAN_MAX if judge is None else step))
+        limits, matcher = self._limits(), request.matcher
+        step = (
+            max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if request.is_picky else count_max
+        )
+        # What a matcher may cost is bounded for one step.
+        until = min(int(queue.end), offset + (SCAN_MAX if matcher is None else step))
         offsets: list[int] = []
         views: list[memoryview] = []
         while offset < until and not offsets:
             units = queue.read(offset, min(step, until - offset))
-            if judge is None:
+            if matcher is None:
                 chosen, passed = scan_units(
-                    units, wish.tags, count_max=count_max, bytes_max=bytes_max
+                    units, request.tags, count_max=count_max, bytes_max=bytes_max
                 )
             else:
                 chosen, passed = choose(
                     units,
-                    judge,
+                    matcher,
                     self._store.view,
                     count_max=count_max,
                     bytes_max=bytes_max,
@@ -120,7 +128,7 @@ class QueueScan:
                 offsets.append(offset + ordinal)
                 views.append(view)
             offset += passed
-            if judge is not None:
+            if matcher is not None:
                 break
         return Found(offsets, views, offset, not offsets and offset < queue.end)
 

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
-from rocketpost.broker.pop.in_flight import Checkpoint, Flight, Key, Put, Stored, has_failed
+from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key, Put, Stored, has_failed
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.scan import Found, QueueScan
-from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, Targets, Wish
+from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, PopRequest, Targets
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import Fault, StoreError
@@ -85,7 +85,7 @@ class PopService:
         scan: QueueScan,
         targets: Targets,
         offsets: OffsetTable,
-        flight: Flight,
+        in_flight: InFlightTable,
         log: PopLog,
         progress: PopProgress,
         put: Put,
@@ -95,7 +95,7 @@ class PopService:
         self._scan = scan
         self._targets = targets
         self._offsets = offsets
-        self._flight = flight
+        self._in_flight = in_flight
         self._log = log
         self._progress = progress
         self._put = put
@@ -106,11 +106,11 @@ class PopService:
         self._turn = 0
         self._claims: dict[Cursor, deque[_Claim]] = {}
 
-    def pop(self, wish: Wish) -> Popped:
+    def pop(self, request: PopRequest) -> Popped:
         """Take messages for a group, in one go."""
-        return finish(self.pop_steps(wish))
+        return finish(self.pop_steps(request))
 
-    def pop_steps(self, wish: Wish) -> Steps[Popped]:
+    def pop_steps(self, request: PopRequest) -> Steps[Popped]:
         """Take messages for a group.
 
         Others may pop in between: what is taken of a queue is taken within a step.
@@ -119,32 +119,32 @@ class PopService:
             SystemBusy: Too many messages are in flight.
             StoreError: The checkpoint cannot be stored.
         """
-        if self._flight.count >= FLIGHT_MAX:
-            raise SystemBusy(f"[OVERLOAD]{self._flight.count} popped messages await their ack")
+        if self._in_flight.count >= FLIGHT_MAX:
+            raise SystemBusy(f"[OVERLOAD]{self._in_flight.count} popped messages await their ack")
         self._turn = (self._turn + 1) % self._revive_queue_count
         pop_ms, revive_queue = self._clock.now_ms(), self._turn
         parts: list[Part] = []
-        count, size, rest = min(wish.count_max, COUNT_MAX), self._scan.bytes_max, 0
+        count, size, rest = min(request.count_max, COUNT_MAX), self._scan.bytes_max, 0
         is_cut = False
-        for number, target in enumerate(self._targets.of(wish), 1):
+        for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
-            cursor = target.cursor(wish.group)
+            cursor = target.cursor(request.group)
             if queue is None:
-                if wish.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
+                if request.fixes_start and self._offsets.query(*cursor) == NO_OFFSET:
                     self._commit(cursor, 0)
                 continue
-            if wish.from_end and self._offsets.query(*cursor) == NO_OFFSET:
+            if request.from_end and self._offsets.query(*cursor) == NO_OFFSET:
                 # At once, else it would begin behind what arrives until it is looked at.
-                self._commit(cursor, self._scan.initial(cursor, queue, wish))
+                self._commit(cursor, self._scan.initial(cursor, queue, request))
             if count > 0 and size > 0 and not self._has_too_many(cursor):
-                found = self._find(cursor, queue, wish, count_max=count, bytes_max=size)
+                found = self._find(cursor, queue, request, count_max=count, bytes_max=size)
                 is_cut = is_cut or found.is_cut
                 key = Key(*cursor, found.offsets[0], pop_ms) if found.offsets else None
-                if key is not None and self._flight.find(key) is None:
+                if key is not None and self._in_flight.find(key) is None:
                     try:
-                        stored = self._claim(cursor, key, found, wish, revive_queue)
+                        stored = self._claim(cursor, key, found, request, revive_queue)
                     except StoreError:
                         if not parts:
                             raise
@@ -156,81 +156,87 @@ class PopService:
                     self._pass(cursor, found.next_offset)
                 else:
                     is_cut = True  # after a reset: a receipt must not name two deliveries
-                if wish.is_picky:
+                if request.is_picky:
                     yield  # looking for what is wanted costs more than looking for anything
-            rest += max(0, queue.end - self._position(cursor, queue, wish))
-        return Popped(parts, pop_ms, wish.invisible_ms, revive_queue, rest, is_cut)
+            rest += max(0, queue.end - self._position(cursor, queue, request))
+        return Popped(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)
 
-    def peek(self, wish: Wish) -> Steps[tuple[list[memoryview], int]]:
+    def peek(self, request: PopRequest) -> Steps[tuple[list[memoryview], int]]:
         """Return what a pop would take now, and how much more there is; takes nothing."""
         views: list[memoryview] = []
         rest, size = 0, self._scan.bytes_max
-        for number, target in enumerate(self._targets.of(wish), 1):
+        for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
             if queue is None:
                 continue
-            cursor = target.cursor(wish.group)
-            offset = self._position(cursor, queue, wish)
-            count = wish.count_max - len(views)
+            cursor = target.cursor(request.group)
+            offset = self._position(cursor, queue, request)
+            count = request.count_max - len(views)
             if count > 0 and size > 0:
-                found = self._scan.find(queue, offset, wish, count_max=count, bytes_max=size)
+                found = self._scan.find(queue, offset, request, count_max=count, bytes_max=size)
                 views += found.views
                 size -= sum(map(len, found.views))
                 offset = found.next_offset
             rest += max(0, queue.end - offset)
         return views, rest
 
-    def has_message(self, wish: Wish) -> Steps[bool]:
+    def has_message(self, request: PopRequest) -> Steps[bool]:
         """Tell whether a pop might find something now."""
-        for number, target in enumerate(self._targets.of(wish), 1):
+        for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
-            cursor = target.cursor(wish.group)
-            if queue is not None and self._position(cursor, queue, wish) < queue.end:
+            cursor = target.cursor(request.group)
+            if queue is not None and self._position(cursor, queue, request) < queue.end:
                 return True
         return False
 
     def _has_too_many(self, cursor: Cursor) -> bool:
-        return self.unacked_max is not None and self._flight.count_in(cursor) > self.unacked_max
+        return self.unacked_max is not None and self._in_flight.count_in(cursor) > self.unacked_max
 
     # Where a group is in a queue.
 
-    def _position(self, cursor: Cursor, queue: ConsumeQueue, wish: Wish) -> int:
+    def _position(self, cursor: Cursor, queue: ConsumeQueue, request: PopRequest) -> int:
         claims = self._claims.get(cursor)
         offset = claims[-1].next_offset if claims else self._offsets.query(*cursor)
         if offset == NO_OFFSET:
-            offset = self._scan.initial(cursor, queue, wish)
+            offset = self._scan.initial(cursor, queue, request)
         return min(max(offset, int(queue.first)), int(queue.end))
 
     def _find(
-        self, cursor: Cursor, queue: ConsumeQueue, wish: Wish, *, count_max: int, bytes_max: int
+        self,
+        cursor: Cursor,
+        queue: ConsumeQueue,
+        request: PopRequest,
+        *,
+        count_max: int,
+        bytes_max: int,
     ) -> Found:
         self._settle(cursor)
         reset = self._offsets.take_reset(*cursor)
         if reset is not None:
             self._abandon(cursor)
             self._commit(cursor, reset)
-        offset = self._position(cursor, queue, wish)
-        return self._scan.find(queue, offset, wish, count_max=count_max, bytes_max=bytes_max)
+        offset = self._position(cursor, queue, request)
+        return self._scan.find(queue, offset, request, count_max=count_max, bytes_max=bytes_max)
 
     # What is handed out, and not stored yet.
 
     def _claim(
-        self, cursor: Cursor, key: Key, found: Found, wish: Wish, revive_queue: int
+        self, cursor: Cursor, key: Key, found: Found, request: PopRequest, revive_queue: int
     ) -> Stored:
         checkpoint = Checkpoint(
             key,
-            invisible_ms=wish.invisible_ms,
+            invisible_ms=request.invisible_ms,
             offsets=found.offsets,
             revive_queue=revive_queue,
             revive_offset=self._progress.next_offset(revive_queue),
         )
         draft = self._log.checkpoint_draft(checkpoint, now_ms=key.pop_ms, moves_offset=True)
         stored = self._put([draft])
-        self._flight.add(checkpoint)
+        self._in_flight.add(checkpoint)
         claims = self._claims.setdefault(cursor, deque())
         claims.append(_Claim(found.next_offset, checkpoint, stored))
         stored.add_done_callback(lambda _: self._settle(cursor))
@@ -276,13 +282,13 @@ class PopService:
 
     def _launch(self, claim: _Claim) -> None:
         if claim.checkpoint is not None:
-            self._flight.launch(claim.checkpoint)
+            self._in_flight.launch(claim.checkpoint)
             self._progress.launched(claim.checkpoint)
 
     def _discard(self, claims: Sequence[_Claim]) -> None:
         for claim in claims:
             if claim.checkpoint is not None:
-                self._flight.discard(claim.checkpoint)
+                self._in_flight.discard(claim.checkpoint)
 
     def _commit(self, cursor: Cursor, offset: int) -> None:
         try:

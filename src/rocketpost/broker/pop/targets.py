@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.broker.filter.matching import Judge
+from rocketpost.broker.filter.matching import Matcher
 from rocketpost.broker.priority import FACTOR_MAX, by_level, has_levels
 from rocketpost.codec.headers.pop import (
     IN_RETRY_TOPIC,
@@ -33,8 +33,8 @@ Otherwise a stranger could fill the table of offsets with a few pops of a topic 
 """
 
 
-class Wish(NamedTuple):
-    """Wish of a pop."""
+class PopRequest(NamedTuple):
+    """PopRequest of a pop."""
 
     topic: TopicConfig
     group: str
@@ -43,7 +43,7 @@ class Wish(NamedTuple):
     count_max: int = COUNT_MAX
     invisible_ms: int = 60_000
     tags: AbstractSet[int] = frozenset()
-    judge: Judge | None = None
+    matcher: Matcher | None = None
     from_end: bool = False
     """Whether a group that is new to a queue starts at its end."""
     in_order: bool = False
@@ -58,7 +58,7 @@ class Wish(NamedTuple):
     @property
     def is_picky(self) -> bool:
         """Whether not every message is wanted."""
-        return bool(self.tags) or self.judge is not None
+        return bool(self.tags) or self.matcher is not None
 
     @property
     def fixes_start(self) -> bool:
@@ -128,19 +128,19 @@ class Targets:
         self._random_below = random_below
         self.rules = RetryRules()
 
-    def of(self, wish: Wish) -> Iterator[Target]:
+    def of(self, request: PopRequest) -> Iterator[Target]:
         """Return the queues to look at, those of retry topics sometimes first, else last.
 
         A topic with levels is looked at from the highest down, each with what comes again in it.
         """
-        if wish.only is not None:
-            yield from self._narrowed(wish, wish.only)
+        if request.only is not None:
+            yield from self._narrowed(request, request.only)
             return
-        topic = wish.topic.topic_name
-        again = self._retry_targets(topic, wish.group)
+        topic = request.topic.topic_name
+        again = self._retry_targets(topic, request.group)
         is_first = bool(again) and self._random_below(100) < self.rules.first_percent
-        ids = wish.queue_ids
-        if has_levels(wish.topic) and self._goes_by_level(wish):
+        ids = request.queue_ids
+        if has_levels(request.topic) and self._goes_by_level(request):
             fresh = [Target(IN_TOPIC, topic, queue_id) for queue_id in ids]
             yield from by_level([*fresh, *again], again_first=is_first)
             return
@@ -152,10 +152,10 @@ class Targets:
         if not is_first:
             yield from again
 
-    def _narrowed(self, wish: Wish, only: Mapping[tuple[str, int], None]) -> list[Target]:
+    def _narrowed(self, request: PopRequest, only: Mapping[tuple[str, int], None]) -> list[Target]:
         """Return the queues among ``only`` that a pop looks at."""
-        topic, ids = wish.topic.topic_name, wish.queue_ids
-        forms = {real_topic(form, wish.group, topic): form for form in self._forms(topic)}
+        topic, ids = request.topic.topic_name, request.queue_ids
+        forms = {real_topic(form, request.group, topic): form for form in self._forms(topic)}
         found = []
         for name, queue_id in only:
             if name == topic and queue_id in ids:
@@ -164,12 +164,12 @@ class Targets:
                 config = self._topics.find(name)
                 if config is not None and queue_id < config.read_queue_nums:
                     found.append(Target(forms[name], name, queue_id))
-        if len(found) > 1 and has_levels(wish.topic) and self._goes_by_level(wish):
+        if len(found) > 1 and has_levels(request.topic) and self._goes_by_level(request):
             return by_level(found, again_first=False)
         return found
 
-    def _goes_by_level(self, wish: Wish) -> bool:
-        return not wish.in_order and self._random_below(FACTOR_MAX) < wish.priority_factor
+    def _goes_by_level(self, request: PopRequest) -> bool:
+        return not request.in_order and self._random_below(FACTOR_MAX) < request.priority_factor
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
         """Return where messages of ``topic`` may come again for ``group``."""

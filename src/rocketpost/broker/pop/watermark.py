@@ -1,4 +1,4 @@
-"""Which records of the revive topic are still needed after a crash, and so from where to read."""
+"""Tracks the records of the revive topic that a start after a crash must read again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOTHING_REACHED: Final = -1
 _STALE_MAX: Final = 1024
 
 
-class Needed:
+class ReviveWatermark:
     """Offsets of needed records, by revive queue. Owned by the event loop."""
 
     def __init__(self) -> None:

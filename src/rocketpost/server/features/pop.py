@@ -11,7 +11,7 @@ from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
-from rocketpost.broker.pop.in_flight import Flight
+from rocketpost.broker.pop.in_flight import InFlightTable
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
@@ -19,7 +19,7 @@ from rocketpost.broker.pop.receipts import ReceiptService
 from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import PopService
 from rocketpost.broker.pop.targets import RetryRules, Targets
-from rocketpost.broker.pop.watermark import Needed
+from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.broker.pull import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
@@ -74,27 +74,27 @@ class PopFeature(Feature):
         limits: Callable[[], PullLimits],
         turns: Turns,
     ) -> None:
-        needed = Needed()
-        flight = Flight(needed)
+        watermark = ReviveWatermark()
+        in_flight = InFlightTable(watermark)
         topic = topics.require(revive_topic(cluster_name))
         log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
         progress = PopProgress(
             store=store,
             offsets=offsets,
-            flight=flight,
+            in_flight=in_flight,
             batches=batches,
-            needed=needed,
+            watermark=watermark,
             log=log,
         )
         progress.recover()
-        for key in flight:  # what nobody's group holds would be dropped when it is due
+        for key in in_flight:  # what nobody's group holds would be dropped when it is due
             groups.adopt(key.group, used_ms=key.pop_ms)
         self._targets = Targets(topics=topics, random_below=random.randrange)
         receipts = ReceiptService(
             store=store,
             topics=topics,
             groups=groups,
-            flight=flight,
+            in_flight=in_flight,
             log=log,
             progress=progress,
             targets=self._targets,
@@ -108,7 +108,7 @@ class PopFeature(Feature):
             targets=self._targets,
             offsets=offsets,
             batches=batches,
-            needed=needed,
+            watermark=watermark,
             log=log,
             progress=progress,
             put=put,
@@ -119,7 +119,7 @@ class PopFeature(Feature):
             scan=scan,
             targets=self._targets,
             offsets=offsets,
-            flight=flight,
+            in_flight=in_flight,
             log=log,
             progress=progress,
             put=put,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rocketpost.broker.group.retention_holds import Holds
+from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.errors import StoreError
 from rocketpost.server.feature import Feature
 
@@ -22,7 +22,7 @@ class RetentionHoldsFeature(Feature):
         saved: Returns once the offsets of groups are on disk.
     """
 
-    def __init__(self, *, holds: Holds, saved: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, *, holds: RetentionHolds, saved: Callable[[], Awaitable[None]]) -> None:
         self._holds = holds
         self._saved = saved
 

@@ -16,7 +16,7 @@ from rocketpost.broker.group.table import GroupTable, group_not_exist
 from rocketpost.broker.own_state import check_pop
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.service import Popped, PopService
-from rocketpost.broker.pop.targets import COUNT_MAX, Targets, Wish
+from rocketpost.broker.pop.targets import COUNT_MAX, PopRequest, Targets
 from rocketpost.broker.priority import FACTOR_MAX, factor_of
 from rocketpost.broker.steps import Steps
 from rocketpost.broker.topic import TopicTable
@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
     """A pop or a notification, as it waits."""
 
     command: Command
-    wish: Wish
+    request: PopRequest
     is_pop: bool
 
 
@@ -144,43 +144,43 @@ class PopHandlers:
         check_invisible(header.invisible_time)
         if len(header.attempt_id or "") > _ATTEMPT_LENGTH_MAX:
             raise InvalidParameter(f"attemptId has more than {_ATTEMPT_LENGTH_MAX} characters")
-        wish = Wish(
+        request = PopRequest(
             topic,
             header.consumer_group,
             header.queue_id,
             count_max=header.max_msg_nums,
             invisible_ms=header.invisible_time,
             tags=_tags(header),
-            judge=self._judge(header),
+            matcher=self._matcher(header),
             from_end=header.init_mode == _FROM_END,
             priority_factor=self._priority_factor(header.consumer_group),
             in_order=header.order,
             attempt_id=header.attempt_id or "",
         )
-        popped = yield from self._look(self._pop, wish, lambda each: bool(each.parts))
+        popped = yield from self._look(self._pop, request, lambda each: bool(each.parts))
         if popped.parts:
-            self._answer_when_stored(connection.answer, connection, command, wish, popped)
+            self._answer_when_stored(connection.answer, connection, command, request, popped)
         elif header.poll_time <= 0 or popped.is_cut:
             _answer(connection.answer, command, Reply(ResponseCode.POLLING_TIMEOUT))
         else:
-            self._hold(connection, _Asked(command, wish, is_pop=True), header.poll_time)
+            self._hold(connection, _Asked(command, request, is_pop=True), header.poll_time)
 
     def notify(self, connection: Connection, command: Command) -> Steps[None]:
         """Answer as soon as a pop might find something."""
         header = command.read(Notification)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
-        wish = Wish(
+        request = PopRequest(
             topic,
             header.consumer_group,
             header.queue_id,
             in_order=header.order,
             attempt_id=header.attempt_id or "",
         )
-        found = yield from self._look(self._has_message, wish, bool)
+        found = yield from self._look(self._has_message, request, bool)
         if header.poll_time <= 0 or found:
             _answer(connection.answer, command, _notified(found=found))
         else:
-            self._hold(connection, _Asked(command, wish, is_pop=False), header.poll_time)
+            self._hold(connection, _Asked(command, request, is_pop=False), header.poll_time)
 
     def peek(self, connection: Connection, command: Command) -> Steps[Reply]:
         """Return what a pop would take, without taking it."""
@@ -188,8 +188,10 @@ class PopHandlers:
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
-        wish = Wish(topic, header.consumer_group, header.queue_id, count_max=header.max_msg_nums)
-        views, rest = yield from self._service.peek(wish)
+        request = PopRequest(
+            topic, header.consumer_group, header.queue_id, count_max=header.max_msg_nums
+        )
+        views, rest = yield from self._service.peek(request)
         head = PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         code = ResponseCode.SUCCESS if views else ResponseCode.PULL_NOT_FOUND
         return Reply(code, fields=to_fields(head), body=list[Buffer](views))
@@ -233,7 +235,7 @@ class PopHandlers:
         group = self._groups.find_or_create(group_name)
         return FACTOR_MAX if group is None else factor_of(group.attributes)
 
-    def _judge(self, header: PopMessage) -> RecordFilter | None:
+    def _matcher(self, header: PopMessage) -> RecordFilter | None:
         if header.exp_type in (None, "", TAG):
             return None
         return self._filters.check(header.exp_type, header.exp)
@@ -241,36 +243,41 @@ class PopHandlers:
     # Waiting and answering.
 
     def _look(
-        self, look: Callable[[Wish], Steps[T]], wish: Wish, is_found: Callable[[T], bool]
+        self,
+        look: Callable[[PopRequest], Steps[T]],
+        request: PopRequest,
+        is_found: Callable[[T], bool],
     ) -> Steps[T]:
         """Look for messages; those that arrive during the look count as well."""
-        steps = look(wish)
+        steps = look(request)
         try:
             next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
-        topic = wish.topic.topic_name
-        retry_topics = self._targets.retry_topics(topic, wish.group)
+        topic = request.topic.topic_name
+        retry_topics = self._targets.retry_topics(topic, request.group)
         with self._holds.looking([topic, *retry_topics]) as fresh:
             result = yield from steps
         if fresh and not is_found(result):
-            result = yield from self._look(look, wish._replace(only=fresh), is_found)
+            result = yield from self._look(look, request._replace(only=fresh), is_found)
         return result
 
-    def _pop(self, wish: Wish) -> Steps[Popped]:
+    def _pop(self, request: PopRequest) -> Steps[Popped]:
         try:
-            return (yield from (self._ordered if wish.in_order else self._service).pop_steps(wish))
+            return (
+                yield from (self._ordered if request.in_order else self._service).pop_steps(request)
+            )
         except StoreError as error:
             raise ServiceNotAvailable(str(error)) from error
 
-    def _has_message(self, wish: Wish) -> Steps[bool]:
-        return (self._ordered if wish.in_order else self._service).has_message(wish)
+    def _has_message(self, request: PopRequest) -> Steps[bool]:
+        return (self._ordered if request.in_order else self._service).has_message(request)
 
     def _hold(self, connection: Connection, asked: _Asked, poll_ms: int) -> None:
-        wish = asked.wish
-        place = Place(wish.topic.topic_name, wish.group, wish.queue_id)
-        weight = len(wish.tags) + (0 if wish.judge is None else wish.judge.weight)
+        request = asked.request
+        place = Place(request.topic.topic_name, request.group, request.queue_id)
+        weight = len(request.tags) + (0 if request.matcher is None else request.matcher.weight)
         if self._is_full(connection, place, weight):
             full = Reply(ResponseCode.POLLING_FULL) if asked.is_pop else _notified(full=True)
             _answer(connection.answer, asked.command, full)
@@ -280,7 +287,9 @@ class PopHandlers:
         asked.command.text_fields = {}
         connection.no_answer()
         # Whoever takes anything has taken it all; the others leave something for the next.
-        is_modest = wish.queue_id >= 0 or wish.is_picky or wish.in_order or not asked.is_pop
+        is_modest = (
+            request.queue_id >= 0 or request.is_picky or request.in_order or not asked.is_pop
+        )
         self._holds.park(
             Waiting(connection, place, asked, is_modest=is_modest, weight=weight),
             retry_topics=self._targets.retry_topics(place.topic, place.group),
@@ -299,23 +308,23 @@ class PopHandlers:
 
     def _try_again(self, waiting: Waiting[_Asked], fresh: Fresh) -> Steps[bool]:
         connection: Connection = waiting.connection
-        command, wish, is_pop = waiting.payload
-        topic = self._topics.find(wish.topic.topic_name)
-        if topic is not None and topic is not wish.topic:
-            wish = wish._replace(topic=topic)  # it may have got more queues meanwhile
+        command, request, is_pop = waiting.payload
+        topic = self._topics.find(request.topic.topic_name)
+        if topic is not None and topic is not request.topic:
+            request = request._replace(topic=topic)  # it may have got more queues meanwhile
         if self._service.unacked_max is None:  # else acks make room in any queue, and tell nobody
-            wish = wish._replace(only=fresh)
+            request = request._replace(only=fresh)
         try:
             if not is_pop:
-                found = yield from self._look(self._has_message, wish, bool)
+                found = yield from self._look(self._has_message, request, bool)
                 if found:
                     _answer(connection.send, command, _notified(found=True))
                 return found
-            if self._groups.find(wish.group) is None:
-                raise GroupNotExist(f"the group {wish.group!r} was deleted meanwhile")
-            popped = yield from self._look(self._pop, wish, lambda each: bool(each.parts))
+            if self._groups.find(request.group) is None:
+                raise GroupNotExist(f"the group {request.group!r} was deleted meanwhile")
+            popped = yield from self._look(self._pop, request, lambda each: bool(each.parts))
             if popped.parts:
-                self._answer_when_stored(connection.send, connection, command, wish, popped)
+                self._answer_when_stored(connection.send, connection, command, request, popped)
             elif popped.is_cut:
                 _answer(connection.send, command, Reply(ResponseCode.POLLING_TIMEOUT))
             return bool(popped.parts) or popped.is_cut
@@ -334,7 +343,7 @@ class PopHandlers:
         send: Callable[..., None],
         connection: Connection,
         command: Command,
-        wish: Wish,
+        request: PopRequest,
         popped: Popped,
     ) -> None:
         storing = [part.stored for part in popped.parts]
@@ -343,7 +352,7 @@ class PopHandlers:
             if not all(each.done() for each in storing):
                 return
             try:
-                reply = self._replies.reply(wish, popped)
+                reply = self._replies.reply(request, popped)
             except Exception as error:
                 reply = refusal(connection, command, error)
             _answer(send, command, reply)

@@ -10,7 +10,7 @@ import msgspec
 
 from rocketpost.broker.pop.in_flight import has_failed
 from rocketpost.broker.pop.service import Part, Popped
-from rocketpost.broker.pop.targets import Wish
+from rocketpost.broker.pop.targets import PopRequest
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.command import to_fields
 from rocketpost.codec.faults import ServiceNotAvailable
@@ -37,7 +37,7 @@ class PopReplies:
         self._stats = stats
         self._broker_name = broker_name
 
-    def reply(self, wish: Wish, popped: Popped) -> Reply:
+    def reply(self, request: PopRequest, popped: Popped) -> Reply:
         """Return the answer to a pop whose checkpoints are stored, or are not.
 
         Raises:
@@ -52,10 +52,10 @@ class PopReplies:
                 body += part.views
             else:
                 for offset, view in zip(part.offsets, part.views, strict=True):
-                    body += self._as_in_topic(wish, popped, part, offset, view)
+                    body += self._as_in_topic(request, popped, part, offset, view)
         self._stats.got(
-            wish.topic.topic_name,
-            wish.group,
+            request.topic.topic_name,
+            request.group,
             sum(len(part.offsets) for part in parts),
             sum(map(len, body)),
         )
@@ -73,13 +73,13 @@ class PopReplies:
             order_count_info=order_counts_text(
                 (part.retry, part.queue_id, part.offsets, part.counts) for part in parts
             )
-            if wish.in_order
+            if request.in_order
             else "",
         )
         return Reply(fields=to_fields(head), body=body)
 
     def _as_in_topic(
-        self, wish: Wish, popped: Popped, part: Part, offset: int, view: memoryview
+        self, request: PopRequest, popped: Popped, part: Part, offset: int, view: memoryview
     ) -> list[Buffer]:
         """Return a message of a retry topic as one of its own topic, with its receipt in it."""
         receipt = Receipt(
@@ -97,6 +97,6 @@ class PopReplies:
             properties = encode_properties(record.properties | {names.POP_CK: str(receipt)})
         except LocalProtocolError:  # no room; clients make the receipt from the header then
             return [view]
-        topic = wish.topic.topic_name
+        topic = request.topic.topic_name
         changed = msgspec.structs.replace(record, topic=topic, properties_bytes=properties)
         return list[Buffer](encode_record(changed))

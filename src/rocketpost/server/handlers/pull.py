@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rocketpost.broker.filter.filters import Filters
-from rocketpost.broker.filter.matching import Judge
+from rocketpost.broker.filter.matching import Matcher
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable, group_not_exist
@@ -37,7 +37,7 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import is_own_offset
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.dispatch import Dispatcher, refusal
-from rocketpost.server.long_polling import Held, Holds
+from rocketpost.server.long_polling import Held, LongPolls
 from rocketpost.server.settings.limits import share
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
@@ -79,10 +79,10 @@ class _Waiting(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """Messages that a pull wants: by their tags codes (none for all), or by a judge."""
+    """Messages that a pull wants: by their tags codes (none for all), or by a matcher."""
 
     tags: AbstractSet[int] = frozenset()
-    judge: Judge | None = None
+    matcher: Matcher | None = None
 
 
 _EVERYTHING = _Wanted()
@@ -120,7 +120,7 @@ class PullHandler:
         self._offsets = offsets
         self._stats = stats
         self._rules = rules
-        self._holds = Holds[Connection, _Waiting](resume=self._resume, turns=turns)
+        self._holds = LongPolls[Connection, _Waiting](resume=self._resume, turns=turns)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve both kinds of pull."""
@@ -220,19 +220,19 @@ class PullHandler:
         if not header.sys_flag & sysflag.PULL_SUBSCRIPTION:
             subscription = self._subscription_of_group(header, group)
             if not subscription.is_tag:
-                judge = self._filters.of_group(
+                matcher = self._filters.of_group(
                     header.topic, header.consumer_group, header.sub_version
                 )
-                return _Wanted(judge=judge)
+                return _Wanted(matcher=matcher)
         elif header.expression_type not in (None, "", TAG):
-            judge = self._filters.check(header.expression_type, header.subscription)
-            return _Wanted(judge=judge)
+            matcher = self._filters.check(header.expression_type, header.subscription)
+            return _Wanted(matcher=matcher)
         else:
             subscription = self._subscription_in(header)
         if not subscription.takes_all:
             return _Wanted(tags=subscription.code_set or frozenset())
         retries = self._filters.of_retries(header.topic)
-        return _EVERYTHING if retries is None else _Wanted(judge=retries)
+        return _EVERYTHING if retries is None else _Wanted(matcher=retries)
 
     def _subscription_in(self, header: PullMessage) -> Subscription:
         if len(header.subscription or "") > _EXPRESSION_LENGTH_MAX:
@@ -287,7 +287,7 @@ class PullHandler:
             header.queue_offset,
             count_max=header.max_msg_nums,
             tags=wanted.tags,
-            judge=wanted.judge,
+            matcher=wanted.matcher,
             bytes_max=header.max_msg_bytes,
         )
 
@@ -299,7 +299,7 @@ class PullHandler:
         rules: PullRules,
     ) -> None:
         holds = self._holds
-        weight = len(wanted.tags) + (0 if wanted.judge is None else wanted.judge.weight)
+        weight = len(wanted.tags) + (0 if wanted.matcher is None else wanted.matcher.weight)
         if len(holds) >= rules.held_max or holds.tag_count + weight > _HELD_TAGS_MAX:
             raise SystemBusy(f"[OVERLOAD]{len(holds)} pulls wait already; try again later")
         mine = holds.count_of(connection)
@@ -321,7 +321,7 @@ class PullHandler:
             connection,
             (header.topic, header.queue_id),
             tags=wanted.tags,
-            judge=wanted.judge,
+            matcher=wanted.matcher,
             payload=waiting,
             seconds=min(max(limit_ms, 0), _SUSPEND_MS_MAX) / 1000,
         )
@@ -329,7 +329,7 @@ class PullHandler:
     def _resume(self, held: Held[Connection, _Waiting]) -> None:
         waiting, connection = held.payload, held.connection
         try:
-            wanted = _Wanted(held.tags, held.judge)
+            wanted = _Wanted(held.tags, held.matcher)
             self._answer(connection.send, waiting, self._pull(waiting.header, wanted))
         except Exception as error:
             # An arrival woke it: what goes wrong here must not fail the send that arrived.

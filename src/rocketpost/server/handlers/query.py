@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from rocketpost.broker.filter.filters import Filters
-from rocketpost.broker.filter.matching import WORK_MAX, Judge
+from rocketpost.broker.filter.matching import WORK_MAX, Matcher
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
@@ -176,9 +176,9 @@ class QueryHandlers:
         start = header.index if header.index >= 0 else queue.end + header.index
         start = max(start, queue.first)
         subscription = self._subscription(header.consumer_group or "", header.topic)
-        judge: Judge | None = None
+        matcher: Matcher | None = None
         if subscription is not None and not subscription.is_tag:
-            judge = self._filters.known(header.topic, header.consumer_group or "")
+            matcher = self._filters.known(header.topic, header.consumer_group or "")
         entries: list[QueueEntry] = []
         spent = 0
         for offset in range(start, min(start + header.count, queue.end)):
@@ -187,9 +187,9 @@ class QueryHandlers:
                 continue
             position, size, tags_code = entry
             evaluated = _lets_through(subscription, tags_code)
-            if judge is not None:
+            if matcher is not None:
                 record = self._store.view(position, size)
-                evaluated, work = (False, 0) if record is None else judge.judge(record)
+                evaluated, work = (False, 0) if record is None else matcher.matches(record)
                 spent += work
             entries.append(
                 QueueEntry(
@@ -201,7 +201,7 @@ class QueryHandlers:
         return json_reply(
             QueueEntries(
                 filter_data=self._filter_data(header, subscription),
-                judged=judge is not None,
+                judged=matcher is not None,
                 max_queue_index=queue.end,
                 min_queue_index=queue.first,
                 queue_data=entries,

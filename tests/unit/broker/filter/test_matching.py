@@ -49,8 +49,8 @@ def record(
     return memoryview(b"".join(encode_record(whole)))
 
 
-def judge(text: str, given: memoryview, *, paths: bool = False) -> bool:
-    return RecordFilter(compile_filter(text, paths=paths), unpack=decompress).judge(given)[0]
+def matcher(text: str, given: memoryview, *, paths: bool = False) -> bool:
+    return RecordFilter(compile_filter(text, paths=paths), unpack=decompress).matches(given)[0]
 
 
 @pytest.mark.parametrize("born", ["10.0.0.1", "::5"])
@@ -58,9 +58,9 @@ def judge(text: str, given: memoryview, *, paths: bool = False) -> bool:
 @pytest.mark.parametrize("topic", ["T", "T" * 200])
 def test_properties_are_found_in_every_kind_of_record(born: str, stored: str, topic: str) -> None:
     given = record({"a": "6", "TAGS": "x"}, topic=topic, born=born, stored=stored)
-    assert judge("a > 5 AND TAGS = 'x'", given)
-    assert not judge("a > 6", given)
-    assert not judge("a > 5", record(topic=topic, born=born, stored=stored))
+    assert matcher("a > 5 AND TAGS = 'x'", given)
+    assert not matcher("a > 6", given)
+    assert not matcher("a > 5", record(topic=topic, born=born, stored=stored))
 
 
 @given(data=st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"\xff", b"5"]), max_size=24))
@@ -74,7 +74,7 @@ def test_one_property_is_what_all_properties_say(data: list[bytes]) -> None:
 
 def test_a_record_that_cannot_be_read_passes_for_the_check_behind_the_filter_to_name_it() -> None:
     for cut in (0, 30, 90, 95):
-        assert judge("a IS NULL", record({"a": "1"})[:cut])
+        assert matcher("a IS NULL", record({"a": "1"})[:cut])
     with pytest.raises(CorruptRecord):
         locate(record({"a": "1"}, b"x" * 100)[:120])
 
@@ -83,10 +83,10 @@ def test_bodies_are_looked_into_plain_and_compressed() -> None:
     body = b'{"total": 120}'
     small = zlib.compress(body)
     flag = COMPRESSED | COMPRESSION_ZLIB
-    assert judge("body.total > 100", record(body=body), paths=True)
-    assert judge("body.total > 100", record(body=small, sys_flag=flag), paths=True)
-    assert not judge("body.total > 100", record(body=b"xx" + small, sys_flag=flag), paths=True)
-    assert not judge("body.total > 100", record(body=b"no json"), paths=True)
+    assert matcher("body.total > 100", record(body=body), paths=True)
+    assert matcher("body.total > 100", record(body=small, sys_flag=flag), paths=True)
+    assert not matcher("body.total > 100", record(body=b"xx" + small, sys_flag=flag), paths=True)
+    assert not matcher("body.total > 100", record(body=b"no json"), paths=True)
 
 
 def test_a_body_that_grows_too_large_is_unknown_and_dear() -> None:
@@ -94,18 +94,18 @@ def test_a_body_that_grows_too_large_is_unknown_and_dear() -> None:
     given = record(body=bomb, sys_flag=COMPRESSED | COMPRESSION_ZLIB)
     matches, work = RecordFilter(
         compile_filter("body.total > 100", paths=True), unpack=decompress
-    ).judge(given)
+    ).matches(given)
     assert not matches
     assert work > 10_000
     large = record(body=b'{"total": 120, "x": "' + b" " * BODY_BYTES_MAX + b'"}')
-    assert not judge("body.total > 100", large, paths=True)
+    assert not matcher("body.total > 100", large, paths=True)
 
 
 def test_retries_are_judged_by_the_filter_of_their_topic() -> None:
     found = RecordFilter(compile_filter("a > 5"), unpack=decompress)
     retries = RetryFilter("G", lambda topic, group: found if (topic, group) == ("T", "G") else None)
-    assert retries.judge(record({"RETRY_TOPIC": "T", "a": "6"}))[0]
-    assert not retries.judge(record({"RETRY_TOPIC": "T", "a": "5"}))[0]
-    assert retries.judge(record({"RETRY_TOPIC": "U", "a": "5"}))[0]
-    assert retries.judge(record({"a": "5"}))[0]
-    assert retries.judge(record({"a": "5"})[:20])[0]
+    assert retries.matches(record({"RETRY_TOPIC": "T", "a": "6"}))[0]
+    assert not retries.matches(record({"RETRY_TOPIC": "T", "a": "5"}))[0]
+    assert retries.matches(record({"RETRY_TOPIC": "U", "a": "5"}))[0]
+    assert retries.matches(record({"a": "5"}))[0]
+    assert retries.matches(record({"a": "5"})[:20])[0]

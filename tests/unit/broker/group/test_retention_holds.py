@@ -4,7 +4,7 @@ import pytest
 
 from rocketpost.broker.attributes import RETENTION_HOLD
 from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.group.retention_holds import Holds, Lost
+from rocketpost.broker.group.retention_holds import Lost, RetentionHolds
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.codec.faults import ServerError
 from rocketpost.model.group import GroupConfig
@@ -38,7 +38,7 @@ class World:
         self.groups = GroupTable(clock=clock)
         self.offsets = OffsetTable(clock=clock)
         self.queues = queues
-        self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=self)
+        self.holds = RetentionHolds(groups=self.groups, offsets=self.offsets, queues=self)
 
     def of_topic(self, topic: str) -> list[FakeQueue]:
         return self.queues.get(topic, [])

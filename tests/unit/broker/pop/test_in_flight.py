@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rocketpost.broker.pop.in_flight import Checkpoint, Flight, Key
-from rocketpost.broker.pop.watermark import NOTHING_REACHED, Needed
+from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key
+from rocketpost.broker.pop.watermark import NOTHING_REACHED, ReviveWatermark
 
 from ..pop_world import FakeStored
 
@@ -18,65 +18,65 @@ def checkpoint(at: int, *, invisible_ms: int = 1000, count: int = 1) -> Checkpoi
     )
 
 
-def launched(flight: Flight, at: int, **more: int) -> Checkpoint:
+def launched(in_flight: InFlightTable, at: int, **more: int) -> Checkpoint:
     made = checkpoint(at, **more)
-    flight.add(made)
-    flight.launch(made)
+    in_flight.add(made)
+    in_flight.launch(made)
     return made
 
 
 def test_the_log_is_needed_from_the_oldest_that_has_not_ended() -> None:
-    needed = Needed()
-    flight = Flight(needed)
-    assert needed.reached(0) == NOTHING_REACHED
-    first, second, third = (launched(flight, at, count=2) for at in range(3))
-    assert needed.reached(0) == -1
-    flight.close(second, [10, 11])
-    assert needed.reached(0) == -1
-    flight.close(first, [0])
-    assert needed.reached(0) == -1
-    flight.close(first, [1, 99])
-    assert needed.reached(0) == 1
-    flight.close(third, [20, 21])
-    assert needed.reached(0) == 2
-    assert flight.count == len(flight) == 0
+    watermark = ReviveWatermark()
+    in_flight = InFlightTable(watermark)
+    assert watermark.reached(0) == NOTHING_REACHED
+    first, second, third = (launched(in_flight, at, count=2) for at in range(3))
+    assert watermark.reached(0) == -1
+    in_flight.close(second, [10, 11])
+    assert watermark.reached(0) == -1
+    in_flight.close(first, [0])
+    assert watermark.reached(0) == -1
+    in_flight.close(first, [1, 99])
+    assert watermark.reached(0) == 1
+    in_flight.close(third, [20, 21])
+    assert watermark.reached(0) == 2
+    assert in_flight.count == len(in_flight) == 0
 
 
 def test_what_was_never_stored_leaves_no_trace() -> None:
-    needed = Needed()
-    flight = Flight(needed)
+    watermark = ReviveWatermark()
+    in_flight = InFlightTable(watermark)
     lost = checkpoint(0)
-    flight.add(lost)
+    in_flight.add(lost)
     successor = checkpoint(1)
     successor.revive_offset = 0  # the log gave the place to another
-    flight.add(successor)
-    flight.discard(lost)
-    assert needed.reached(0) == -1
-    assert flight.count == 1
-    assert flight.next_due_ms() is None
+    in_flight.add(successor)
+    in_flight.discard(lost)
+    assert watermark.reached(0) == -1
+    assert in_flight.count == 1
+    assert in_flight.next_due_ms() is None
 
 
 def test_checkpoints_come_due_in_order_and_once() -> None:
-    needed = Needed()
-    flight = Flight(needed)
-    late, early = launched(flight, 0, invisible_ms=20), launched(flight, 1, invisible_ms=10)
-    assert flight.take_due(9, count_max=5) == []
-    assert flight.take_due(20, count_max=1) == [early]
-    assert flight.take_due(20, count_max=5) == [late]
-    assert flight.take_due(20, count_max=5) == []
-    flight.begin_close(early, [10, 11, 12], FakeStored())
-    flight.reopen(early, [10, 11], due_ms=30)
-    assert flight.next_due_ms() == 30
-    assert flight.take_due(30, count_max=5) == [early]
+    watermark = ReviveWatermark()
+    in_flight = InFlightTable(watermark)
+    late, early = launched(in_flight, 0, invisible_ms=20), launched(in_flight, 1, invisible_ms=10)
+    assert in_flight.take_due(9, count_max=5) == []
+    assert in_flight.take_due(20, count_max=1) == [early]
+    assert in_flight.take_due(20, count_max=5) == [late]
+    assert in_flight.take_due(20, count_max=5) == []
+    in_flight.begin_close(early, [10, 11, 12], FakeStored())
+    in_flight.reopen(early, [10, 11], due_ms=30)
+    assert in_flight.next_due_ms() == 30
+    assert in_flight.take_due(30, count_max=5) == [early]
 
 
 def test_what_has_ended_does_not_pile_up_behind_one_that_has_not() -> None:
-    needed = Needed()
-    flight = Flight(needed)
-    launched(flight, 0, invisible_ms=10**9)
+    watermark = ReviveWatermark()
+    in_flight = InFlightTable(watermark)
+    launched(in_flight, 0, invisible_ms=10**9)
     for at in range(1, 5000):
-        flight.close(launched(flight, at, invisible_ms=10**9), [at * 10])
-    assert len(flight._due) < 2000
-    assert len(needed._oldest[0]) < 2000
-    assert needed.reached(0) == -1
-    assert flight.next_due_ms() == 10**9
+        in_flight.close(launched(in_flight, at, invisible_ms=10**9), [at * 10])
+    assert len(in_flight._due) < 2000
+    assert len(watermark._oldest[0]) < 2000
+    assert watermark.reached(0) == -1
+    assert in_flight.next_due_ms() == 10**9

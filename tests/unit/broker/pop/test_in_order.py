@@ -9,7 +9,7 @@ import pytest
 
 from rocketpost.broker.pop import in_order as pop_in_order
 from rocketpost.broker.pop.batch import FORGOTTEN_AFTER_MS
-from rocketpost.broker.pop.targets import Cursor, Wish
+from rocketpost.broker.pop.targets import Cursor, PopRequest
 from rocketpost.broker.steps import finish
 from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
 from rocketpost.errors import StoreFull
@@ -20,8 +20,8 @@ CURSOR = Cursor("T", "g", 0)
 
 
 class OrderWorld(World):
-    def order_wish(self, count: int = 32, *, attempt: str = "", **more: object) -> Wish:
-        return self.wish(0, count_max=count, in_order=True, attempt_id=attempt, **more)
+    def order_wish(self, count: int = 32, *, attempt: str = "", **more: object) -> PopRequest:
+        return self.request(0, count_max=count, in_order=True, attempt_id=attempt, **more)
 
     def take(self, count: int = 32, *, attempt: str = "", **more: object) -> list[Delivery]:
         return self.pop(self.order_wish(count, attempt=attempt, **more))
@@ -64,8 +64,8 @@ def test_other_groups_and_queues_do_not_wait(world: OrderWorld) -> None:
     world.send(0)
     other = world.send(1)
     assert len(world.take()) == 1
-    assert world.pop_names(world.wish(-1, in_order=True)) == [other]
-    assert len(world.pop_names(world.wish(-1, in_order=True, group="h"))) == 2
+    assert world.pop_names(world.request(-1, in_order=True)) == [other]
+    assert len(world.pop_names(world.request(-1, in_order=True, group="h"))) == 2
 
 
 def test_what_is_left_comes_again_first_and_what_is_acknowledged_does_not(
@@ -181,7 +181,7 @@ def test_a_finished_batch_is_not_needed_any_more(world: OrderWorld) -> None:
         world.finish(one)
     world.save()
     queue = world.ordered._revive_queue(CURSOR)
-    assert world.needed.reached(queue) == 99
+    assert world.watermark.reached(queue) == 99
     world.crash()
     assert len(world.batches) == 0
     assert world.offsets.query(*CURSOR) == 50
@@ -271,11 +271,11 @@ def test_batches_have_a_bound_and_old_ones_are_forgotten(
     world.take()
     monkeypatch.setattr(pop_in_order, "BATCHES_MAX", 1)
     with pytest.raises(SystemBusy):
-        world.pop(world.wish(1, in_order=True))
+        world.pop(world.request(1, in_order=True))
     world.clock.advance(FORGOTTEN_AFTER_MS + 1)
     world.ordered.clean()
     assert len(world.batches) == 0
-    assert len(world.pop(world.wish(1, in_order=True))) == 1
+    assert len(world.pop(world.request(1, in_order=True))) == 1
     world.offsets.commit("T", "g", 1, 1)
     world.ordered.clean()
     assert len(world.batches) == 0

@@ -41,7 +41,7 @@ def test_messages_of_all_queues_are_handed_out_once(world: World) -> None:
 
 def test_more_consumers_than_queues_all_get_work_before_anything_is_stored(world: World) -> None:
     sent = [world.send(0) for _ in range(6)]
-    popped = [world.start_pop(world.wish(count_max=2)) for _ in range(3)]
+    popped = [world.start_pop(world.request(count_max=2)) for _ in range(3)]
     world.commit()
     assert [each.name for one in popped for each in world.delivered(one)] == sent
 
@@ -49,18 +49,18 @@ def test_more_consumers_than_queues_all_get_work_before_anything_is_stored(world
 def test_groups_pop_independently(world: World) -> None:
     name = world.send()
     assert world.pop_names() == [name]
-    assert world.pop_names(world.wish(group="h")) == [name]
+    assert world.pop_names(world.request(group="h")) == [name]
 
 
 def test_one_queue_can_be_popped(world: World) -> None:
     world.send(0)
     second = world.send(1)
-    assert world.pop_names(world.wish(1)) == [second]
+    assert world.pop_names(world.request(1)) == [second]
 
 
 def test_what_is_not_acknowledged_comes_again_when_it_is_due(world: World) -> None:
     world.send()
-    [first] = world.pop(world.wish(invisible_ms=5000))
+    [first] = world.pop(world.request(invisible_ms=5000))
     world.clock.advance(4999)
     world.revive()
     assert world.pop() == []
@@ -88,7 +88,7 @@ def test_what_is_acknowledged_stays_away(world: World) -> None:
     world.clock.advance(10**9)
     world.revive()
     assert world.pop() == []
-    assert world.flight.count == 0
+    assert world.in_flight.count == 0
 
 
 def test_an_ack_is_known_only_when_it_is_stored(world: World) -> None:
@@ -106,7 +106,7 @@ def test_an_ack_is_known_only_when_it_is_stored(world: World) -> None:
 
 def test_an_ack_on_its_way_keeps_the_message_from_coming_again(world: World) -> None:
     world.send()
-    [one] = world.pop(world.wish(invisible_ms=10))
+    [one] = world.pop(world.request(invisible_ms=10))
     world.receipts.ack(one.key, [one.offset])
     world.clock.advance(10)
     assert world.receipts.revive() == []
@@ -116,7 +116,7 @@ def test_an_ack_on_its_way_keeps_the_message_from_coming_again(world: World) -> 
 
 def test_an_ack_that_is_lost_lets_the_message_come_again(world: World) -> None:
     name = world.send()
-    [one] = world.pop(world.wish(invisible_ms=10))
+    [one] = world.pop(world.request(invisible_ms=10))
     stored = world.receipts.ack(one.key, [one.offset])
     assert stored is not None
     [(fake, _)] = world.storing
@@ -129,7 +129,7 @@ def test_an_ack_that_is_lost_lets_the_message_come_again(world: World) -> None:
 
 def test_a_message_can_be_given_more_time(world: World) -> None:
     name = world.send()
-    [one] = world.pop(world.wish(invisible_ms=1000))
+    [one] = world.pop(world.request(invisible_ms=1000))
     world.clock.advance(900)
     later = world.change(one, 5000)
     world.clock.advance(4999)
@@ -163,7 +163,7 @@ def test_the_receipt_before_a_change_is_good_no_more(world: World) -> None:
 
 def test_names_of_changes_in_one_millisecond_never_come_again(world: World) -> None:
     name = world.send()
-    [one] = world.pop(world.wish(invisible_ms=0))
+    [one] = world.pop(world.request(invisible_ms=0))
     second = world.change(one, 0)
     third = world.change(second, 10)
     assert len({one.key, second.key, third.key}) == 3
@@ -179,11 +179,11 @@ def test_unwanted_tags_are_passed_over(world: World) -> None:
     world.send(tag="B")
     wanted = world.send(tag="A")
     world.send(tag="B")
-    wish = world.wish(tags=frozenset({string_hash("A")}))
-    assert world.pop_names(wish) == [wanted]
+    request = world.request(tags=frozenset({string_hash("A")}))
+    assert world.pop_names(request) == [wanted]
     assert world.offsets.query("T", "g", 0) == 3
     world.send(tag="B")
-    assert world.pop_names(wish) == []
+    assert world.pop_names(request) == []
     assert world.offsets.query("T", "g", 0) == 4
 
 
@@ -194,9 +194,9 @@ def test_a_long_stretch_of_unwanted_tags_is_taken_in_pieces(
     for _ in range(4):
         world.send(tag="B")
     wanted = world.send(tag="A")
-    wish = world.wish(tags=frozenset({string_hash("A")}))
-    assert world.start_pop(wish).is_cut
-    assert world.pop_names(wish) == [wanted]
+    request = world.request(tags=frozenset({string_hash("A")}))
+    assert world.start_pop(request).is_cut
+    assert world.pop_names(request) == [wanted]
 
 
 def test_a_pop_that_cannot_be_noted_takes_nothing(world: World) -> None:
@@ -211,11 +211,11 @@ def test_a_pop_that_cannot_be_noted_takes_nothing(world: World) -> None:
 def test_pops_that_are_lost_are_as_if_they_had_never_been(world: World) -> None:
     names = [world.send(), world.send()]
     for _ in names:
-        world.start_pop(world.wish(count_max=1))
+        world.start_pop(world.request(count_max=1))
     storing, world.storing = world.storing, []
     for stored, _ in storing:
         stored.settle(BROKEN)
-    assert world.flight.count == 0
+    assert world.in_flight.count == 0
     assert world.pop_names() == names
 
 
@@ -227,7 +227,7 @@ def test_a_reset_wins_over_pops_on_their_way(world: World) -> None:
     world.commit()
     assert [each.name for each in world.delivered(popped)] == names
     assert [each.name for each in world.delivered(again)] == names[1:]
-    assert world.flight.count == 3
+    assert world.in_flight.count == 3
 
 
 def test_a_reset_survives_a_crash_that_reads_old_checkpoints_again(world: World) -> None:
@@ -245,20 +245,20 @@ def test_a_reset_survives_a_crash_that_reads_old_checkpoints_again(world: World)
 
 def test_a_new_group_may_start_at_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [world.send(), world.send()]
-    assert world.pop_names(world.wish(group="young", from_end=True)) == names
+    assert world.pop_names(world.request(group="young", from_end=True)) == names
     world.limits = PullLimits(memory_bytes=0)
-    assert world.pop_names(world.wish(group="h", from_end=True)) == names[1:]
+    assert world.pop_names(world.request(group="h", from_end=True)) == names[1:]
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_a_new_group_that_found_an_empty_queue_gets_its_first_message_however_late_it_looks(
     world: World, in_order: bool
 ) -> None:
-    wish = world.wish(from_end=True, in_order=in_order)
-    assert world.pop_names(wish) == []
+    request = world.request(from_end=True, in_order=in_order)
+    assert world.pop_names(request) == []
     names = [world.send(), world.send()]
     world.limits = PullLimits(memory_bytes=0)  # the queue is not young any more
-    assert world.pop_names(wish) == names
+    assert world.pop_names(request) == names
 
 
 def test_a_pop_keeps_no_offsets_in_very_many_empty_queues(world: World) -> None:
@@ -266,19 +266,19 @@ def test_a_pop_keeps_no_offsets_in_very_many_empty_queues(world: World) -> None:
         TopicConfig(topic_name="Wide", read_queue_nums=65_536, write_queue_nums=65_536)
     )
     wide = world.topics.require("Wide")
-    world.service.pop(world.wish(from_end=True)._replace(topic=wide))
+    world.service.pop(world.request(from_end=True)._replace(topic=wide))
     assert world.offsets.rows == []
 
 
 def test_peeking_takes_nothing(world: World) -> None:
     names = [world.send(), world.send()]
-    views, rest = finish(world.service.peek(world.wish(count_max=1)))
+    views, rest = finish(world.service.peek(world.request(count_max=1)))
     assert len(views) == 1
     assert rest == 1
-    assert finish(world.service.has_message(world.wish()))
+    assert finish(world.service.has_message(world.request()))
     assert world.pop_names() == names
-    assert not finish(world.service.has_message(world.wish()))
-    assert finish(world.service.peek(world.wish())) == ([], 0)
+    assert not finish(world.service.has_message(world.request()))
+    assert finish(world.service.peek(world.request())) == ([], 0)
 
 
 def test_there_is_a_bound_on_messages_in_flight(
@@ -287,24 +287,24 @@ def test_there_is_a_bound_on_messages_in_flight(
     monkeypatch.setattr(pop, "FLIGHT_MAX", 1)
     world.send()
     world.send()
-    world.pop(world.wish(count_max=1))
+    world.pop(world.request(count_max=1))
     with pytest.raises(SystemBusy):
         world.pop()
 
 
 def test_messages_of_a_deleted_group_are_dropped(world: World) -> None:
     world.send()
-    world.pop(world.wish(invisible_ms=1))
+    world.pop(world.request(invisible_ms=1))
     world.groups.gone.add("g")
     world.clock.advance(1)
     world.revive()
-    assert world.flight.count == 0
+    assert world.in_flight.count == 0
     assert world.topics.find(RETRY) is None
 
 
 def test_a_revival_that_does_not_fit_is_tried_again(world: World) -> None:
     name = world.send()
-    world.pop(world.wish(invisible_ms=1))
+    world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
     world.full = True
     assert world.receipts.revive() == []
@@ -318,7 +318,7 @@ def test_a_revival_that_does_not_fit_is_tried_again(world: World) -> None:
 
 def test_half_a_revival_is_completed(world: World) -> None:
     names = [world.send(), world.send()]
-    world.pop(world.wish(invisible_ms=1))
+    world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
     world.receipts.revive()
     world.store.commit()
@@ -334,7 +334,7 @@ def test_half_a_revival_is_completed(world: World) -> None:
 def test_a_message_without_room_for_more_properties_comes_again_as_it_is(world: World) -> None:
     longest = PROPERTIES_BYTES_MAX - len(encode_properties({"UNIQ_KEY": "m1", "TAGS": "."})) + 1
     name = world.send(tag="x" * longest)
-    [first] = world.pop(world.wish(invisible_ms=1))
+    [first] = world.pop(world.request(invisible_ms=1))
     assert len(first.record.properties_bytes) == PROPERTIES_BYTES_MAX
     world.clock.advance(1)
     world.revive()
@@ -349,7 +349,7 @@ def test_a_message_without_room_for_more_properties_comes_again_as_it_is(world: 
 
 def test_flights_go_on_after_a_crash_without_any_saved_table(world: World) -> None:
     names = [world.send() for _ in range(3)]
-    first, _, _ = world.pop(world.wish(invisible_ms=1000))
+    first, _, _ = world.pop(world.request(invisible_ms=1000))
     world.ack(first)
     world.crash()
     assert world.pop() == []
@@ -375,7 +375,7 @@ def test_receipts_are_good_after_a_crash(world: World) -> None:
 
 def test_what_came_again_before_a_crash_does_not_come_twice(world: World) -> None:
     name = world.send()
-    world.pop(world.wish(invisible_ms=1))
+    world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
     world.revive()
     world.crash()
@@ -396,7 +396,7 @@ def test_progress_lets_a_start_read_little(world: World) -> None:
     world.save()
     world.crash()
     assert world.offsets.query(REVIVE_TOPIC, APPLIED_GROUP, 0) == 10
-    assert world.flight.count == 0
+    assert world.in_flight.count == 0
 
 
 def test_offsets_beyond_a_cut_log_are_corrected(world: World) -> None:
@@ -405,7 +405,7 @@ def test_offsets_beyond_a_cut_log_are_corrected(world: World) -> None:
     world.offsets.commit(REVIVE_TOPIC, APPLIED_GROUP, 1, 500)
     world.save()
     world.pop()  # in revive queue 1, at offset 0
-    world.saved, before = world.saved, world.flight.count
+    world.saved, before = world.saved, world.in_flight.count
     world.crash()
     assert before == 1
     assert world.offsets.query(REVIVE_TOPIC, REVIVE_GROUP, 1) <= 0
@@ -421,7 +421,7 @@ def test_forged_and_broken_records_are_passed_over(
             draft = Draft(REVIVE_TOPIC, 0, 0, 0, 5, host, HOST, 0, 0, text, properties)
             world.store.append(draft)
     world.crash()
-    assert world.flight.count == 0
+    assert world.in_flight.count == 0
     assert world.offsets.query("T", "g", 0) == -1
     assert caplog.text.count("revive record passed over") == 4
 
@@ -441,12 +441,12 @@ def test_a_checkpoint_of_rocketmq_is_understood(world: World) -> None:
 
 def test_the_newer_form_of_retry_topic_is_written_and_both_are_read(world: World) -> None:
     older, newer = world.send(), world.send()
-    world.pop(world.wish(count_max=1, invisible_ms=10))
+    world.pop(world.request(count_max=1, invisible_ms=10))
     world.clock.advance(10)
     world.revive()
     world.targets.rules = RetryRules(newer_form=True)
     world.targets.rules = world.targets.rules._replace(first_percent=0)
-    world.pop(world.wish(count_max=1, invisible_ms=10))
+    world.pop(world.request(count_max=1, invisible_ms=10))
     world.clock.advance(10)
     world.revive()
     found = {each.name: each.key.topic for each in world.pop()}
@@ -455,7 +455,7 @@ def test_the_newer_form_of_retry_topic_is_written_and_both_are_read(world: World
 
 def test_the_older_form_is_read_no_more_if_so_wished(world: World) -> None:
     world.send()
-    world.pop(world.wish(invisible_ms=10))
+    world.pop(world.request(invisible_ms=10))
     world.clock.advance(10)
     world.revive()
     world.targets.rules = RetryRules(newer_form=True, older_form_read=False)
@@ -467,9 +467,9 @@ def test_a_queue_with_too_many_unacknowledged_messages_gives_no_more(world: Worl
         world.send(0)
     other = world.send(1)
     world.service.unacked_max = 1
-    held = world.pop(world.wish(0, count_max=2))
-    assert world.pop_names(world.wish(0)) == []
+    held = world.pop(world.request(0, count_max=2))
+    assert world.pop_names(world.request(0)) == []
     assert world.pop_names() == [other]
-    assert len(world.pop_names(world.wish(group="h"))) == 5
+    assert len(world.pop_names(world.request(group="h"))) == 5
     world.ack(held[0])
-    assert len(world.pop_names(world.wish(0))) == 2
+    assert len(world.pop_names(world.request(0))) == 2

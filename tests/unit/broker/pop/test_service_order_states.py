@@ -54,8 +54,8 @@ class OrderMachine(RuleBasedStateMachine):
         return any(self.until[name] > now_ms for name in self.batch if name not in self.acked)
 
     def take(self, count: int, invisible_ms: int, *, dies: bool = False) -> list[Delivery]:
-        wish = self.world.wish(0, count_max=count, invisible_ms=invisible_ms, in_order=True)
-        popped = self.world.start_pop(wish)
+        request = self.world.request(0, count_max=count, invisible_ms=invisible_ms, in_order=True)
+        popped = self.world.start_pop(request)
         deliveries = self.world.delivered(popped)
         if dies:
             self.world.crash()

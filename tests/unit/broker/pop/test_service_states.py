@@ -64,13 +64,13 @@ class PopMachine(RuleBasedStateMachine):
 
     @rule(queue_id=st.integers(-1, 1), count=st.integers(1, 3), invisible_ms=INVISIBLE)
     def pop(self, queue_id: int, count: int, invisible_ms: int) -> None:
-        wish = self.world.wish(queue_id, count_max=count, invisible_ms=invisible_ms)
-        self.take(self.world.pop(wish))
+        request = self.world.request(queue_id, count_max=count, invisible_ms=invisible_ms)
+        self.take(self.world.pop(request))
 
     @rule(count=st.integers(1, 3), invisible_ms=INVISIBLE)
     def pop_and_die_before_the_answer(self, count: int, invisible_ms: int) -> None:
-        wish = self.world.wish(count_max=count, invisible_ms=invisible_ms)
-        popped = self.world.start_pop(wish)
+        request = self.world.request(count_max=count, invisible_ms=invisible_ms)
+        popped = self.world.start_pop(request)
         self.take(self.world.delivered(popped))
         self.world.crash()
 
@@ -124,7 +124,7 @@ class PopMachine(RuleBasedStateMachine):
 
     def is_current(self, delivery: Delivery) -> bool:
         """Whether the message is still in these hands: nothing has ended the delivery."""
-        checkpoint = self.world.flight.find(delivery.key)
+        checkpoint = self.world.in_flight.find(delivery.key)
         return checkpoint is not None and delivery.offset in checkpoint.left
 
 

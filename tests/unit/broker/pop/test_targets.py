@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketpost.broker.pop.targets import RetryRules, Target, Targets, Wish
+from rocketpost.broker.pop.targets import PopRequest, RetryRules, Target, Targets
 from rocketpost.model.topic import TopicConfig
 
 OLDER, NEWER = "%RETRY%g_T", "%RETRY%g+T"
@@ -24,29 +24,29 @@ def targets(*names: str, draws: int = 0, **rules: object) -> Targets:
     return found
 
 
-def wish(topic: str = "T", queue_id: int = -1) -> Wish:
+def request(topic: str = "T", queue_id: int = -1) -> PopRequest:
     config = TopicConfig(topic_name=topic, read_queue_nums=3, write_queue_nums=3)
-    return Wish(config, "g", queue_id)
+    return PopRequest(config, "g", queue_id)
 
 
 def test_all_queues_from_anywhere_on() -> None:
-    assert [each.queue_id for each in targets(draws=1).of(wish())] == [1, 2, 0]
-    assert list(targets().of(wish(queue_id=2))) == [Target(0, "T", 2)]
+    assert [each.queue_id for each in targets(draws=1).of(request())] == [1, 2, 0]
+    assert list(targets().of(request(queue_id=2))) == [Target(0, "T", 2)]
 
 
 def test_what_comes_again_is_looked_at_first_or_last() -> None:
     again = Target(1, OLDER, 0)
-    assert next(iter(targets(OLDER, draws=19).of(wish()))) == again
-    assert list(targets(OLDER, draws=20).of(wish()))[-1] == again
-    assert next(iter(targets(OLDER, draws=20, first_percent=100).of(wish()))) == again
+    assert next(iter(targets(OLDER, draws=19).of(request()))) == again
+    assert list(targets(OLDER, draws=20).of(request()))[-1] == again
+    assert next(iter(targets(OLDER, draws=20, first_percent=100).of(request()))) == again
 
 
 def test_both_forms_are_read_unless_the_older_is_not_wanted() -> None:
     both = targets(OLDER, NEWER)
-    assert [each.retry for each in both.of(wish())] == [1, 2, 0, 0, 0]
+    assert [each.retry for each in both.of(request())] == [1, 2, 0, 0, 0]
     assert both.retry_topics("T", "g") == [OLDER, NEWER]
     newer = targets(OLDER, NEWER, newer_form=True, older_form_read=False)
-    assert [each.retry for each in newer.of(wish())] == [2, 0, 0, 0]
+    assert [each.retry for each in newer.of(request())] == [2, 0, 0, 0]
     # What is written is always read.
     older = targets(OLDER, NEWER, older_form_read=False)
     assert older.retry_topics("T", "g") == [OLDER, NEWER]
@@ -60,4 +60,4 @@ def test_the_settings_say_which_form_is_written_and_retries_stay_where_they_are(
 
 def test_a_retry_topic_has_none_of_its_own() -> None:
     assert targets().retry_topics("%RETRY%g", "g") == []
-    assert [each.retry for each in targets(OLDER).of(wish("%RETRY%g"))] == [0, 0, 0]
+    assert [each.retry for each in targets(OLDER).of(request("%RETRY%g"))] == [0, 0, 0]

@@ -8,7 +8,7 @@ import pytest
 
 from rocketpost.broker.attributes import RETENTION_HOLD
 from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.group.retention_holds import Holds
+from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.ids import Position, QueueOffset
@@ -42,7 +42,7 @@ class World:
         self.groups = GroupTable(clock=clock)
         self.offsets = OffsetTable(clock=clock)
         self.queue = FakeQueue(first)
-        self.holds = Holds(groups=self.groups, offsets=self.offsets, queues=self)
+        self.holds = RetentionHolds(groups=self.groups, offsets=self.offsets, queues=self)
 
     def of_topic(self, topic: str) -> list[FakeQueue]:
         return [self.queue] if topic == "T" else []
