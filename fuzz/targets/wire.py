@@ -8,7 +8,7 @@ from fuzz.finding import Find
 from fuzz.supply import Supply
 from rocketpost.codec.command import Command, decode_command, encode_response, to_fields
 from rocketpost.codec.frames import FRAME_BYTES_MAX, Frame, FrameDecoder
-from rocketpost.codec.header_json import field_texts
+from rocketpost.codec.header_json import decode_fields
 from rocketpost.codec.headers import admin, client, group, message, namesrv, offset, topic
 from rocketpost.codec.lenient_json import decode_any, standardize
 from rocketpost.errors import Fault, LocalProtocolError, RemoteProtocolError
@@ -75,7 +75,7 @@ class Target:
             raise Find("a header field is not text")
 
     def _lenient(self, data: bytes) -> None:
-        for decode in (standardize, decode_any, field_texts):
+        for decode in (standardize, decode_any, decode_fields):
             try:
                 result = decode(data)
             except RemoteProtocolError:

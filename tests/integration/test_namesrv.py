@@ -12,13 +12,16 @@ import msgspec
 import pytest
 
 from rocketpost.codec.bodies.cluster import decode_member_group
-from rocketpost.codec.bodies.registration import Registration as RegistrationBody
-from rocketpost.codec.bodies.registration import TopicTable, encode_registration
+from rocketpost.codec.bodies.registration import (
+    RegisteredTopics,
+    RegistrationBody,
+    encode_registration,
+)
 from rocketpost.codec.bodies.route import decode_route
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, decode_command
 from rocketpost.codec.frames import FrameDecoder, encode_frame
-from rocketpost.codec.headers.namesrv import Registered
+from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.errors import ConfigError, ConnectionLost, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.topic import DataVersion, TopicConfig
@@ -414,7 +417,8 @@ async def test_a_broker_that_was_displaced_says_so(caplog: pytest.LogCaptureFixt
     async with name_server() as server, Broker(server) as broker:
         members = server._table._brokers["broker-a"].addresses
         members[0] = "10.6.6.6:10911"
-        server._table.register = lambda *_, **__: Registered()  # type: ignore[method-assign]
+        answer = RegisterBrokerResponse()
+        server._table.register = lambda *_, **__: answer  # type: ignore[method-assign]
         broker.registration.changed()
         await until(lambda: broker.registration.problems)
         [problem] = broker.registration.problems.values()
@@ -431,7 +435,7 @@ async def test_a_host_cannot_fill_the_name_server_with_made_up_brokers() -> None
     async with name_server() as server, Broker(server) as broker, client(server) as connection:
         data = encode_registration(
             RegistrationBody(
-                topic_config_serialize_wrapper=TopicTable(topic_config_table=broker.topics)
+                topic_config_serialize_wrapper=RegisteredTopics(topic_config_table=broker.topics)
             )
         )
         codes = []

@@ -20,8 +20,8 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.offset import CloneOffset, ResetOffset, UpdateOffset
 from rocketpost.codec.headers.pop import (
     AckMessage,
-    ChangedInvisibleTime,
     ChangeInvisibleTime,
+    ChangeInvisibleTimeResponse,
     Notification,
     PeekMessage,
     PollingInfo,
@@ -106,7 +106,7 @@ class Link(BrokerLink):
         )
         answer = await self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         answer.raise_for_code()
-        head = answer.read(ChangedInvisibleTime)
+        head = answer.read(ChangeInvisibleTimeResponse)
         new = receipt._replace(
             start_offset=receipt.offset,
             pop_ms=head.pop_time,

@@ -10,7 +10,7 @@ import msgspec
 from rocketpost.admin.render import flag_text
 from rocketpost.codec.bodies.client import read_subscription
 from rocketpost.codec.bodies.leniency import fill
-from rocketpost.codec.bodies.topic import by_queue, decode_object
+from rocketpost.codec.bodies.topic import decode_object, parse_queue_table
 from rocketpost.model.group import Subscription
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
@@ -38,7 +38,7 @@ def decode_running_info(data: bytes) -> RunningInfo:
     """
     plain = decode_object(data)
     subscriptions = fill(list[dict[str, Any]], plain.get("subscriptionSet") or [])
-    queues = by_queue(plain.get("mqTable") or {})
+    queues = parse_queue_table(plain.get("mqTable") or {})
     return RunningInfo(
         properties=fill(dict[str, str], plain.get("properties") or {}),
         subscriptions=sorted(map(read_subscription, subscriptions), key=lambda each: each.topic),

@@ -26,14 +26,14 @@ from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.recall_handle import decode_recall_handle
 from rocketpost.codec.trace import (
-    EndTransaction,
+    EndTransactionTrace,
     MessageKind,
-    Outcome,
     Pub,
-    Recall,
+    RecallTrace,
     SubAfter,
     SubBefore,
     Trace,
+    TraceOutcome,
     encode_trace,
 )
 from rocketpost.errors import Fault, RocketpostError
@@ -172,7 +172,7 @@ class Tracer:
         """Note what was decided about a half message; ``state`` is Java's name for it."""
         keys = message.keys if isinstance(message, Message) else " ".join(message.keys)
         self.add(
-            EndTransaction(
+            EndTransactionTrace(
                 time_ms=_now_ms(),
                 region=_REGION,
                 group=self._group,
@@ -199,7 +199,7 @@ class Tracer:
 
     def _recalled(self, topic: str, message_id: str, *, is_done: bool) -> None:
         self.add(
-            Recall(
+            RecallTrace(
                 time_ms=_now_ms(),
                 region=_REGION,
                 group=self._group,
@@ -350,14 +350,14 @@ def _kind(message: Message) -> MessageKind:
     return MessageKind.ORDERED if message.sharding_key else MessageKind.NORMAL
 
 
-def _outcome(error: BaseException | None) -> Outcome:
+def _outcome(error: BaseException | None) -> TraceOutcome:
     if error is None:
-        return Outcome.SUCCESS
-    return Outcome.FAILED if isinstance(error, Retry | Suspend) else Outcome.EXCEPTION
+        return TraceOutcome.SUCCESS
+    return TraceOutcome.FAILED if isinstance(error, Retry | Suspend) else TraceOutcome.EXCEPTION
 
 
 def _keys_of(trace: Trace) -> list[str]:
-    keys = "" if isinstance(trace, Recall) else trace.keys
+    keys = "" if isinstance(trace, RecallTrace) else trace.keys
     return [trace.message_id, *keys.split()]
 
 

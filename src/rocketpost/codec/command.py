@@ -1,7 +1,7 @@
-"""Commands: what a frame says. Requests and responses in either header encoding.
+"""Commands: requests and responses, in either header encoding.
 
 flag bit 0  this is a response
-flag bit 1  this request wants no response at all
+flag bit 1  this request expects no response (oneway)
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rocketpost.codec.faults import InvalidParameter, fault_for
 from rocketpost.codec.frames import Frame, encode_frame
 from rocketpost.codec.header_binary import decode_binary_header, encode_binary_header
 from rocketpost.codec.header_json import (
+    decode_fields,
     decode_json_header,
     encode_json_header,
-    field_texts,
     language_name,
 )
 from rocketpost.codec.numbers import Int32
@@ -44,7 +44,7 @@ _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     """One decoded command. Read its fields with :meth:`read` or :attr:`fields`.
 
-    A JSON header is decoded straight into one of these; the last three do not come from it.
+    A JSON header is decoded straight into a command; the last three members are not part of it.
     """
 
     code: Int32 = 0
@@ -64,7 +64,7 @@ class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request; wins over the oneway bit."""
+        """Whether this is a response; the bit takes precedence over the oneway bit."""
         return bool(self.flag & RESPONSE)
 
     @property
@@ -79,16 +79,16 @@ class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The header fields as text, exactly as spelt on the wire."""
+        """The header fields as text, exactly as on the wire."""
         if self.text_fields is None:
-            self.text_fields = field_texts(self.raw_fields)
+            self.text_fields = decode_fields(self.raw_fields)
         return self.text_fields
 
     def read(self, cls: type[T]) -> T:
-        """Decode the header fields into ``cls``, a ``msgspec.Struct`` of the wire's names.
+        """Decode the header fields into ``cls``, a ``msgspec.Struct`` with the names of the wire.
 
         Raises:
-            InvalidParameter: A required field is missing, or one has a value of the wrong kind.
+            InvalidParameter: A required field is missing, or has a value of the wrong type.
         """
         raw = self.raw_fields
         if raw:
@@ -98,7 +98,7 @@ class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
             try:
                 return decoder.decode(raw)  # type: ignore[return-value]
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # A client that writes numbers for strings, or a real mistake: see below.
+                pass  # A client that writes numbers for strings, or a real mistake; see below.
         try:
             return msgspec.convert(self.fields, cls, strict=False)
         except msgspec.ValidationError as error:
@@ -125,7 +125,7 @@ def decode_command(frame: Frame) -> Command:
 
 
 def decode_commands(frames: Iterable[Frame]) -> Iterator[Command]:
-    """Decode frames one after the other, by one loop: a busy connection brings hundreds at once.
+    """Decode frames in one loop; a busy connection delivers hundreds at once.
 
     Raises:
         RemoteProtocolError: A header is unreadable; drop the connection.
@@ -136,7 +136,7 @@ def decode_commands(frames: Iterable[Frame]) -> Iterator[Command]:
                 command = _decode_json(header)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 command = decode_json_header(header, _decode_json)
-            # Whatever a header may claim, these do not come from it.
+            # A header may claim these members, but they never come from it.
             command.body = body
             command.encoding = JSON
             command.text_fields = None
@@ -172,7 +172,7 @@ def encode_command(
     body_bytes: int = 0,
     encoding: int = JSON,
 ) -> bytes:
-    """Return a frame up to its body, which the caller writes behind it.
+    """Return a frame up to its body; the caller writes the body after it.
 
     Raises:
         LocalProtocolError: The frame would be too large, or the code does not fit the encoding.
@@ -192,7 +192,7 @@ def encode_response(
     fields: Mapping[str, str] | None = None,
     body_bytes: int = 0,
 ) -> bytes:
-    """Return the response to ``request`` up to its body, in the encoding of the request."""
+    """Return the response to ``request`` up to its body, in the request's encoding."""
     return encode_command(
         code,
         opaque=request.opaque,
@@ -205,7 +205,7 @@ def encode_response(
 
 
 def to_fields(header: object) -> dict[str, str]:
-    """Return a header struct as wire fields: every value as text, absent ones left out."""
+    """Return a header struct as wire fields: all values as text, absent ones omitted."""
     texts = {}
     for name, value in msgspec.to_builtins(header).items():
         if value is None:

@@ -1,6 +1,6 @@
-"""Refusals by their response codes: the exceptions of ``rocketpost.errors`` and the wire.
+"""Response codes and the refusals of ``rocketpost.errors`` that they stand for.
 
-A broker raises ``TopicNotExist("...")``, the remark travels, and the client that receives code 17
+A broker raises ``TopicNotExist("...")``, the remark is sent, and the client that receives code 17
 raises ``TopicNotExist`` again. A code without a class of its own becomes :class:`UnknownFault`.
 """
 

@@ -3,9 +3,9 @@
     length       int32   bytes after this field: 4 + header bytes + body bytes
     header_mark  uint32  high byte: header encoding; low 24 bits: header bytes
     header       ...
-    body         ...     what is left; may be empty
+    body         ...     the rest; may be empty
 
-Integers are big-endian. Header contents are ``codec.command``'s business.
+Integers are big-endian. ``codec.command`` decodes headers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _PIECE_BYTES: Final = 1024
 _unpack_prefix = _PREFIX.unpack_from
 _PREFIXES_MAX: Final = 1024
 _prefixes: dict[int, bytes] = {}
-_new = tuple.__new__  # half the price of a NamedTuple's own
+_new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 
 
 class Frame(NamedTuple):
-    """One frame, its header still undecoded."""
+    """One frame with its header undecoded."""
 
     encoding: int
     header: bytes
@@ -49,10 +49,10 @@ class FrameDecoder:
         """Return the frames that ``data`` completes, oldest first.
 
         Raises:
-            RemoteProtocolError: No frame can start like this; drop the connection.
+            RemoteProtocolError: The bytes cannot start a frame; drop the connection.
         """
         if self._held:
-            # Parts of one large frame are joined once, when it is whole: linear in its size.
+            # The parts of a large frame are joined once, when it is complete: linear in its size.
             self._keep(data)
             if self._held < self._wanted:
                 return []
@@ -66,7 +66,7 @@ class FrameDecoder:
             length, header_mark = _unpack_prefix(data, start)
             header_start, end = start + _PREFIX_BYTES, start + 4 + length
             header_end = header_start + (header_mark & 0xFF_FFFF)
-            # Judged before the rest arrives: a hostile length must not make us buffer it.
+            # Checked before the rest arrives: a hostile length must not make us buffer it.
             if not header_end <= end <= start + self._frame_bytes_max:
                 raise RemoteProtocolError(f"bad frame: {length=} {header_mark=:#x}")
             if end > available:
@@ -86,7 +86,7 @@ class FrameDecoder:
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Bytes of a frame that is not complete yet."""
         return self._held
 
     def _keep(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ def encode_frame(encoding: int, header: bytes, body_bytes: int) -> bytes:
 
 
 def encode_json_frame(header: bytes) -> bytes:
-    """Return a whole frame of a short JSON header and no body, for responses by the thousand."""
+    """Return a complete frame with a short JSON header and no body; the fast path of responses."""
     prefix = _prefixes.get(len(header))
     if prefix is None:
         prefix = encode_frame(0, header, 0)[:_PREFIX_BYTES]

@@ -71,7 +71,7 @@ def decode_binary_header(data: bytes) -> BinaryHeader:
     """Decode header bytes.
 
     Raises:
-        RemoteProtocolError: A length points outside the header.
+        RemoteProtocolError: A length exceeds the header.
     """
     try:
         code, language, version, opaque, flag, remark_bytes = _FIXED.unpack_from(data)

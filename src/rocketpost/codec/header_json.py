@@ -3,8 +3,8 @@
     {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,
      "serializeTypeCurrentRPC":"JSON","version":479}
 
-``extFields`` stay undecoded text here, so that a handler decodes them straight into its own type.
-Some clients write numbers where strings belong: :func:`field_texts` keeps their literal spelling.
+``extFields`` stay undecoded here, so that a handler decodes them straight into its own type. Some
+clients write numbers instead of strings: :func:`decode_fields` keeps their literal spelling.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Outgoing(msgspec.Struct, gc=False, omit_defaults=True):
-    # Java's members in Java's order; absent ones are left out, never null.
+    # Java's members in Java's order; absent ones are omitted, never null.
     code: int
     extFields: dict[str, str] | None = None  # noqa: N815
     flag: int = -1
@@ -44,7 +44,7 @@ def decode_json_header(data: bytes, decode: Callable[[bytes | str], T]) -> T:
         decode: Decodes JSON into the header's type.
 
     Raises:
-        RemoteProtocolError: It is not a JSON object of the right shape.
+        RemoteProtocolError: The header is not a JSON object of the right shape.
     """
     try:
         return decode(data)
@@ -78,11 +78,11 @@ def encode_json_header(
         return encode_json_header(code, opaque, flag, _printable(remark or ""), clean)
 
 
-def field_texts(raw: msgspec.Raw | bytes) -> dict[str, str]:
-    """Return ``extFields`` as text: numbers and booleans as they were spelt, null left out.
+def decode_fields(raw: msgspec.Raw | bytes) -> dict[str, str]:
+    """Return ``extFields`` as text: numbers and booleans as spelled, nulls omitted.
 
     Raises:
-        RemoteProtocolError: It is not a JSON object.
+        RemoteProtocolError: ``raw`` is not a JSON object.
     """
     data = bytes(raw)
     if not data or data == b"null":
@@ -102,7 +102,7 @@ def field_texts(raw: msgspec.Raw | bytes) -> dict[str, str]:
 
 
 def language_name(value: object) -> str:
-    """Return a language as its name; clients may send the name or its number."""
+    """Return the name of a language; clients send the name or its number."""
     if isinstance(value, str):
         return value if value in LANGUAGES else "OTHER"
     if isinstance(value, int) and 0 <= value < len(LANGUAGES):

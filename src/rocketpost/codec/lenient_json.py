@@ -1,12 +1,12 @@
-"""The JSON that RocketMQ really puts on the wire and on disk.
+"""The non-standard JSON that RocketMQ writes on the wire and on disk.
 
 Java's library writes integer map keys without quotes, ``{0:"a"}``, and object map keys as object
 literals, ``{{"queueId":0}:5}``. :func:`standardize` turns such text into standard JSON in one pass:
 an integer key becomes the string of its digits, an object key the string of its compact text.
-:func:`decode` reads either kind into a type. :func:`members` writes an object from keys that are
-already text, which is how the two forms are produced again.
+:func:`decode` reads either form into a type. :func:`members` writes an object from keys that are
+already JSON text, and so can write both forms.
 
-An object inside an object key is refused: nobody writes that, and each level of it would double the
+An object inside an object key is refused: nobody writes that, and each level would double the
 backslashes, so that a hundred bytes could become gigabytes.
 """
 
@@ -28,8 +28,8 @@ MARKS_MAX: Final = 1_000_000
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT: Final = rb'\{[^{}"]*+(?:' + _STRING + rb'[^{}"]*+)*+\}'
 _KEY_NEXT: Final = rb"(?=\s*+(?:-?\d++|" + _FLAT + rb")\s*+:)"
-# Everything up to and including the brace or comma before the next such key, then the key. Nothing
-# is ever tried twice (all quantifiers are possessive), so the work is linear in the text.
+# Everything up to and including the brace or comma before the next such key, then the key. All
+# quantifiers are possessive, so nothing is tried twice and the work is linear in the text.
 _next_key = re.compile(
     rb'((?:[^"{,]++|' + _STRING + rb"|[{,](?!" + _KEY_NEXT + rb"))*+[{,])"
     rb"\s*+(?:(-?\d++)|(" + _FLAT + rb"))\s*+:",
@@ -38,10 +38,10 @@ _next_key = re.compile(
 
 
 def decode(data: bytes | memoryview, type_: type[T]) -> T:
-    """Decode ``data`` into ``type_``, standard JSON first, the lenient form if need be.
+    """Decode ``data`` into ``type_``: as standard JSON, or else in the lenient form.
 
     Raises:
-        RemoteProtocolError: It is neither, or does not fit the type.
+        RemoteProtocolError: The text is neither, or does not fit the type.
     """
     try:
         return msgspec.json.decode(data, type=type_, strict=False)
@@ -61,20 +61,20 @@ def decode_any(data: bytes | memoryview) -> Any:
 
 
 def encode(value: object) -> bytes:
-    """Encode compactly: other clients split some of these texts by hand and spaces break them."""
+    """Encode without spaces, which would break clients that split some of these texts by hand."""
     return msgspec.json.encode(value)
 
 
 def members(pairs: Iterable[tuple[bytes, bytes]]) -> msgspec.Raw:
-    """Return an object of members whose keys and values are JSON text already."""
+    """Return an object whose keys and values are already JSON text."""
     return msgspec.Raw(b"{" + b",".join([key + b":" + value for key, value in pairs]) + b"}")
 
 
 def standardize(data: bytes) -> bytes:
-    """Rewrite lenient JSON as standard JSON; text that is no JSON at all comes out as such.
+    """Rewrite lenient JSON as standard JSON; text that is not JSON at all stays invalid.
 
     Raises:
-        RemoteProtocolError: There is more of it than anybody has reason to send.
+        RemoteProtocolError: The text has more braces and commas than the bound allows.
     """
     if data.count(b"{") + data.count(b",") > MARKS_MAX:
         raise RemoteProtocolError(f"bad JSON: more than {MARKS_MAX} braces and commas")
@@ -93,5 +93,5 @@ def _key_text(flat: bytes) -> bytes:
     try:
         compact = msgspec.json.format(flat, indent=-1)
     except (msgspec.DecodeError, RecursionError):
-        compact = flat  # Whoever reads the key finds out.
+        compact = flat  # The reader of the key will refuse it.
     return msgspec.json.encode(compact.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Numbers as wide as Java's; a larger one in a header or body is refused where it is decoded."""
+"""Integer types as wide as Java's; decoding refuses larger numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The property string of a message: ``name \\x01 value \\x02`` repeated, in UTF-8.
 
-The last ``\\x02`` may be missing. Pairs without a name, a value or a separator are dropped when
-read, as Java does; a value may contain ``\\x01``, since the first one separates. Of two pairs with
-one name the later counts.
+The last ``\\x02`` may be missing. Like Java, reading drops pairs without a name, a value or a
+separator. A value may contain ``\\x01``, since the first one separates. Of two pairs with the same
+name the later counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     """Return the property string.
 
     Raises:
-        LocalProtocolError: A name or value holds a separator, or the whole is too long.
+        LocalProtocolError: A name or value contains a separator, or the string is too long.
     """
     for name, value in properties.items():
         if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
@@ -52,31 +52,31 @@ def decode_properties(data: bytes | memoryview) -> dict[str, str]:
 
 
 def properties_bytes_max(has_checksum: bool) -> int:
-    """Return the length that a sender's properties may have beside what a broker adds to them."""
+    """Return the maximum length of a sender's properties; the broker adds its own to them."""
     return PROPERTIES_BYTES_MAX - (CHECKSUM_BYTES + 1 if has_checksum else 0)
 
 
 def encode_checksum(checksum: int) -> bytes:
-    """Return the property that holds a record's checksum: ten digits, the last one first."""
+    """Return the property with a record's checksum: ten digits, last digit first."""
     return CHECKSUM_NAME + (b"%010d" % checksum)[::-1] + b"\x02"
 
 
 def without_checksum(properties: bytes) -> bytes:
-    """Return a property string without the checksum of the record that it came from."""
+    """Return a property string without the record checksum."""
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if not pair.startswith(CHECKSUM_NAME)])
 
 
 def without_failure(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties without what they say of a failure."""
+    """Return properties without those that describe a failure."""
     return {key: value for key, value in properties.items() if key not in (KIND, TEXT)}
 
 
 def with_failure(properties: Mapping[str, str], failure: ConsumeFailure | None) -> bytes:
-    """Return the property string with a failure, or without it where it does not fit.
+    """Return the property string with a failure, or without it if it does not fit.
 
     Raises:
-        LocalProtocolError: As :func:`encode_properties`.
+        LocalProtocolError: See :func:`encode_properties`.
     """
     if failure is None:
         return encode_properties(properties)
@@ -90,7 +90,7 @@ def find_property(padded: bytes, mark: bytes) -> str | None:
     """Return one property as ``decode_properties`` would, without decoding the others.
 
     Args:
-        padded: The property string behind a ``\\x02``.
+        padded: The property string with a ``\\x02`` in front.
         mark: The name between ``\\x02`` and ``\\x01``.
     """
     at = padded.rfind(mark)
@@ -99,7 +99,7 @@ def find_property(padded: bytes, mark: bytes) -> str | None:
     at += len(mark)
     end = padded.find(b"\x02", at)
     value = padded[at:end] if end >= 0 else padded[at:]
-    if not value:  # such pairs do not count: an earlier one may
+    if not value:  # such a pair does not count, but an earlier one may
         earlier = re.findall(re.escape(mark) + rb"([^\x02]++)", padded)
         if not earlier:
             return None

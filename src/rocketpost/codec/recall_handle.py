@@ -1,7 +1,7 @@
-"""The handle by which a timed message can be recalled, as a send response carries it.
+"""The handle for recalling a timed message; a send response carries it.
 
-URL-safe base64 of five words parted by spaces: ``v1``, topic, broker name, time in ms, message id.
-By the time a broker finds the slot that the message waits in; clients need the broker name only.
+URL-safe base64 of five words separated by spaces: ``v1``, topic, broker name, time in ms, message
+id. A broker finds the message's slot by the time; clients only need the broker name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BYTES_MAX: Final = 4096
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says."""
+    """The contents of a handle."""
 
     topic: str
     broker_name: str
@@ -36,7 +36,7 @@ def decode_recall_handle(text: str) -> RecallHandle:
     """Read a handle.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The handle is malformed.
     """
     if len(text) > _BYTES_MAX:
         raise RemoteProtocolError(f"the recall handle is too long: {len(text)} characters")
@@ -48,7 +48,7 @@ def decode_recall_handle(text: str) -> RecallHandle:
         words = []
     if len(words) != _WORDS or words[0] != _VERSION or not all(words):
         raise RemoteProtocolError(
-            "this is no recall handle of version v1; take the one of the SendResult"
+            "this is not a recall handle of version v1; use the one in the SendResult"
         )
     _, topic, broker_name, time, message_id = words
     if not (time.isascii() and time.isdecimal() and len(time) <= _DIGITS_MAX):

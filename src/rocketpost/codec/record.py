@@ -69,7 +69,7 @@ HEAD_V4: Final = HEADS[_IPV4_BYTES, _IPV4_BYTES]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One decoded record. ``body`` is a slice of what was decoded, of the same type."""
+    """One decoded record. ``body`` is a slice of the decoded buffer, of the same type."""
 
     size: int
     magic: int
@@ -111,7 +111,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def topic_field(topic: str, *, long_topics: bool = True) -> tuple[int, bytes]:
-    """Return the magic that a topic asks for, and the topic with its length in front."""
+    """Return the magic for a topic's length, and the topic with its length in front."""
     data = topic.encode()
     if long_topics and len(topic) > SHORT_TOPIC_MAX:
         return MAGIC_V2, _SHORT.pack(len(data)) + data
@@ -119,7 +119,7 @@ def topic_field(topic: str, *, long_topics: bool = True) -> tuple[int, bytes]:
 
 
 def encode_record(record: Record) -> list[bytes | memoryview]:
-    """Return the buffers of a record: head, body, tail. Size, CRC, magic and host bits are made.
+    """Return the buffers of a record: head, body, tail. Computes size, CRC, magic and host bits.
 
     This is the plain form; the commit log packs the same fields without the object.
     """
@@ -153,23 +153,23 @@ def decode_record(
     """Decode the record that starts at ``offset``.
 
     Raises:
-        CorruptRecord: Nothing whole and consistent starts there.
+        CorruptRecord: No complete and consistent record starts there.
     """
     try:
         record = _decode(buffer, offset)
     except (error, IndexError, UnicodeDecodeError) as reason:
         raise CorruptRecord(f"no record at byte {offset}: {reason}") from None
-    # RocketMQ does not check an empty body, whatever its CRC says; recovery does as it does.
+    # Like RocketMQ, recovery does not check the CRC of an empty body.
     if verify_crc and record.body and crc32(record.body) & CRC_MASK != record.body_crc:
         raise CorruptRecord(f"the body of the record at byte {offset} fails its CRC")
     return record
 
 
 def locate(record: bytes | memoryview) -> tuple[int, int, int, int]:
-    """Return the sysFlag of a record, and where its body starts, ends and its properties start.
+    """Return a record's sysFlag, the start and end of its body and the start of its properties.
 
     Raises:
-        CorruptRecord: The lengths in it lead out of it.
+        CorruptRecord: A length points outside the record.
     """
     try:
         (sys_flag,) = _PORT.unpack_from(record, SYS_FLAG_AT)
@@ -192,7 +192,7 @@ def locate(record: bytes | memoryview) -> tuple[int, int, int, int]:
 
 
 def decode_records(buffer: bytes | memoryview, *, verify_crc: bool = True) -> list[Record]:
-    """Decode records back to back, as in a pull response; stops at the first undecodable one."""
+    """Decode consecutive records, as in a pull response; stops at the first undecodable one."""
     records: list[Record] = []
     at = 0
     while at < len(buffer):
@@ -206,7 +206,7 @@ def decode_records(buffer: bytes | memoryview, *, verify_crc: bool = True) -> li
 
 
 def host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
-    """Return ``sys_flag`` with the address-family bits set as the packed hosts say."""
+    """Return ``sys_flag`` with the address-family bits of the packed hosts."""
     sys_flag &= ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
     if len(born_host) == _IPV6_BYTES:
         sys_flag |= sysflag.BORN_HOST_V6
@@ -216,10 +216,10 @@ def host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
 
 
 def pack_host(address: str, port: int) -> bytes:
-    """Return an address and port as a record holds them; an IPv4-mapped address becomes IPv4.
+    """Return an address and port in the form of a record; an IPv4-mapped address becomes IPv4.
 
     Raises:
-        ValueError: It is not an address.
+        ValueError: ``address`` is not an IP address.
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
@@ -242,7 +242,7 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
     """Return the packed store host and the position in an offset message id.
 
     Raises:
-        RemoteProtocolError: It is not such an id.
+        RemoteProtocolError: ``text`` is not such an id.
     """
     try:
         data = bytes.fromhex(text)

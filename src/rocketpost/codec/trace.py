@@ -1,6 +1,6 @@
-"""Message traces: what clients write about messages, as text that Java's tools read.
+"""Message traces: records that clients write about messages, as text that Java's tools read.
 
-A record is fields parted by U+0001 and ended by U+0002; records stand one after the other.
+A record is fields separated by U+0001 and ends with U+0002; records follow one another.
 
     Pub             time region group topic id tags keys broker body_bytes cost_ms kind offset_id ok
     SubBefore       time region group request_id id retry_times keys
@@ -8,9 +8,10 @@ A record is fields parted by U+0001 and ended by U+0002; records stand one after
     EndTransaction  time region group topic id tags keys broker kind transaction_id state from_check
     Recall          time region group topic id ok
 
-The name stands first. Times are milliseconds since the epoch. An empty text is written ``null``:
-Java drops empty fields at the end of a record and then fails to read it. Old clients write fewer
-fields (Pub without the offset id, SubAfter without what follows the keys), some write more.
+The name is the first field. Times are milliseconds since the epoch. An empty text is written
+``null``: Java drops empty fields at the end of a record and then fails to read it. Old clients
+write fewer fields (Pub without the offset id, SubAfter without those after the keys); some write
+more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CLEAN: Final = str.maketrans({FIELD_END: " ", RECORD_END: " "})
 
 
 class MessageKind(enum.IntEnum):
-    """What kind of message was sent."""
+    """The kind of a sent message."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -37,8 +38,8 @@ class MessageKind(enum.IntEnum):
     ORDERED = 4
 
 
-class Outcome(enum.IntEnum):
-    """How the consumption of a message ended."""
+class TraceOutcome(enum.IntEnum):
+    """The outcome of handling a message."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -48,7 +49,7 @@ class Outcome(enum.IntEnum):
 
 
 class Pub(msgspec.Struct, frozen=True, kw_only=True):
-    """A message was sent, or could not be."""
+    """The result of sending a message."""
 
     time_ms: int
     region: str
@@ -68,7 +69,7 @@ class Pub(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer is about to handle a message."""
+    """The start of handling a message."""
 
     time_ms: int
     region: str
@@ -80,20 +81,20 @@ class SubBefore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubAfter(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer has handled a message; ``request_id`` tells which SubBefore this ends."""
+    """The end of handling a message; ``request_id`` is that of its SubBefore."""
 
     request_id: str
     message_id: str
     cost_ms: int
     success: bool
     keys: str = ""
-    outcome: int = Outcome.SUCCESS
+    outcome: int = TraceOutcome.SUCCESS
     time_ms: int = 0
     group: str = ""
 
 
-class EndTransaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer decided about a half message."""
+class EndTransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A producer's decision about a half message."""
 
     time_ms: int
     region: str
@@ -109,8 +110,8 @@ class EndTransaction(msgspec.Struct, frozen=True, kw_only=True):
     from_check: bool = False
 
 
-class Recall(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer took a timed message back, or could not."""
+class RecallTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of recalling a timed message."""
 
     time_ms: int
     region: str
@@ -120,11 +121,11 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     success: bool = True
 
 
-Trace = Pub | SubBefore | SubAfter | EndTransaction | Recall
+Trace = Pub | SubBefore | SubAfter | EndTransactionTrace | RecallTrace
 
 
 def encode_trace(trace: Trace) -> str:
-    """Return one record, its end included."""
+    """Return one record, including its end mark."""
     fields: list[str | int | bool]
     match trace:
         case Pub():
@@ -143,13 +144,13 @@ def encode_trace(trace: Trace) -> str:
                 "SubAfter", trace.request_id, trace.message_id, trace.cost_ms, trace.success,
                 trace.keys, int(trace.outcome), trace.time_ms, trace.group,
             ]  # fmt: skip
-        case EndTransaction():
+        case EndTransactionTrace():
             fields = [
                 "EndTransaction", trace.time_ms, trace.region, trace.group, trace.topic,
                 trace.message_id, trace.tags, trace.keys, trace.store_host, int(trace.kind),
                 trace.transaction_id, trace.state, trace.from_check,
             ]  # fmt: skip
-        case Recall():
+        case RecallTrace():
             fields = [
                 "Recall", trace.time_ms, trace.region, trace.group, trace.topic,
                 trace.message_id, trace.success,
@@ -158,12 +159,12 @@ def encode_trace(trace: Trace) -> str:
 
 
 def encode_traces(traces: Iterable[Trace]) -> str:
-    """Return the records of all, one after the other."""
+    """Return the records of several traces."""
     return "".join(map(encode_trace, traces))
 
 
 def decode_traces(text: str) -> list[Trace]:
-    """Return the records that can be read; one that cannot must not hide the others."""
+    """Return the readable records; an unreadable one must not hide the others."""
     found: list[Trace] = []
     for record in text.split(RECORD_END):
         fields = record.split(FIELD_END)
@@ -211,7 +212,7 @@ def _sub_before(fields: list[str]) -> SubBefore:
 
 def _sub_after(fields: list[str]) -> SubAfter:
     success = _flag(fields[4])
-    usual = Outcome.SUCCESS if success else Outcome.FAILED
+    usual = TraceOutcome.SUCCESS if success else TraceOutcome.FAILED
     return SubAfter(
         request_id=fields[1],
         message_id=fields[2],
@@ -224,8 +225,8 @@ def _sub_after(fields: list[str]) -> SubAfter:
     )
 
 
-def _end_transaction(fields: list[str]) -> EndTransaction:
-    return EndTransaction(
+def _end_transaction(fields: list[str]) -> EndTransactionTrace:
+    return EndTransactionTrace(
         time_ms=int(fields[1]),
         region=fields[2],
         group=fields[3],
@@ -241,8 +242,8 @@ def _end_transaction(fields: list[str]) -> EndTransaction:
     )
 
 
-def _recall(fields: list[str]) -> Recall:
-    return Recall(
+def _recall(fields: list[str]) -> RecallTrace:
+    return RecallTrace(
         time_ms=int(fields[1]),
         region=fields[2],
         group=fields[3],

@@ -44,7 +44,7 @@ def read_integer(text: str, limit: int) -> int:
             number = limit + 1
         if -limit - 1 <= number <= limit:
             return number
-    raise IncomparableError(f"{text[:64]!r} is no integer of {(limit + 1).bit_length()} bits")
+    raise IncomparableError(f"{text[:64]!r} is not an integer of {(limit + 1).bit_length()} bits")
 
 
 def read_decimal(text: str) -> float:
@@ -61,7 +61,7 @@ def read_decimal(text: str) -> float:
             return float.fromhex(found[1])
         except OverflowError:
             return float("-inf" if bare.startswith("-") else "inf")
-    raise IncomparableError(f"{text[:64]!r} is no number")
+    raise IncomparableError(f"{text[:64]!r} is not a number")
 
 
 def read_like(text: str, number: int | float) -> int | float:

@@ -1,6 +1,6 @@
-"""Changes of configurations: partial ones applied to whole ones, and differences as text.
+"""Changes of configurations: applying them, and showing differences as text.
 
-A change is a struct whose members are those of the configuration, each None unless it is given.
+A change is a struct with the members of the configuration, each None unless given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ATTRIBUTES: Final = "attributes"
 
 
 class Difference(NamedTuple):
-    """One member that differs; ``before`` or ``after`` is None for an attribute that is not set."""
+    """One differing member; ``before`` or ``after`` is None for an attribute that is not set."""
 
     name: str
     before: object
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
 
 def apply(change: msgspec.Struct, config: C) -> C:
-    """Return ``config`` with the members that ``change`` gives; None leaves a member as it is."""
+    """Return ``config`` with the members that ``change`` sets; None leaves a member unchanged."""
     given = {
         field.name: value
         for field in msgspec.structs.fields(change)
@@ -55,7 +55,7 @@ def differences(before: C, after: C) -> list[Difference]:
 
 
 def members_text(config: msgspec.Struct) -> str:
-    """Return the members of a configuration that are not empty, as ``name=value`` pairs."""
+    """Return the non-empty members of a configuration as ``name=value`` pairs."""
     pairs = [
         (field.encode_name, getattr(config, field.name)) for field in msgspec.structs.fields(config)
     ]
@@ -63,7 +63,7 @@ def members_text(config: msgspec.Struct) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a value as RocketMQ's files spell it; ``unset`` for None."""
+    """Return a value as RocketMQ's files write it; ``unset`` for None."""
     if value is None:
         return "unset"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""How long messages of each delay level wait, as brokers are told by ``messageDelayLevel``."""
+"""The delay of each delay level, from the setting ``messageDelayLevel``."""
 
 from __future__ import annotations
 

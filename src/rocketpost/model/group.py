@@ -1,4 +1,4 @@
-"""Consumer groups: their configuration, their members' subscriptions."""
+"""Consumer groups: their configuration and their members' subscriptions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupConfig(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omi
 
 
 class GroupChange(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """A change of a group: members that are None stay as they are.
+    """A change of a group; members that are None stay unchanged.
 
     Keys of ``attributes`` are signed: ``+name`` sets one and ``-name`` removes one.
     """

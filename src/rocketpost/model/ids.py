@@ -1,4 +1,4 @@
-"""Numbers that must not be mixed up, as types of their own."""
+"""Distinct types for numbers that must not be mixed up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Names of topics and groups: which are legal, which the system keeps for itself.
+"""Names of topics and groups: legal names, and names reserved for the system.
 
-Names become directories, so everything that comes from outside passes here first.
+Names become directories, so every name from outside is checked here first.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ _is_legal = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
 
 def topic_problem(topic: str) -> str | None:
-    """Return why ``topic`` is no legal topic name, or None."""
+    """Return why ``topic`` is not a legal topic name, or None."""
     if not topic.strip():
         return "the topic is blank"
-    # One form of retry topic has a plus between group and topic, which is in no other name.
+    # One form of retry topic has a plus between group and topic; no other name has one.
     plain = topic.replace("+", "_", 1) if topic.startswith(RETRY_PREFIX) else topic
     if not _is_legal(plain):
         return f"the topic {topic!r} has characters other than % | letters digits _ -"
@@ -85,7 +85,7 @@ def topic_problem(topic: str) -> str | None:
 
 
 def group_problem(group: str) -> str | None:
-    """Return why ``group`` is no legal group name, or None."""
+    """Return why ``group`` is not a legal group name, or None."""
     if not group.strip():
         return "the group is blank"
     if not _is_legal(group):
@@ -96,7 +96,7 @@ def group_problem(group: str) -> str | None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether the system keeps this topic for itself."""
+    """Tell whether this topic is reserved for the system."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
@@ -106,17 +106,17 @@ def is_work_topic(topic: str) -> bool:
 
 
 def is_own_offset(topic: str, group: str) -> bool:
-    """Tell whether an offset is a broker's own: how far its transactions and pops are done."""
+    """Tell whether an offset is a broker's own progress with transactions or pops."""
     return group.startswith(SYSTEM_GROUP_PREFIX) and is_system_topic(topic)
 
 
 def is_system_group(group: str) -> bool:
-    """Tell whether tools or brokers consume under this name, and no user does."""
+    """Tell whether this group belongs to tools or brokers, not to users."""
     return group.startswith(SYSTEM_GROUP_PREFIX) or group in SYSTEM_GROUPS
 
 
 def is_retry_or_dlq(topic: str) -> bool:
-    """Tell whether this is some group's retry or dead-letter topic."""
+    """Tell whether this is a group's retry or dead-letter topic."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
@@ -131,10 +131,10 @@ def dlq_topic(group: str) -> str:
 
 
 def revive_topic(cluster: str) -> str:
-    """Return the topic that the brokers of ``cluster`` keep the log of popping in."""
+    """Return the topic in which brokers of ``cluster`` log pops and acks."""
     return REVIVE_TOPIC_PREFIX + cluster
 
 
 def reply_topic(cluster: str) -> str:
-    """Return the topic that the replies of ``cluster`` travel by."""
+    """Return the topic for the replies of ``cluster``."""
     return f"{cluster}_REPLY_TOPIC"

@@ -1,4 +1,4 @@
-"""Names of message properties that the system gives a meaning to."""
+"""Names of message properties with a meaning to the system."""
 
 from __future__ import annotations
 

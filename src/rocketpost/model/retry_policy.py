@@ -1,14 +1,14 @@
-"""The retry policy of a consumer group: how long a message waits before it comes again.
+"""The retry policy of a consumer group: the delay before each redelivery of a message.
 
 As RocketMQ writes it in JSON, one of:
 
     {"type": "CUSTOMIZED"}
-        the delay levels, from the third on: what groups have unless told otherwise
+        the delay levels from the third on; the default
     {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000, 60000]}}
-        the first wait, the second, ...; the last for all that follow
+        the first delay, the second, ...; the last one repeats
     {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000,
      "multiplier": 2}}
-        each wait is the multiple of the one before, up to a bound; these numbers are the defaults
+        each delay is a multiple of the one before, up to a bound; these are the defaults
 
 Times are milliseconds.
 """
@@ -36,7 +36,7 @@ _ROUNDS_MAX: Final = 32
 
 
 class RetryPolicy(NamedTuple):
-    """A sequence of waits: those listed, or a growing one if none are."""
+    """A sequence of delays: a list, or growing ones if there is no list."""
 
     steps: tuple[int, ...] = ()
     initial: int = 5_000
@@ -44,7 +44,7 @@ class RetryPolicy(NamedTuple):
     multiplier: int = 2
 
     def delay_ms(self, times: int) -> int:
-        """Return how long a message waits that was retried so many times before."""
+        """Return the delay of a message that was retried ``times`` times before."""
         if self.steps:
             return self.steps[min(times, len(self.steps) - 1)]
         grown: int = self.initial * self.multiplier ** min(times, _ROUNDS_MAX)
@@ -52,10 +52,10 @@ class RetryPolicy(NamedTuple):
 
 
 def read_retry_policy(policy: Mapping[str, Any]) -> RetryPolicy | None:
-    """Return a policy; None if it is that of the delay levels.
+    """Return a policy; None for the one by delay levels.
 
     Raises:
-        ConfigError: It is none; the text says what is wrong.
+        ConfigError: The policy is wrong; the text says what and where.
     """
     kind = policy.get("type", CUSTOMIZED)
     if kind not in (CUSTOMIZED, EXPONENTIAL):

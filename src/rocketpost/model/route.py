@@ -1,4 +1,4 @@
-"""Routes: which brokers serve a topic, and with which queues."""
+"""Routes: the brokers that serve a topic, and their queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MessageQueue(msgspec.Struct, rename="camel", frozen=True):
 
 
 class QueueData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """How a broker serves a topic."""
+    """The queues and permission with which a broker serves a topic."""
 
     broker_name: str
     perm: int = 6
@@ -47,7 +47,7 @@ class BrokerData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class TopicRoute(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """Everything a client needs to reach a topic."""
+    """The queues of a topic and the addresses of its brokers."""
 
     broker_datas: list[BrokerData] = []
     filter_server_table: dict[str, list[str]] = {}

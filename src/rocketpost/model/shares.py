@@ -1,6 +1,6 @@
-"""How the members of a group share the queues of a topic: RocketMQ's two plain ways.
+"""RocketMQ's two basic ways of sharing a topic's queues among the members of a group.
 
-Clients compute their own share, and a broker computes it for those that ask; all compute alike.
+Clients compute their own share, and brokers compute it on request; all must agree.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 def average_share(queues: Sequence[T], index: int, member_count: int) -> list[T]:
-    """Return the block of member ``index``: as equal as can be, the first ones are longer."""
+    """Return the block of member ``index``; blocks differ by one at most, longer ones first."""
     share, rest = divmod(len(queues), member_count)
     start = index * share + min(index, rest)
     return list(queues[start : start + share + (index < rest)])
 
 
 def circle_share(queues: Sequence[T], index: int, member_count: int) -> list[T]:
-    """Return what member ``index`` gets of queues that are dealt out like cards."""
+    """Return the queues of member ``index`` when they are dealt out round robin."""
     return list(queues[index::member_count])
 
 
 def java_order(text: str) -> bytes:
-    """Return a key that sorts texts as Java does, by UTF-16 units: all members sort alike."""
+    """Return a sort key for texts in Java's order, by UTF-16 units, which all members share."""
     return text.encode("utf-16-be", "surrogatepass")

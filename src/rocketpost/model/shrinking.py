@@ -1,4 +1,4 @@
-"""Changes of a topic's queue numbers, and the messages that they would hide.
+"""Messages that a change of a topic's queue numbers would hide.
 
 To shrink a topic without hiding anything, lower ``writeQueueNums``, wait until the last queues are
 consumed, then lower ``readQueueNums``.
@@ -15,7 +15,7 @@ _GROUPS_NAMED_MAX: Final = 10
 
 
 class Behind(NamedTuple):
-    """Messages of a queue that a group has not consumed; without a group, that nobody has."""
+    """Messages of a queue that ``group`` has not consumed; that nobody has, if it is empty."""
 
     queue_id: int
     group: str
@@ -25,12 +25,12 @@ class Behind(NamedTuple):
 def hidden_messages(
     before: TopicConfig | None, after: TopicConfig, behind: Sequence[Behind]
 ) -> str | None:
-    """Say which messages no consumer is given after a change of queue numbers, or return None.
+    """Describe the messages that no consumer gets after a change of queue numbers, or return None.
 
     Args:
-        before: The topic as it is, None if it is new.
-        after: The topic as it is wanted.
-        behind: What readers have not consumed of the queues that would be read no longer.
+        before: The topic now; None if it is new.
+        after: The topic after the change.
+        behind: Unconsumed messages of the queues that would no longer be read.
     """
     read, write = after.read_queue_nums, after.write_queue_nums
     hidden = []
@@ -50,10 +50,10 @@ def hidden_messages(
 
 
 def is_hiding(before: TopicConfig | None, after: TopicConfig, behind: Sequence[Behind]) -> bool:
-    """Tell whether a change takes from consumers what they could read, or were about to.
+    """Tell whether a change hides messages that consumers could read, now or later.
 
-    A topic that takes messages which nobody reads may be created, as in RocketMQ: whoever made it
-    is told.
+    As in RocketMQ, a topic may be created with queues that are written but not read; its creator
+    gets a warning.
     """
     if before is None or after.read_queue_nums >= before.read_queue_nums:
         return False
@@ -61,7 +61,7 @@ def is_hiding(before: TopicConfig | None, after: TopicConfig, behind: Sequence[B
 
 
 def queues_text(queue_ids: Iterable[int]) -> str:
-    """Return queue numbers as text, those in a row as a range: ``queues 1, 4 to 7``."""
+    """Return queue numbers as text, consecutive ones as a range: ``queues 1, 4 to 7``."""
     runs: list[list[int]] = []
     for queue_id in sorted(queue_ids):
         if runs and runs[-1][-1] == queue_id - 1:

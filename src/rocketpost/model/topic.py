@@ -1,4 +1,4 @@
-"""Topics: their configuration, permission bits and the version that changes with it."""
+"""Topics: configuration, permission bits, and the version of a table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PERM_READ: Final = 4
 
 
 class DataVersion(msgspec.Struct, rename="camel", frozen=True):
-    """Edition of a table; any difference means other contents."""
+    """Version of a table; any difference means different contents."""
 
     counter: int = 0
     state_version: int = 0
     timestamp: int = 0
 
     def next(self, now_ms: int) -> DataVersion:
-        """Return the version of the next edition."""
+        """Return the next version."""
         return DataVersion(self.counter + 1, self.state_version, now_ms)
 
 
@@ -47,7 +47,7 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class TopicChange(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """A change of a topic: members that are None stay as they are.
+    """A change of a topic; members that are None stay unchanged.
 
     Keys of ``attributes`` are signed: ``+name`` sets one and ``-name`` removes one.
     """

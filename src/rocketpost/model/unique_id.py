@@ -1,8 +1,8 @@
-"""Unique ids of messages, made by whoever sends them (``UNIQ_KEY``). Pure.
+"""Unique ids of messages (``UNIQ_KEY``), made by the sender. Pure.
 
     ip        4 or 16 bytes   the sender's address
     pid       2 bytes         low bits of the process id
-    chance    4 bytes         drawn once per process; Java has a class-loader hash here
+    chance    4 bytes         random, once per process; Java has a class-loader hash here
     ms        4 bytes         since the month began, local time: Java's tools decode it so
     counter   2 bytes
 
@@ -16,7 +16,7 @@ from ipaddress import ip_address
 
 
 def month_bounds_ms(now_ms: int) -> tuple[int, int]:
-    """Return when the local month of a time began and when the next one begins."""
+    """Return the start of the local month of a time, and the start of the next one."""
     now = datetime.fromtimestamp(now_ms / 1000)
     first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     following = (first + timedelta(days=32)).replace(day=1)
@@ -29,8 +29,8 @@ class UniqueIds:
     Args:
         ip: The sender's address.
         pid: The process id.
-        chance: Four bytes that no other process has.
-        counter: Where to begin to count.
+        chance: Four random bytes, different in every process.
+        counter: The first value of the counter.
     """
 
     def __init__(self, *, ip: str, pid: int, chance: bytes, counter: int) -> None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rocketpost.codec.bodies.registration import Registration
+from rocketpost.codec.bodies.registration import RegistrationBody
 from rocketpost.codec.bodies.route import QueueMapping
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.model.names import RETRY_TOPIC_LENGTH_MAX, topic_problem
@@ -56,7 +56,7 @@ class BrokerReport:
     zone: str | None = None
     timeout_ms: int | None = None
     acting_master: bool | None = None
-    registration: Registration = field(default_factory=Registration)
+    registration: RegistrationBody = field(default_factory=RegistrationBody)
 
 
 def check_name(name: str, what: str) -> None:

@@ -2,7 +2,7 @@
 
 brokers   broker name -> cluster, broker id -> address, zone, acting-master flag
 live      address -> identity, owner, last sign of life, time-out, data version, filter servers
-queues    ``queue_table``: topic -> broker name -> queues
+queues    ``topic_queues``: topic -> broker name -> queues
 
 An ``owner`` is whatever the broker registered through, in practice its connection: when it is lost,
 so is the broker. Who gets a name, an id or an address that somebody has is settled by ``claims``.
@@ -24,11 +24,10 @@ from msgspec.structs import replace
 from rocketpost.codec.bodies.cluster import ClusterInfo, MemberGroup
 from rocketpost.codec.bodies.route import QueueMapping
 from rocketpost.codec.faults import NoPermission, ServerError, SystemBusy
-from rocketpost.codec.headers.namesrv import Registered
+from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
 from rocketpost.namesrv.claims import Live, check_address_claim, check_id_claim
-from rocketpost.namesrv.queue_table import QueueTable
 from rocketpost.namesrv.report import (
     BrokerIdentity,
     BrokerReport,
@@ -36,6 +35,7 @@ from rocketpost.namesrv.report import (
     check_queues,
     check_report,
 )
+from rocketpost.namesrv.topic_queues import TopicQueues
 
 LIVE_MS_DEFAULT: Final = 120_000
 LIVE_MS_MAX: Final = 24 * 3600 * 1000
@@ -88,7 +88,7 @@ class RouteTable:
 
     def __init__(self, limits: RouteLimits | None = None) -> None:
         self._limits = limits or RouteLimits()
-        self._queues = QueueTable(self._limits.entries_max)
+        self._queues = TopicQueues(self._limits.entries_max)
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[str, Live] = {}
         self._hosts: Counter[str] = Counter()
@@ -110,7 +110,7 @@ class RouteTable:
         now_ms: int,
         source: str = "",
         drop_missing_topics: bool = False,
-    ) -> Registered:
+    ) -> RegisterBrokerResponse:
         """Take in a broker's report; return what a slave must know of its master.
 
         Args:
@@ -412,11 +412,15 @@ class RouteTable:
                 self._queues.change_perms(name, _without_write)
         return gone
 
-    def _master_for(self, identity: BrokerIdentity, addresses: dict[int, str]) -> Registered:
+    def _master_for(
+        self, identity: BrokerIdentity, addresses: dict[int, str]
+    ) -> RegisterBrokerResponse:
         master = addresses.get(MASTER_ID)
         if identity.id == MASTER_ID or master is None:
-            return Registered()
-        return Registered(master_addr=master, ha_server_addr=self._live[master].ha_address)
+            return RegisterBrokerResponse()
+        return RegisterBrokerResponse(
+            master_addr=master, ha_server_addr=self._live[master].ha_address
+        )
 
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]

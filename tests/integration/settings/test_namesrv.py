@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rocketpost.codec.bodies.registration import (
-    Registration,
-    TopicTable,
+    RegisteredTopics,
+    RegistrationBody,
     body_crc,
     encode_registration,
 )
@@ -45,8 +45,10 @@ async def register(
 ) -> Command:
     # One topic alone would be taken for a change of a broker that is known already.
     configs = {name: TopicConfig(topic_name=name) for name in ("Base", *topics)}
-    table = TopicTable(data_version=DataVersion(version, 0, version), topic_config_table=configs)
-    body = encode_registration(Registration(topic_config_serialize_wrapper=table))
+    table = RegisteredTopics(
+        data_version=DataVersion(version, 0, version), topic_config_table=configs
+    )
+    body = encode_registration(RegistrationBody(topic_config_serialize_wrapper=table))
     fields: dict[str, object] = {
         "brokerName": "broker-a", "brokerAddr": f"10.0.0.1:{10911 + broker_id}",
         "clusterName": "C", "haServerAddr": "", "brokerId": broker_id,

@@ -30,7 +30,15 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.properties import decode_properties
 from rocketpost.codec.recall_handle import RecallHandle
-from rocketpost.codec.trace import Outcome, Pub, Recall, SubAfter, SubBefore, Trace, decode_traces
+from rocketpost.codec.trace import (
+    Pub,
+    RecallTrace,
+    SubAfter,
+    SubBefore,
+    Trace,
+    TraceOutcome,
+    decode_traces,
+)
 
 A = "a:1"
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -194,10 +202,14 @@ def consumer(handler: Any, **options: Any) -> PushConsumer:
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "thread"])
 @pytest.mark.parametrize(
     ("error", "outcome"),
-    [(None, Outcome.SUCCESS), (ValueError("x"), Outcome.EXCEPTION), (Retry(), Outcome.FAILED)],
+    [
+        (None, TraceOutcome.SUCCESS),
+        (ValueError("x"), TraceOutcome.EXCEPTION),
+        (Retry(), TraceOutcome.FAILED),
+    ],
 )
 async def test_handling_is_traced(
-    use_network: Use, error: Exception | None, outcome: Outcome, is_async: bool
+    use_network: Use, error: Exception | None, outcome: TraceOutcome, is_async: bool
 ) -> None:
     queue_broker = QueueBroker()
     network = use_network(network_of({**ROUTES, "T": route_of({"a": A}, queues=1)}, {}))
@@ -248,6 +260,6 @@ async def test_recalls_are_traced_also_when_they_are_refused(use_network: Use) -
         with pytest.raises(MessageRefused):
             await sender.recall("T", "no handle")
     found = traces(network)
-    assert all(isinstance(each, Recall) for each in found)
-    told = [(each.message_id, each.success) for each in found if isinstance(each, Recall)]
+    assert all(isinstance(each, RecallTrace) for each in found)
+    told = [(each.message_id, each.success) for each in found if isinstance(each, RecallTrace)]
     assert told == [("M", True), ("M", False)]

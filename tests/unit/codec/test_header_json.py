@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rocketpost.codec.command import Command
 from rocketpost.codec.header_json import (
+    decode_fields,
     decode_json_header,
     encode_json_header,
-    field_texts,
     language_name,
 )
 from rocketpost.errors import RemoteProtocolError
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(
     header = decode(encode_json_header(code, opaque, 1, remark, fields))
     assert (header.code, header.opaque, header.flag) == (code, opaque, 1)
     assert header.remark == (remark or None)
-    assert field_texts(header.raw_fields) == fields
+    assert decode_fields(header.raw_fields) == fields
 
 
 def test_absent_members_are_left_out_and_the_text_is_compact() -> None:
@@ -50,15 +50,15 @@ def test_absent_members_are_left_out_and_the_text_is_compact() -> None:
 
 def test_numbers_and_booleans_keep_their_spelling_and_null_is_dropped() -> None:
     raw = b'{"n":5,"f":1.50,"b":true,"z":null,"s":"x","o":{"a":[1]}}'
-    assert field_texts(raw) == {"n": "5", "f": "1.50", "b": "true", "s": "x", "o": '{"a":[1]}'}
-    assert field_texts(b"null") == {}
-    assert field_texts(b"") == {}
+    assert decode_fields(raw) == {"n": "5", "f": "1.50", "b": "true", "s": "x", "o": '{"a":[1]}'}
+    assert decode_fields(b"null") == {}
+    assert decode_fields(b"") == {}
 
 
 @pytest.mark.parametrize("raw", [b"[1]", b"{", b'"x"', b'{"a":"\xff"}'])
 def test_fields_that_are_no_object_are_refused(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="bad extFields"):
-        field_texts(raw)
+        decode_fields(raw)
 
 
 def test_ill_formed_utf8_is_replaced() -> None:
@@ -69,7 +69,7 @@ def test_ill_formed_utf8_is_replaced() -> None:
 def test_lone_surrogates_are_replaced_when_written() -> None:
     header = decode(encode_json_header(0, 1, 1, "\ud800", {"k": "\udfff"}))
     assert header.remark == "?"
-    assert field_texts(header.raw_fields) == {"k": "?"}
+    assert decode_fields(header.raw_fields) == {"k": "?"}
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_languages_come_as_names_or_numbers() -> None:
 
 
 def test_raw_is_accepted() -> None:
-    assert field_texts(msgspec.Raw(b'{"a":"b"}')) == {"a": "b"}
+    assert decode_fields(msgspec.Raw(b'{"a":"b"}')) == {"a": "b"}

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpost.codec.trace import (
-    EndTransaction,
+    EndTransactionTrace,
     MessageKind,
-    Outcome,
     Pub,
-    Recall,
+    RecallTrace,
     SubAfter,
     SubBefore,
     Trace,
+    TraceOutcome,
     decode_traces,
     encode_trace,
     encode_traces,
@@ -27,13 +27,13 @@ PUB = Pub(
 BEFORE = SubBefore(time_ms=1, region="R", group="G", request_id="Q", message_id="M", keys="k")
 AFTER = SubAfter(
     request_id="Q", message_id="M", cost_ms=3, success=False, keys="k",
-    outcome=Outcome.EXCEPTION, time_ms=9, group="G",
+    outcome=TraceOutcome.EXCEPTION, time_ms=9, group="G",
 )  # fmt: skip
-END = EndTransaction(
+END = EndTransactionTrace(
     time_ms=1, region="R", group="G", topic="T", message_id="M", transaction_id="X",
     state="COMMIT_MESSAGE", from_check=True,
 )  # fmt: skip
-RECALL = Recall(time_ms=1, region="R", group="G", topic="T", message_id="M", success=False)
+RECALL = RecallTrace(time_ms=1, region="R", group="G", topic="T", message_id="M", success=False)
 
 
 def test_the_fields_stand_where_java_looks_for_them() -> None:
@@ -56,7 +56,9 @@ def test_old_and_odd_records_are_read() -> None:
     assert isinstance(long, Pub)
     assert (long.offset_id, long.success, long.client_host) == ("O", True, "10.0.0.9")
     assert decode_traces("SubAfter\x01Q\x01M\x013\x01false") == [
-        SubAfter(request_id="Q", message_id="M", cost_ms=3, success=False, outcome=Outcome.FAILED)
+        SubAfter(
+            request_id="Q", message_id="M", cost_ms=3, success=False, outcome=TraceOutcome.FAILED
+        )
     ]
     [cloud] = decode_traces("SubAfter\x01Q\x01M\x013\x01true\x01k\x010\x01\x02")
     assert isinstance(cloud, SubAfter)
@@ -88,16 +90,16 @@ traces: st.SearchStrategy[Trace] = st.one_of(
     ),
     st.builds(
         SubAfter, request_id=texts, message_id=texts, cost_ms=numbers, success=st.booleans(),
-        keys=texts, outcome=st.sampled_from(Outcome).map(int), time_ms=numbers, group=texts,
+        keys=texts, outcome=st.sampled_from(TraceOutcome).map(int), time_ms=numbers, group=texts,
     ),
     st.builds(
-        EndTransaction, time_ms=numbers, region=texts, group=texts, topic=texts,
+        EndTransactionTrace, time_ms=numbers, region=texts, group=texts, topic=texts,
         message_id=texts, tags=texts, keys=texts, store_host=texts,
         kind=st.sampled_from(MessageKind).map(int), transaction_id=texts, state=texts,
         from_check=st.booleans(),
     ),
     st.builds(
-        Recall, time_ms=numbers, region=texts, group=texts, topic=texts, message_id=texts,
+        RecallTrace, time_ms=numbers, region=texts, group=texts, topic=texts, message_id=texts,
         success=st.booleans(),
     ),
 )  # fmt: skip
@@ -114,7 +116,7 @@ def test_any_text_is_read_somehow(text: str) -> None:
 
 
 def test_separators_inside_a_value_do_no_harm() -> None:
-    odd = Recall(time_ms=1, region="a\x01b", group="c\x02d", topic="T", message_id="M")
+    odd = RecallTrace(time_ms=1, region="a\x01b", group="c\x02d", topic="T", message_id="M")
     [read] = decode_traces(encode_trace(odd))
-    assert isinstance(read, Recall)
+    assert isinstance(read, RecallTrace)
     assert (read.region, read.group) == ("a b", "c d")

@@ -112,7 +112,7 @@ def test_verdicts(text: str, properties: dict[str, str], expected: bool | None) 
     ],
 )
 def test_what_cannot_be_compared_does_not_match(text: str, properties: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"no |not compared"):
+    with pytest.raises(ValueError, match=r"is not "):
         verdict(text, properties)
     assert not compile_filter(text).matches(properties)
 

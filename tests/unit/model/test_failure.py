@@ -9,9 +9,9 @@ from rocketpost.model.failure import (
     KIND_CHARACTERS_MAX,
     TEXT_CHARACTERS_MAX,
     ConsumeFailure,
-    failure,
     failure_in,
     failure_of,
+    make_failure,
 )
 
 
@@ -34,13 +34,13 @@ def test_an_exception_is_told_by_class_and_text(error: Exception, text: str) -> 
 
 
 def test_without_a_kind_there_is_none() -> None:
-    assert failure(" \x01 ", "text") is None
+    assert make_failure(" \x01 ", "text") is None
     assert failure_in({"CONSUME_FAILURE_TEXT": "text"}) is None
 
 
 @given(st.text(max_size=400), st.text(max_size=800))
 def test_any_text_fits_into_properties_and_comes_back(kind: str, text: str) -> None:
-    found = failure(kind, text)
+    found = make_failure(kind, text)
     if found is None:
         return
     assert len(found.kind) <= KIND_CHARACTERS_MAX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketpost.codec.bodies.registration import Registration, TopicTable
+from rocketpost.codec.bodies.registration import RegisteredTopics, RegistrationBody
 from rocketpost.codec.bodies.route import QueueMapping
 from rocketpost.model.topic import DataVersion, TopicConfig
 from rocketpost.namesrv.report import BrokerIdentity, BrokerReport
@@ -32,9 +32,9 @@ def report(
     timeout_ms: int | None = None,
     acting_master: bool | None = None,
 ) -> BrokerReport:
-    registration = Registration(
+    registration = RegistrationBody(
         filter_server_list=filters or [],
-        topic_config_serialize_wrapper=TopicTable(
+        topic_config_serialize_wrapper=RegisteredTopics(
             data_version=DataVersion(counter, state, 1_700_000_000_000),
             topic_config_table=topics("TopicA", "TopicB") if table is None else table,
             topic_queue_mapping_info_map=mappings or {},

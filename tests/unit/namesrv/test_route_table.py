@@ -14,7 +14,7 @@ from rocketpost.codec.faults import (
     ServerError,
     SystemBusy,
 )
-from rocketpost.codec.headers.namesrv import Registered
+from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.route import QueueData
 from rocketpost.model.topic import DataVersion
 from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX
@@ -114,7 +114,9 @@ def test_a_repeated_registration_leaves_the_edition_alone(table: RouteTable) -> 
 
 def test_a_slave_learns_its_master_and_brings_no_topics(table: RouteTable) -> None:
     told = register(table, report(SLAVE, topics("TopicA", "Slave")))
-    assert told == Registered(master_addr="10.0.0.1:10911", ha_server_addr="10.0.0.1:10912")
+    assert told == RegisterBrokerResponse(
+        master_addr="10.0.0.1:10911", ha_server_addr="10.0.0.1:10912"
+    )
     assert table.topics() == ["TopicA", "TopicB"]
     assert table.member_group("C", "broker-a").broker_addrs == {
         0: MASTER.address,
@@ -124,7 +126,7 @@ def test_a_slave_learns_its_master_and_brings_no_topics(table: RouteTable) -> No
 
 def test_a_slave_without_master_of_an_old_broker_brings_no_topics() -> None:
     table = RouteTable()
-    assert register(table, report(SLAVE)) == Registered()
+    assert register(table, report(SLAVE)) == RegisterBrokerResponse()
     assert table.topics() == []
 
 

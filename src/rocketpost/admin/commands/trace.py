@@ -15,14 +15,14 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.faults import NoMessage
 from rocketpost.codec.trace import (
-    EndTransaction,
+    EndTransactionTrace,
     MessageKind,
-    Outcome,
     Pub,
-    Recall,
+    RecallTrace,
     SubAfter,
     SubBefore,
     Trace,
+    TraceOutcome,
     decode_traces,
 )
 from rocketpost.model.names import TRACE_TOPIC
@@ -133,16 +133,16 @@ def _step(trace: Trace, host: str, begun: dict[str, SubBefore]) -> Step:
             before = begun.get(trace.request_id)
             time_ms = before.time_ms if before else max(0, trace.time_ms - trace.cost_ms)
             group = before.group if before else trace.group
-            outcome = "success" if trace.success else _name(Outcome, trace.outcome)
+            outcome = "success" if trace.success else _name(TraceOutcome, trace.outcome)
             detail = _retry_text(before) if before else ""
             return _sub(time_ms, group, host, trace.cost_ms, outcome, detail)
-        case EndTransaction():
+        case EndTransactionTrace():
             detail = "asked by the broker" if trace.from_check else ""
             return Step(
                 time_ms=trace.time_ms, what="EndTransaction", group=trace.group, client=host,
                 took_ms=None, outcome=trace.state, detail=detail,
             )  # fmt: skip
-        case Recall():
+        case RecallTrace():
             return Step(
                 time_ms=trace.time_ms, what="Recall", group=trace.group, client=host,
                 took_ms=None, outcome=_ok(trace.success), detail="",
@@ -184,7 +184,7 @@ def _ok(success: bool) -> str:
     return "success" if success else "failed"
 
 
-def _name(kind: type[MessageKind] | type[Outcome], number: int) -> str:
+def _name(kind: type[MessageKind] | type[TraceOutcome], number: int) -> str:
     known = {int(each): each.name.lower().replace("_", " ") for each in kind}
     return known.get(number, f"code {number}")
 

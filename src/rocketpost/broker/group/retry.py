@@ -21,7 +21,7 @@ from rocketpost.codec.properties import with_failure, without_failure
 from rocketpost.codec.record import Record
 from rocketpost.errors import LocalProtocolError
 from rocketpost.model import properties as names
-from rocketpost.model.failure import ConsumeFailure, failure
+from rocketpost.model.failure import ConsumeFailure, make_failure
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic, retry_topic
 from rocketpost.model.retry_policy import RetryPolicy
@@ -128,7 +128,7 @@ class RetryService:
         if record is None:
             raise ServerError(f"there is no message at position {header.offset}")
         check_send_back(record.topic)
-        why = failure(header.failure_kind, header.failure_text)
+        why = make_failure(header.failure_kind, header.failure_text)
         limit = group.retry_max_times
         if client_version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times

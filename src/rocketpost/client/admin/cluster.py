@@ -11,14 +11,14 @@ from rocketpost.codec.bodies.topic import decode_topic_list
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.namesrv import (
-    AddedTopics,
+    AddWritePermResponse,
     BrokerName,
     KvKey,
     KvNamespace,
     KvValue,
     PutKv,
     TopicsByCluster,
-    WipedTopics,
+    WipeWritePermResponse,
 )
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.route import TopicRoute
@@ -117,13 +117,19 @@ class ClusterAdmin:
         """Keep producers off a broker; returns the number of topics per name server."""
         header = to_fields(BrokerName(broker_name=broker_name))
         answers = await self._tell_all(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
-        return {where: each.read(WipedTopics).wipe_topic_count for where, each in answers.items()}
+        return {
+            where: each.read(WipeWritePermResponse).wipe_topic_count
+            for where, each in answers.items()
+        }
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
         """Let producers use a broker again; returns the number of topics per name server."""
         header = to_fields(BrokerName(broker_name=broker_name))
         answers = await self._tell_all(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-        return {where: each.read(AddedTopics).add_topic_count for where, each in answers.items()}
+        return {
+            where: each.read(AddWritePermResponse).add_topic_count
+            for where, each in answers.items()
+        }
 
     async def config(self) -> dict[str, dict[str, str]]:
         """Return the settings of every name server."""

@@ -20,8 +20,8 @@ from rocketpost.codec.headers.pop import (
     IN_RETRY_TOPIC_V2,
     IN_TOPIC,
     AckMessage,
-    ChangedInvisibleTime,
     ChangeInvisibleTime,
+    ChangeInvisibleTimeResponse,
     Notification,
     NotificationResponse,
     PopMessage,
@@ -183,7 +183,7 @@ class PopCalls:
             invisible_time=round(seconds * 1000),
         )
         answer = await self._call(message.queue, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        changed = answer.read(ChangedInvisibleTime)
+        changed = answer.read(ChangeInvisibleTimeResponse)
         message.receipt = receipt._replace(
             start_offset=receipt.offset,
             pop_ms=changed.pop_time,

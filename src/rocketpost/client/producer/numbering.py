@@ -73,7 +73,7 @@ class Numbering:
         elif problem := producer_id_problem(producer_id):
             raise ConfigError(problem)
         if not 0 <= epoch <= NUMBER_MAX:
-            raise ConfigError(f"the epoch {epoch} is no number from 0 to {NUMBER_MAX}")
+            raise ConfigError(f"the epoch {epoch} is not a number from 0 to {NUMBER_MAX}")
         self.producer_id = producer_id
         self.epoch = epoch
         self._next = 0
@@ -100,7 +100,7 @@ class Numbering:
                 "a sequence means something only with a producer_id that outlives this process"
             )
         if not 0 <= sequence <= NUMBER_MAX:
-            raise MessageRefused(f"the sequence {sequence} is no number from 0 to {NUMBER_MAX}")
+            raise MessageRefused(f"the sequence {sequence} is not a number from 0 to {NUMBER_MAX}")
         return Stamp(self.producer_id, self.epoch, sequence)
 
     @property

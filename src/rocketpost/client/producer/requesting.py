@@ -130,7 +130,7 @@ def reply_properties(request: ReceivedMessage) -> str:
         MessageRefused: Its sender waits for none.
     """
     if not request.wants_reply:
-        raise MessageRefused(f"{request!r} is no request: its sender waits for no reply")
+        raise MessageRefused(f"{request!r} is not a request: its sender expects no reply")
     kept = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
     properties = {name: request.properties[name] for name in kept if name in request.properties}
     return encode_properties({names.MESSAGE_TYPE: names.REPLY, **properties}).decode()

@@ -1,9 +1,9 @@
-"""JSON bodies of queues that a broker shares out, and of how a group takes messages from a topic.
+"""JSON bodies of queue assignments and of request modes.
 
 A group *pulls* (each queue has one owner) or *pops* (members share queues, message by message); the
-*request mode* says which, per topic and group. With popping, ``popShareQueueNum`` is how many other
-members' queues each member pops from as well; 0 and less means all queues, which an assignment
-says by queue -1 of each broker.
+*request mode* says which, per topic and group. In pop mode, ``popShareQueueNum`` is the number of
+other members' queues that each member also pops from; 0 or less means all queues, written in an
+assignment as queue -1 of each broker.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class QueryAssignment(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Assignment(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A queue that is the asker's, and how it is to take messages from it."""
+    """A queue assigned to the requester, and the mode in which it reads it."""
 
     message_queue: MessageQueue
     mode: str = PULL
 
 
 class Assignments(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What QUERY_ASSIGNMENT returns; None means that the asker keeps what it has."""
+    """Answer to QUERY_ASSIGNMENT; None means that the requester keeps its queues."""
 
     message_queue_assignments: list[Assignment] | None = None
 
 
 class RequestMode(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """How a group takes messages from a topic; the body of SET_MESSAGE_REQUEST_MODE (401)."""
+    """Request mode of a group for a topic; the body of SET_MESSAGE_REQUEST_MODE (401)."""
 
     consumer_group: str
     mode: str = PULL
@@ -57,16 +57,16 @@ class RequestMode(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class RequestModeTable(msgspec.Struct, rename="camel"):
-    """Topic to group to mode: ``messageRequestMode.json``, GET_ALL_MESSAGE_REQUEST_MODE (402)."""
+    """Modes by topic and group: ``messageRequestMode.json``, GET_ALL_MESSAGE_REQUEST_MODE (402)."""
 
     message_request_mode_map: dict[str, dict[str, RequestMode]] = {}
 
 
 def decode_query(data: bytes | memoryview) -> QueryAssignment:
-    """Read a question for an assignment.
+    """Read the body of QUERY_ASSIGNMENT.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, QueryAssignment)
 
@@ -75,16 +75,16 @@ def decode_assignments(data: bytes | memoryview) -> Assignments:
     """Read an assignment.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, Assignments)
 
 
 def decode_request_mode(data: bytes | memoryview) -> RequestMode:
-    """Read a request mode; a mode that is neither PULL nor POP is read as an empty one.
+    """Read a request mode; a mode other than PULL and POP becomes empty.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return fill(RequestMode, _with_mode(decode_any(data)))
 
@@ -93,7 +93,7 @@ def decode_request_modes(data: bytes | memoryview) -> RequestModeTable:
     """Read the table of modes.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     plain = decode_any(data)
     rows = plain.get("messageRequestModeMap") if isinstance(plain, dict) else None

@@ -1,8 +1,8 @@
 """JSON bodies about connected clients: heartbeats, members, connections, locks.
 
-A heartbeat is read with the habits of every client in mind (``leniency``): sets may be missing or
-null, enums may be ordinals, numbers may be quoted. The codes of a tag expression are computed here,
-not taken from the client, because C++ leaves them out.
+A heartbeat is read leniently (``leniency``), because clients differ: sets may be missing or null,
+enums may be ordinals, numbers may be quoted. The codes of a tag expression are computed here, not
+taken from the client, because C++ leaves them out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProducerData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class Heartbeat(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a client says every 30 seconds. Members in the order in which Java writes them."""
+    """Body of HEART_BEAT, sent every 30 seconds. Members in the order in which Java writes them."""
 
     client_id: str = msgspec.field(name="clientID")
     consumer_data_set: list[ConsumerData] = []
@@ -153,10 +153,10 @@ class ClientConfigCheck(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def decode_heartbeat(data: bytes | memoryview) -> Heartbeat:
-    """Read a heartbeat of any client.
+    """Read a heartbeat from any client.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     incoming = decode_body(data, _Incoming)
     return Heartbeat(
@@ -177,7 +177,7 @@ def decode_client_config_check(data: bytes | memoryview) -> ClientConfigCheck:
     """Read the body of CHECK_CLIENT_CONFIG.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     plain = decode_body(data, dict[str, Any])
     subscription = plain.pop("subscriptionData", None)
@@ -193,10 +193,10 @@ def decode_client_config_check(data: bytes | memoryview) -> ClientConfigCheck:
 
 
 def read_subscription(plain: dict[str, Any]) -> Subscription:
-    """Convert the subscription in a client's body; codes of tags are computed anew.
+    """Convert the subscription in a client's body, computing its tag codes.
 
     Raises:
-        RemoteProtocolError: It has no topic, or a member of the wrong kind.
+        RemoteProtocolError: The topic is missing, or a member has the wrong type.
     """
     given = fill(_IncomingSubscription, plain)
     if given.expression_type not in ("", TAG):
@@ -217,7 +217,7 @@ def decode_lock_request(data: bytes | memoryview) -> LockRequest:
     """Read the body of LOCK_BATCH_MQ or UNLOCK_BATCH_MQ.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, LockRequest)
 

@@ -1,6 +1,6 @@
-"""Bodies that say which brokers there are: the whole cluster table, and one broker's members.
+"""Bodies that list brokers: the whole cluster table, and the members of one broker name.
 
-Their integer keys are without quotes for every requester, whatever its version.
+Integer keys are written without quotes, whatever the requester's version.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rocketpost.codec import lenient_json
-from rocketpost.codec.bodies.java_text import array, number_keyed, quote
+from rocketpost.codec.bodies.java_text import array, encode_number_keys, quote
 from rocketpost.codec.bodies.route import encode_broker
 from rocketpost.codec.lenient_json import members
 from rocketpost.model.route import BrokerData
@@ -57,7 +57,7 @@ def decode_cluster(body: bytes | memoryview) -> ClusterInfo:
     """Decode the answer to GET_BROKER_CLUSTER_INFO.
 
     Raises:
-        RemoteProtocolError: It is no cluster table.
+        RemoteProtocolError: The body is not a cluster table.
     """
     return lenient_json.decode(body, ClusterInfo)
 
@@ -66,7 +66,7 @@ def encode_member_group(group: MemberGroup) -> bytes:
     """Encode the answer to GET_BROKER_MEMBER_GROUP."""
     addresses = {broker_id: quote(address) for broker_id, address in group.broker_addrs.items()}
     return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (
-        number_keyed(addresses, quoted=False),
+        encode_number_keys(addresses, quoted=False),
         quote(group.broker_name),
         quote(group.cluster),
     )
@@ -76,6 +76,6 @@ def decode_member_group(body: bytes | memoryview) -> MemberGroup:
     """Decode the answer to GET_BROKER_MEMBER_GROUP.
 
     Raises:
-        RemoteProtocolError: It is no member group.
+        RemoteProtocolError: The body is not a member group.
     """
     return lenient_json.decode(body, _MemberGroupBody).broker_member_group

@@ -19,7 +19,7 @@ class DamagedRange(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
 
 class DamageList(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """Damaged ranges, those found last first, and how many more there are."""
+    """Damaged ranges, newest finding first, and the number of further ones."""
 
     ranges: list[DamagedRange] = []
     total: int = 0

@@ -1,8 +1,8 @@
-"""How far the delay levels have been delivered: ``delayOffset.json`` and GET_ALL_DELAY_OFFSET.
+"""Delivery progress of the delay levels: ``delayOffset.json`` and GET_ALL_DELAY_OFFSET.
 
-Levels are bare integers as keys, ``{1:12,18:0}``, as Java writes them. ``deliveredBefore`` is ours:
-the log position before which all copies of a level lie that its offset counts. Java's broker reads
-past it and does not write it, so that it is gone where it would be wrong.
+Levels are bare integers as keys, ``{1:12,18:0}``, as Java writes them. ``deliveredBefore`` is our
+own: the log position before which every message that a level has delivered is stored. A Java broker
+skips it when reading and does not write it, so that a stale value cannot remain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketpost.model.topic import DataVersion
 
 
 class DelayOffsets(msgspec.Struct, rename="camel", kw_only=True):
-    """Level to the queue offset of its first undelivered message."""
+    """Queue offset of the first undelivered message of each level."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[int, int] = {}
@@ -27,7 +27,7 @@ class DelayOffsets(msgspec.Struct, rename="camel", kw_only=True):
 def encode_delay_offsets(
     version: DataVersion, offsets: Mapping[int, int], positions: Mapping[int, int] | None = None
 ) -> bytes:
-    """Return the text of the table, with our own part if ``positions`` are given."""
+    """Return the text of the table, with ``deliveredBefore`` if ``positions`` are given."""
     own = b',"deliveredBefore":{%b}' % _row(positions) if positions else b""
     return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (encode(version), _row(offsets), own)
 
@@ -36,7 +36,7 @@ def decode_delay_offsets(data: bytes | memoryview) -> DelayOffsets:
     """Read the table, with bare or quoted levels.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The table is malformed.
     """
     return decode_body(data, DelayOffsets)
 

@@ -10,14 +10,14 @@ from rocketpost.model.group import SQL92
 
 
 class BloomData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The bits by which a group would be known in a bit map."""
+    """The bits of a group in the bloom filter."""
 
     bit_num: int = 0
     bit_pos: list[int] = []
 
 
 class FilterData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a group wants of a topic. Members in the order in which Java writes them."""
+    """A group's filter for a topic. Members in the order in which Java writes them."""
 
     bloom_filter_data: BloomData | None = None
     born_time: int = 0
@@ -52,6 +52,6 @@ def decode_filters(data: bytes | memoryview) -> ConsumerFilters:
     """Read the file.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The file is malformed.
     """
     return decode_body(data, ConsumerFilters)

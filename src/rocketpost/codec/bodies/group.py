@@ -13,7 +13,7 @@ from rocketpost.model.topic import DataVersion
 
 
 class GroupTableBody(msgspec.Struct, rename="camel", kw_only=True):
-    """Every group of a broker, which topics are forbidden to it, and the table's version."""
+    """Every group of a broker, the topics forbidden to each, and the table's version."""
 
     data_version: DataVersion = DataVersion()
     forbidden_table: dict[str, dict[str, int]] = {}
@@ -55,7 +55,7 @@ def decode_group_table(data: bytes | memoryview) -> GroupTableBody:
     """Read a group table, from the wire or from a file.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, GroupTableBody)
 
@@ -64,7 +64,7 @@ def decode_group_config(data: bytes | memoryview) -> GroupConfig:
     """Read one group's configuration.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, GroupConfig)
 
@@ -73,7 +73,7 @@ def decode_group_change(data: bytes | memoryview) -> GroupChange:
     """Read the group of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 
     Raises:
-        RemoteProtocolError: The body is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, GroupChange)
 
@@ -82,7 +82,7 @@ def decode_group_changes(data: bytes | memoryview) -> list[GroupChange]:
     """Read the groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
 
     Raises:
-        RemoteProtocolError: The body is not such a list.
+        RemoteProtocolError: The body is not a list of groups.
     """
     return decode_body(data, _GroupChanges).group_config_list
 

@@ -1,8 +1,8 @@
-"""JSON strings spelt as Java's library spells them, in its plain and in its ASCII form.
+"""JSON strings escaped as Java's library escapes them, in its plain and its ASCII form.
 
-Plain text is raw UTF-8; what is escaped are quotes, backslashes, control characters (also the
-second block of them, U+007F to U+009F) and the two line separators. The ASCII form, which newer
-clients are sent in routes, also escapes slashes and everything beyond ASCII.
+The plain form is raw UTF-8; it escapes quotes, backslashes, control characters (including U+007F to
+U+009F) and the two line separators. The ASCII form, used in routes for newer clients, also escapes
+slashes and every character beyond ASCII.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def quote(text: str, *, ascii_only: bool = False) -> bytes:
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """Return a JSON array of values that are JSON text already."""
+    """Return a JSON array of values that are already JSON text."""
     return b"[" + b",".join(items) + b"]"
 
 
-def number_keyed(values: Mapping[int, bytes], *, quoted: bool) -> bytes:
-    """Return an object with integer keys, smallest first, its values being JSON text already."""
+def encode_number_keys(values: Mapping[int, bytes], *, quoted: bool) -> bytes:
+    """Return an object with integer keys in ascending order; values are already JSON text."""
     form = b'"%d":%b' if quoted else b"%d:%b"
     return b"{" + b",".join([form % (key, values[key]) for key in sorted(values)]) + b"}"
 
 
-def text_table(values: Mapping[str, str]) -> bytes:
+def encode_text_table(values: Mapping[str, str]) -> bytes:
     """Return an object of strings, sorted by key, in the plain form."""
     pairs = [quote(key) + b":" + quote(values[key]) for key in sorted(values)]
     return b"{" + b",".join(pairs) + b"}"

@@ -1,7 +1,7 @@
-"""How foreign clients bend JSON bodies, and how we read them all the same.
+"""Lenient reading of JSON bodies from foreign clients.
 
 Java leaves null members out, C++ leaves empty sets out and writes enums as their ordinal numbers,
-Go writes numbers in quotes. What is left after :func:`without_nulls` converts like any other text.
+Go writes numbers in quotes. :func:`fill` accepts all of that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def without_nulls(value: Any) -> Any:
-    """Return plain JSON values with every null member of an object left out."""
+    """Return plain JSON values without the null members of objects."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -27,10 +27,10 @@ def without_nulls(value: Any) -> Any:
 
 
 def fill(cls: type[T], value: Any) -> T:
-    """Convert plain values into ``cls``; a null is the same as nothing, texts may spell numbers.
+    """Convert plain values into ``cls``; null means absent, and numbers may be quoted.
 
     Raises:
-        RemoteProtocolError: A member has a value of the wrong kind.
+        RemoteProtocolError: A member has a value of the wrong type.
     """
     try:
         return msgspec.convert(without_nulls(value), cls, strict=False)
@@ -41,16 +41,16 @@ def fill(cls: type[T], value: Any) -> T:
 
 
 def decode_body(data: bytes | memoryview, cls: type[T]) -> T:
-    """Decode a JSON body into ``cls`` with all the leniency there is.
+    """Decode a JSON body into ``cls``, leniently.
 
     Raises:
-        RemoteProtocolError: It is no JSON, or does not fit.
+        RemoteProtocolError: The body is not JSON, or does not fit ``cls``.
     """
     return fill(cls, decode_any(data))
 
 
 def enum_name(value: object, names: Sequence[str], default: str) -> str:
-    """Return the member of ``names`` that ``value`` means: a name in any case, or an ordinal."""
+    """Return the member of ``names`` for ``value``: a name in any case, or an ordinal."""
     if isinstance(value, str):
         upper = value.upper()
         return upper if upper in names else default

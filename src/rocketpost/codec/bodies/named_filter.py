@@ -1,4 +1,4 @@
-"""Filters that a broker keeps by name: ``namedFilters.json`` and the requests about them."""
+"""Named filters of a broker: ``namedFilters.json`` and the requests about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketpost.model.topic import DataVersion
 
 
 class NamedFilter(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One filter."""
+    """One named filter."""
 
     name: str
     expression: str
@@ -26,7 +26,7 @@ class NamedFilterTable(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class FilterTest(msgspec.Struct, rename="camel", kw_only=True):
-    """Body of TEST_FILTER: an expression and a message to judge."""
+    """Body of TEST_FILTER: an expression and a message to test it on."""
 
     expression: str
     properties: dict[str, str] = {}
@@ -50,7 +50,7 @@ def decode_named_filters(data: bytes | memoryview) -> NamedFilterTable:
     """Read the table.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, NamedFilterTable)
 
@@ -59,7 +59,7 @@ def decode_named_filter(data: bytes | memoryview) -> NamedFilter:
     """Read the body of PUT_NAMED_FILTER.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, NamedFilter)
 
@@ -68,7 +68,7 @@ def decode_filter_test(data: bytes | memoryview) -> FilterTest:
     """Read the body of TEST_FILTER.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, FilterTest)
 
@@ -77,6 +77,6 @@ def decode_verdict(data: bytes | memoryview) -> FilterVerdict:
     """Read the answer to TEST_FILTER.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, FilterVerdict)

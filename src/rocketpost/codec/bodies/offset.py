@@ -1,4 +1,4 @@
-"""JSON bodies about offsets, in the forms that Java writes and Go takes apart by hand.
+"""JSON bodies about offsets, in the forms that Java writes and Go splits by hand.
 
 Queue ids as map keys are bare integers, ``{0:5}``; queues as map keys are object literals,
 ``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``. Both are compact: one space breaks Go.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rocketpost.codec.bodies.leniency import decode_body, fill
-from rocketpost.codec.bodies.topic import by_queue, decode_object, queue_key
+from rocketpost.codec.bodies.topic import decode_object, parse_queue_table, queue_key
 from rocketpost.codec.lenient_json import encode, members
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.route import MessageQueue
@@ -22,10 +22,10 @@ _quote_bare_keys = re.compile(rb"([{,]\s*)(\d+)\s*:").sub
 
 
 class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
-    """Every consumer offset of a broker: ``topic@group`` to queue id to next offset.
+    """Next offsets of all groups of a broker, by ``topic@group`` and queue id.
 
-    ``pending_reset_table`` is ours alone, and in files only: offsets that an administrator set and
-    that the group's consumers have not taken over yet.
+    ``pending_reset_table`` is our own and only in files: offsets that an administrator set and the
+    group's consumers have not adopted yet.
     """
 
     data_version: DataVersion = DataVersion()
@@ -36,7 +36,7 @@ class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
 class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Progress of a group in one queue.
 
-    ``standing`` is ours alone: why it does not go on, if there is something to go on to.
+    ``standing`` is our own: why the group makes no progress although messages are waiting.
     """
 
     broker_offset: int = 0
@@ -47,14 +47,14 @@ class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ConsumeState(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of a group, and the messages per second that it takes."""
+    """Progress of a group, and its messages per second."""
 
     queues: dict[MessageQueue, QueueProgress]
     consume_tps: float = 0.0
 
 
 class TimeSpan(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The times between which a queue's messages lie, and where the group stands among them."""
+    """First and last message time of a queue, and the time up to which the group has consumed."""
 
     consume_time_stamp: int
     delay_time: int
@@ -70,7 +70,7 @@ class TimeSpans(msgspec.Struct, rename="camel"):
 
 
 class BrokerConsumeState(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of every group of a broker: one entry per group, one state per topic."""
+    """Progress of every group of a broker: one entry per group, one state per topic."""
 
     broker_addr: str
     groups: list[tuple[str, list[ConsumeState]]]
@@ -79,7 +79,7 @@ class BrokerConsumeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_offset_row(row: Mapping[int, int]) -> bytes:
-    """Return ``{0:5,1:6}``: queue ids to offsets, keys bare."""
+    """Return offsets by queue id with bare keys: ``{0:5,1:6}``."""
     return b"{%b}" % b",".join(b"%d:%d" % item for item in row.items())
 
 
@@ -90,13 +90,13 @@ def encode_offset_table(
     resets: Iterable[tuple[str, bytes]] = (),
     lines: bool = False,
 ) -> bytes:
-    """Return an offset table of rows that :func:`encode_offset_row` made.
+    """Return an offset table made of rows from :func:`encode_offset_row`.
 
     Args:
         version: The version of the table.
         rows: Key and text of each row.
-        resets: Key and text of each row of resets that wait to be taken over.
-        lines: One row a line, for a file that people may open.
+        resets: Key and text of each row of resets that consumers have not adopted yet.
+        lines: Whether to write one row per line, for a file that people may open.
     """
     start, between, end = (b"\n\t", b",\n\t", b"\n") if lines else (b"", b",", b"")
     texts = between.join(encode(key) + b":" + text for key, text in rows)
@@ -111,10 +111,10 @@ def decode_offset_table(data: bytes | memoryview) -> OffsetTableBody:
     """Read an offset table with bare or quoted queue ids, from the wire or from a file.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
-    # Names hold no brace and no comma, so quoting the ids this way hits nothing else; the table
-    # may be large, and the lenient reader is slow.
+    # Names contain no brace and no comma, so this quotes ids and nothing else. The table may be
+    # large, and the lenient reader is slow.
     quoted = _quote_bare_keys(rb'\1"\2":', bytes(data))
     try:
         return msgspec.json.decode(quoted, type=OffsetTableBody, strict=False)
@@ -132,7 +132,7 @@ def decode_consume_state(data: bytes | memoryview) -> ConsumeState:
     """Read the body of GET_CONSUME_STATS.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return _consume_state(decode_object(data))
 
@@ -155,7 +155,7 @@ def decode_broker_consume_state(data: bytes | memoryview) -> BrokerConsumeState:
     """Read the body of GET_BROKER_CONSUME_STATS.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     plain = decode_object(data)
     groups = fill(list[dict[str, list[dict[str, object]]]], plain.get("consumeStatsList", []))
@@ -172,12 +172,12 @@ def decode_broker_consume_state(data: bytes | memoryview) -> BrokerConsumeState:
 
 
 def encode_queue_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Return the table of a reset, in the form that Java and Go read."""
+    """Return the offsets of a reset in the form that Java and Go read."""
     return b'{"offsetTable":%b}' % _offsets_text(offsets)
 
 
 def encode_queue_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Return the table of a reset in the form that C++ reads."""
+    """Return the offsets of a reset in the form that C++ reads."""
     entries = [
         {
             "brokerName": queue.broker_name,
@@ -191,10 +191,10 @@ def encode_queue_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_queue_offsets(data: bytes | memoryview) -> dict[MessageQueue, int]:
-    """Read the table of a reset in either form.
+    """Read the offsets of a reset in either form.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     table = decode_object(data).get("offsetTable", {})
     if isinstance(table, list):
@@ -204,21 +204,21 @@ def decode_queue_offsets(data: bytes | memoryview) -> dict[MessageQueue, int]:
 
 
 def encode_client_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Return what a client answers to GET_CONSUMER_STATUS_FROM_CLIENT."""
+    """Return a client's answer to GET_CONSUMER_STATUS_FROM_CLIENT."""
     return b'{"consumerTable":{},"messageQueueTable":%b}' % _offsets_text(offsets)
 
 
 def decode_client_offsets(data: bytes | memoryview) -> dict[MessageQueue, int]:
-    """Read what a client answers to GET_CONSUMER_STATUS_FROM_CLIENT.
+    """Read a client's answer to GET_CONSUMER_STATUS_FROM_CLIENT.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return _offsets(decode_object(data).get("messageQueueTable") or {})
 
 
 def encode_member_offsets(offsets: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
-    """Return the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS: client ids to their offsets."""
+    """Return the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS: offsets by client id."""
     table = members((encode(client), _offsets_text(each)) for client, each in offsets.items())
     return b'{"consumerTable":%b,"messageQueueTable":{}}' % bytes(table)
 
@@ -227,7 +227,7 @@ def decode_member_offsets(data: bytes | memoryview) -> dict[str, dict[MessageQue
     """Read the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     table = fill(dict[str, object], decode_object(data).get("consumerTable") or {})
     return {client: _offsets(each) for client, each in table.items()}
@@ -243,11 +243,11 @@ def _offsets_text(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 
 def _offsets(table: object) -> dict[MessageQueue, int]:
-    return {queue: fill(int, value) for queue, value in by_queue(table).items()}
+    return {queue: fill(int, value) for queue, value in parse_queue_table(table).items()}
 
 
 def _consume_state(plain: dict[str, object]) -> ConsumeState:
-    queues = by_queue(plain.get("offsetTable", {}))
+    queues = parse_queue_table(plain.get("offsetTable", {}))
     try:
         return ConsumeState(
             queues={queue: fill(QueueProgress, value) for queue, value in queues.items()},

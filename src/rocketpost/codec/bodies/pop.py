@@ -1,8 +1,8 @@
-"""JSON bodies of popping: batches of acknowledgements, and what the revive topic holds.
+"""JSON bodies of popping: batches of acknowledgements, and the messages of the revive topic.
 
-A *checkpoint* says which messages of a queue were handed out together and until when; an *ack*
-says which of them are done. Names are single letters, as Java writes them; Java also reads the long
-names in acknowledgements, and so do we.
+A *checkpoint* lists the messages of a queue that were popped together and until when they are
+invisible; an *ack* lists those that are acknowledged. Names are single letters, as Java writes
+them; like Java, we also read the long names in acknowledgements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OffsetBits:
 
 
 class CheckpointBody(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """Messages handed out together. ``bm`` has a bit for each of them that is done."""
+    """Messages popped together. ``bm`` has a bit for each acknowledged one."""
 
     bm: Int32 = 0
     bn: str = ""
@@ -60,7 +60,7 @@ class CheckpointBody(msgspec.Struct, kw_only=True, omit_defaults=False):
 
 
 class AckBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Messages of a checkpoint that are done: ``ao`` one of them, ``aol`` several."""
+    """Acknowledged messages of a checkpoint: ``ao`` for one, ``aol`` for several."""
 
     ao: Int64 = -1
     aol: list[Int64] = []
@@ -128,7 +128,7 @@ _SHORT: Final = {
 
 
 def encode_bits(start: int, offsets: list[int]) -> str:
-    """Return the bits of ``offsets`` as an :class:`AckSet` has them."""
+    """Return the bits of ``offsets`` in the form of an :class:`AckSet`."""
     bits = sum(1 << offset - start for offset in set(offsets))
     data = bits.to_bytes(bits.bit_length() // 8 + 1, "little").rstrip(b"\0")
     return base64.b64encode(data).decode()
@@ -143,7 +143,7 @@ def decode_checkpoint(data: bytes | memoryview) -> CheckpointBody:
     """Read a checkpoint.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return fill(CheckpointBody, decode_any(data))
 
@@ -157,9 +157,9 @@ def decode_ack(data: bytes | memoryview) -> AckBody:
     """Read an ack.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
-    return fill(AckBody, _shortened(decode_any(data)))
+    return fill(AckBody, _shorten_names(decode_any(data)))
 
 
 def encode_batch_ack(body: BatchAck) -> bytes:
@@ -171,18 +171,18 @@ def decode_batch_ack(data: bytes | memoryview) -> BatchAck:
     """Read a batch of acknowledgements.
 
     Raises:
-        RemoteProtocolError: It is none, or names too many checkpoints.
+        RemoteProtocolError: The body is malformed, or names too many checkpoints.
     """
     plain = decode_any(data)
     acks = plain.get("acks") if isinstance(plain, dict) else None
     if isinstance(acks, list):
         if len(acks) > ACKS_MAX:
             raise RemoteProtocolError(f"more than {ACKS_MAX} acknowledgements in one batch")
-        plain["acks"] = [_shortened(each) for each in acks]
+        plain["acks"] = [_shorten_names(each) for each in acks]
     return fill(BatchAck, plain)
 
 
-def _shortened(value: Any) -> Any:
+def _shorten_names(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {_SHORT.get(name, name): item for name, item in value.items()}

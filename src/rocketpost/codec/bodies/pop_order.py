@@ -1,12 +1,13 @@
-"""What is handed out in order: ``consumerOrderInfo.json``, and records of it in the revive topic.
+"""Batches popped in order: ``consumerOrderInfo.json``, and their records in the revive topic.
 
-RocketMQ's table has, per topic and group and queue, the last batch that was popped in order: ``o``
-its offsets (the first one as it is, the others as distances from it), ``cm`` a bit for each that is
-acknowledged, ``oc`` how often each came before, ``ot`` from when on each may come again if that was
-changed, ``popTime`` and ``i`` for the others, ``a`` the attempt, ``l`` when it was last touched.
+RocketMQ's table has, per topic, group and queue, the last batch that was popped in order: ``o`` its
+offsets (the first one absolute, the others as distances from it), ``cm`` a bit for each
+acknowledged message, ``oc`` the number of earlier deliveries of each, ``ot`` the time from which
+each may be delivered again where that was changed (``popTime`` and ``i`` give it for the others),
+``a`` the attempt, ``l`` the time of the last change.
 
-A record in the revive topic is one such batch with its place, where the group goes on (``n``), and
-what is acknowledged beyond the batch (``x``).
+A record in the revive topic is one such batch with its topic, group and queue, the group's next
+offset (``n``), and the offsets acknowledged beyond the batch (``x``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rocketpost.codec.bodies.java_text import number_keyed, quote
+from rocketpost.codec.bodies.java_text import encode_number_keys, quote
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.lenient_json import members
 from rocketpost.codec.numbers import Int32, Int64
@@ -35,7 +36,7 @@ class OrderInfo(msgspec.Struct, kw_only=True):
 
 
 class OrderRecord(msgspec.Struct, kw_only=True):
-    """One batch and its place, as a message of the revive topic."""
+    """One batch with its topic, group and queue, as a message of the revive topic."""
 
     bn: str = ""
     c: str
@@ -47,16 +48,18 @@ class OrderRecord(msgspec.Struct, kw_only=True):
 
 
 class OrderTableBody(msgspec.Struct, kw_only=True):
-    """Rows ``topic@group``, each of batches by queue."""
+    """Batches by ``topic@group`` and queue."""
 
     table: dict[str, dict[int, OrderInfo]] = {}
 
 
 def encode_order_info(info: OrderInfo) -> bytes:
-    """Return the text of a batch, in the order and with the bare keys of Java."""
+    """Return the text of a batch, with Java's order of members and bare keys."""
 
     def numbers(values: Mapping[int, int]) -> bytes:
-        return number_keyed({key: b"%d" % value for key, value in values.items()}, quoted=False)
+        return encode_number_keys(
+            {key: b"%d" % value for key, value in values.items()}, quoted=False
+        )
 
     parts = [(b'"a"', quote(info.a))] if info.a is not None else []
     parts += [
@@ -76,7 +79,7 @@ def encode_order_table(rows: Iterable[tuple[str, Mapping[int, OrderInfo]]]) -> b
     texts = [
         (
             quote(name),
-            number_keyed(
+            encode_number_keys(
                 {queue_id: encode_order_info(info) for queue_id, info in row.items()}, quoted=False
             ),
         )
@@ -89,7 +92,7 @@ def decode_order_table(data: bytes | memoryview) -> OrderTableBody:
     """Read the table, with bare or quoted numbers as keys.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The text is malformed.
     """
     return decode_body(data, OrderTableBody)
 
@@ -112,6 +115,6 @@ def decode_order_record(data: bytes | memoryview) -> OrderRecord:
     """Read a record.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The text is malformed.
     """
     return decode_body(data, OrderRecord)

@@ -1,4 +1,4 @@
-"""What a broker knows of idempotent producers: asked for by tools and clients, and saved."""
+"""State of idempotent producers, as brokers save it and as tools and clients query it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocketpost.codec.numbers import Int64
 
 
 class ProducerState(msgspec.Struct, rename="camel", kw_only=True):
-    """One producer: the sequences of its newest epoch that are stored, as runs [start, end)."""
+    """One producer: the stored sequences of its newest epoch, as runs [start, end)."""
 
     producer_id: str
     epoch: Int64 = 0
@@ -21,7 +21,7 @@ class ProducerState(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def last_sequence(self) -> int | None:
-        """The highest sequence that is stored."""
+        """The highest stored sequence."""
         return self.runs[-1][1] - 1 if self.runs else None
 
 
@@ -34,7 +34,7 @@ class ProducerStates(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ProducerSnapshot(msgspec.Struct, rename="camel", kw_only=True):
-    """The file ``config/producerState.json``: everything stored before ``position``."""
+    """The file ``config/producerState.json``: the state at ``position`` of the log."""
 
     version: int = 1
     position: Int64
@@ -48,6 +48,6 @@ def decode_producer_states(data: bytes) -> ProducerStates:
     """Read an answer to GET_PRODUCER_STATES.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The answer is malformed.
     """
     return decode_body(data, ProducerStates)

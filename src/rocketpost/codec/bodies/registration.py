@@ -1,4 +1,4 @@
-"""What a broker tells a name server about its topics, in the plain and the compressed form.
+"""The body of a broker's registration, in its plain and its compressed form.
 
 Plain, the form of every current broker::
 
@@ -13,8 +13,8 @@ Compressed, a zlib stream of::
     int32 length, filter server list JSON
     int32 count, then per static topic int32 length, mapping JSON     (senders from version 413 on)
 
-The details of static mappings are between brokers and stay empty here. A body is judged before it
-is decoded: what it may inflate to and how many topics it may hold are bounded.
+The details of static mappings concern brokers only and stay empty here. A body is checked before it
+is decoded: its inflated size and its number of topics are bounded.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ TOPICS_MAX: Final = 100_000
 INFLATED_BYTES_MAX: Final = 32 * 1024 * 1024
 """What a compressed registration may grow to."""
 
-_VERSION_FILTER_SERVERS: Final = 37  # 3.0.11: before it, the body was the topic table alone
+_VERSION_FILTER_SERVERS: Final = 37  # 3.0.11; before it, the body was the topic table alone
 _VERSION_MAPPINGS: Final = 413  # 5.0.0
 _MEMBERS_MAX: Final = 16 * TOPICS_MAX
 _INT: Final = struct.Struct(">i")
 
 
-class TopicTable(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The topics of a broker and which edition of them this is."""
+class RegisteredTopics(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The topics of a broker and the version of that table."""
 
     data_version: DataVersion = DataVersion()
     mapping_data_version: DataVersion = DataVersion()
@@ -53,41 +53,41 @@ class TopicTable(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     topic_queue_mapping_info_map: dict[str, QueueMapping] = {}
 
 
-class Registration(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class RegistrationBody(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The body of REGISTER_BROKER."""
 
     filter_server_list: list[str] = []
-    topic_config_serialize_wrapper: TopicTable = TopicTable()
+    topic_config_serialize_wrapper: RegisteredTopics = RegisteredTopics()
 
     @property
-    def table(self) -> TopicTable:
+    def table(self) -> RegisteredTopics:
         """The topics."""
         return self.topic_config_serialize_wrapper
 
 
 def body_crc(body: bytes) -> int:
-    """Return the checksum that goes into the header: positive, as Java has no unsigned int."""
+    """Return the checksum for the header; positive, because Java has no unsigned int."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
-def decode_registration(body: bytes, *, version: int, compressed: bool) -> Registration:
-    """Decode the body of a registration; none at all means an empty table.
+def decode_registration(body: bytes, *, version: int, compressed: bool) -> RegistrationBody:
+    """Decode the body of a registration; an empty body means an empty table.
 
     Raises:
-        RemoteProtocolError: It is no registration, or beyond the bounds of one.
+        RemoteProtocolError: The body is malformed, or exceeds a bound.
     """
     if not body:
-        return Registration()
+        return RegistrationBody()
     if compressed:
         return _decode_compressed(body, version=version)
     _check_bounds(body)
     if version < _VERSION_FILTER_SERVERS:
-        table = lenient_json.decode(body, TopicTable)
-        return Registration(topic_config_serialize_wrapper=table)
-    return lenient_json.decode(body, Registration)
+        table = lenient_json.decode(body, RegisteredTopics)
+        return RegistrationBody(topic_config_serialize_wrapper=table)
+    return lenient_json.decode(body, RegistrationBody)
 
 
-def encode_registration(registration: Registration, *, compressed: bool = False) -> bytes:
+def encode_registration(registration: RegistrationBody, *, compressed: bool = False) -> bytes:
     """Encode the body of a registration as a broker of our version sends it."""
     if compressed:
         return _encode_compressed(registration)
@@ -120,18 +120,18 @@ def decode_data_version(body: bytes | memoryview) -> DataVersion:
     """Decode the body of QUERY_DATA_VERSION or of its answer.
 
     Raises:
-        RemoteProtocolError: It is no data version.
+        RemoteProtocolError: The body is not a data version.
     """
     return lenient_json.decode(body, DataVersion)
 
 
 def _check_bounds(body: bytes) -> None:
-    # A topic is at least one object with a key; counting the marks is far cheaper than finding out.
+    # A topic is at least one object with a key; counting braces is far cheaper than decoding.
     if body.count(b"{") > 2 * TOPICS_MAX + 64 or body.count(b":") > _MEMBERS_MAX:
         raise RemoteProtocolError(f"the registration holds more than {TOPICS_MAX} topics")
 
 
-def _encode_compressed(registration: Registration) -> bytes:
+def _encode_compressed(registration: RegistrationBody) -> bytes:
     table = registration.table
     parts = [_section(encode_data_version(table.data_version))]
     parts.append(_INT.pack(len(table.topic_config_table)))
@@ -146,7 +146,7 @@ def _encode_compressed(registration: Registration) -> bytes:
     return zlib.compress(b"".join(parts), 9)
 
 
-def _decode_compressed(body: bytes, *, version: int) -> Registration:
+def _decode_compressed(body: bytes, *, version: int) -> RegistrationBody:
     reader = _Sections(_inflate(body))
     data_version = decode_data_version(reader.section())
     topics = {}
@@ -159,9 +159,9 @@ def _decode_compressed(body: bytes, *, version: int) -> Registration:
         for _ in range(reader.count(TOPICS_MAX)):
             mapping = lenient_json.decode(reader.section(), QueueMapping)
             mappings[mapping.topic] = mapping
-    return Registration(
+    return RegistrationBody(
         filter_server_list=filters,
-        topic_config_serialize_wrapper=TopicTable(
+        topic_config_serialize_wrapper=RegisteredTopics(
             data_version=data_version,
             topic_config_table=topics,
             topic_queue_mapping_info_map=mappings,
@@ -174,7 +174,7 @@ def _inflate(body: bytes) -> bytes:
     try:
         data = inflater.decompress(body, INFLATED_BYTES_MAX)
     except zlib.error as error:
-        raise RemoteProtocolError(f"the registration is no zlib stream: {error}") from None
+        raise RemoteProtocolError(f"the registration is not a zlib stream: {error}") from None
     if not inflater.eof:
         raise RemoteProtocolError(
             f"the registration is cut short or inflates beyond {INFLATED_BYTES_MAX} bytes"

@@ -4,9 +4,9 @@ plain     {"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"b","
           "enableActingMaster":false}],"filterServerTable":{},"queueDatas":[...]}
 standard  the same with ``"brokerAddrs":{"0":"10.0.0.1:10911"}``, beyond ASCII as ``\uXXXX``
 
-Requesters below version 401 get the plain form, as old libraries are only known to read that;
-newer ones, and those that say so, get the standard form. Both are compact: some clients split them
-by hand and a space breaks their addresses.
+Requesters below version 401 get the plain form, the only one that old libraries are known to read;
+newer ones, and those that ask for it, get the standard form. Both are compact: some clients split
+them by hand, and a space breaks their addresses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from rocketpost.codec import lenient_json
-from rocketpost.codec.bodies.java_text import array, number_keyed, quote
+from rocketpost.codec.bodies.java_text import array, encode_number_keys, quote
 from rocketpost.codec.lenient_json import members
 from rocketpost.model.route import BrokerData, QueueData, TopicRoute
 
@@ -26,7 +26,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class QueueMapping(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Which logical queues of a static topic a broker serves: logical id to its own queue id."""
+    """The logical queues of a static topic that a broker serves, with its own id for each."""
 
     bname: str
     curr_id_map: dict[int, int] = {}
@@ -41,7 +41,7 @@ def decode_route(body: bytes | memoryview) -> TopicRoute:
     """Decode a route in either form.
 
     Raises:
-        RemoteProtocolError: It is no route.
+        RemoteProtocolError: The body is not a route.
     """
     return lenient_json.decode(body, TopicRoute)
 
@@ -56,9 +56,9 @@ def encode_route(
     """Encode a route.
 
     Args:
-        route: What is known of the topic.
+        route: The route.
         standard: Whether the requester reads standard JSON.
-        zones: The zones of those brokers that announced one, by broker name.
+        zones: Zones by broker name, for the brokers that announced one.
         mappings: The logical queues of a static topic, by broker name.
     """
     brokers = [
@@ -94,7 +94,7 @@ def encode_broker(broker: BrokerData, *, standard: bool, zone: str | None = None
     }
     acting = b"true" if broker.enable_acting_master else b"false"
     parts = [
-        (b'"brokerAddrs"', number_keyed(addresses, quoted=standard)),
+        (b'"brokerAddrs"', encode_number_keys(addresses, quoted=standard)),
         (b'"brokerName"', quote(broker.broker_name, ascii_only=standard)),
         (b'"cluster"', quote(broker.cluster, ascii_only=standard)),
         (b'"enableActingMaster"', acting),
@@ -109,7 +109,7 @@ def encode_mapping(mapping: QueueMapping, *, standard: bool) -> bytes:
     ids = {logical: b"%d" % queue_id for logical, queue_id in mapping.curr_id_map.items()}
     parts = [
         (b'"bname"', quote(mapping.bname, ascii_only=standard)),
-        (b'"currIdMap"', number_keyed(ids, quoted=standard)),
+        (b'"currIdMap"', encode_number_keys(ids, quoted=standard)),
         (b'"dirty"', b"true" if mapping.dirty else b"false"),
         (b'"epoch"', b"%d" % mapping.epoch),
     ]

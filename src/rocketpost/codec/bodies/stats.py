@@ -1,4 +1,4 @@
-"""JSON bodies about how a broker is doing: statistics, runtime values, queue entries, replicas."""
+"""JSON bodies about the state of a broker: statistics, runtime values, queue entries, replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketpost.model.group import Subscription
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a counter did in a span of time: average of one call, sum, sum a second."""
+    """A counter over a span of time: average per call, sum, sum per second."""
 
     avgpt: float = 0.0
     sum: int = 0
@@ -28,7 +28,7 @@ class StatsBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class KeyValues(msgspec.Struct):
-    """A table of texts, as GET_BROKER_RUNTIME_INFO answers."""
+    """A table of strings; the answer to GET_BROKER_RUNTIME_INFO."""
 
     table: dict[str, str] = {}
 
@@ -78,14 +78,14 @@ class ReplicationState(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def encode_key_values(table: Mapping[str, str]) -> bytes:
-    """Return a table of texts, sorted by key."""
+    """Return a table of strings, sorted by key."""
     return encode(KeyValues(dict(sorted(table.items()))))
 
 
 def decode_key_values(data: bytes | memoryview) -> dict[str, str]:
-    """Read a table of texts.
+    """Read a table of strings.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, KeyValues).table

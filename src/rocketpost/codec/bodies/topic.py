@@ -18,14 +18,14 @@ _QUEUES_AT_A_STEP: Final = 256
 
 
 class TopicTableBody(msgspec.Struct, rename="camel", kw_only=True):
-    """Every topic of a broker and the version of the table: a file, a registration, an answer."""
+    """Every topic of a broker and the version of the table, in files, registrations and answers."""
 
     data_version: DataVersion = DataVersion()
     topic_config_table: dict[str, TopicConfig] = {}
 
 
 class _WithMappings(TopicTableBody, rename="camel", kw_only=True):
-    # Static topics are not in this version; other brokers and tools expect the members.
+    # We have no static topics, but other brokers and tools expect the members.
     mapping_data_version: DataVersion = DataVersion()
     topic_queue_mapping_detail_map: dict[str, msgspec.Raw] = {}
     topic_queue_mapping_info_map: dict[str, msgspec.Raw] = {}
@@ -36,7 +36,7 @@ class _TopicChanges(msgspec.Struct, rename="camel"):
 
 
 class TopicList(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Names of topics, and the broker that they were asked from."""
+    """Names of topics, and the broker that listed them."""
 
     broker_addr: str | None = None
     topic_list: list[str]
@@ -51,14 +51,14 @@ class TopicQueueState(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """Every queue of a topic, and how many messages a second it receives."""
+    """Every queue of a topic, and its rate of incoming messages per second."""
 
     queues: dict[MessageQueue, TopicQueueState]
     put_tps: float = 0.0
 
 
 def encode_topic_table(body: TopicTableBody, *, mappings: bool = True) -> bytes:
-    """Return the text of a topic table, with the empty members of static topics if asked."""
+    """Return the text of a topic table; ``mappings`` adds the empty members of static topics."""
     if not mappings:
         return encode(body)
     return encode(
@@ -70,7 +70,7 @@ def decode_topic_table(data: bytes | memoryview) -> TopicTableBody:
     """Read a topic table, from the wire or from a file.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     return decode_body(data, TopicTableBody)
 
@@ -79,7 +79,7 @@ def decode_topic_changes(data: bytes | memoryview) -> list[TopicChange]:
     """Read the topics of UPDATE_AND_CREATE_TOPIC_LIST.
 
     Raises:
-        RemoteProtocolError: The body is not such a list.
+        RemoteProtocolError: The body is not a list of topics.
     """
     return decode_body(data, _TopicChanges).topic_config_list
 
@@ -93,7 +93,7 @@ def decode_topic_list(data: bytes | memoryview) -> TopicList:
     """Read a list of topic names.
 
     Raises:
-        RemoteProtocolError: The body is no such list.
+        RemoteProtocolError: The body is not a list of names.
     """
     return decode_body(data, TopicList)
 
@@ -107,16 +107,16 @@ def parse_queue_key(text: str) -> MessageQueue:
     """Read the text that ``standardize`` makes of an object key.
 
     Raises:
-        RemoteProtocolError: It is no queue.
+        RemoteProtocolError: The text is not a queue.
     """
     return fill(MessageQueue, decode_any(text.encode()))
 
 
-def by_queue(table: object) -> Mapping[MessageQueue, object]:
-    """Return a decoded table of object keys by queue.
+def parse_queue_table(table: object) -> Mapping[MessageQueue, object]:
+    """Return a decoded table with its object keys parsed as queues.
 
     Raises:
-        RemoteProtocolError: It is no such table.
+        RemoteProtocolError: ``table`` is not such a table.
     """
     if not isinstance(table, dict):
         raise RemoteProtocolError("bad body: a table by queue is missing")
@@ -134,7 +134,7 @@ def encode_topic_state(state: TopicState) -> bytes:
 
 
 def encode_topic_state_steps(state: TopicState) -> Generator[None, None, bytes]:
-    """Return the same, and yield now and then: a topic may have thousands of queues."""
+    """Encode in steps, since a topic may have thousands of queues; return the same body."""
     parts = []
     left = iter(state.queues.items())
     while some := list(islice(left, _QUEUES_AT_A_STEP)):
@@ -148,10 +148,10 @@ def decode_topic_state(data: bytes | memoryview) -> TopicState:
     """Read the body of GET_TOPIC_STATS_INFO.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The body is malformed.
     """
     plain = decode_object(data)
-    queues = by_queue(plain.get("offsetTable", {}))
+    queues = parse_queue_table(plain.get("offsetTable", {}))
     return TopicState(
         queues={queue: fill(TopicQueueState, value) for queue, value in queues.items()},
         put_tps=fill(float, plain.get("topicPutTps", 0.0)),
@@ -162,7 +162,7 @@ def decode_object(data: bytes | memoryview) -> dict[str, object]:
     """Decode a body that must be a JSON object; object keys become their text.
 
     Raises:
-        RemoteProtocolError: It is something else.
+        RemoteProtocolError: The body is not an object.
     """
     plain = decode_any(standardize(bytes(data)))
     if not isinstance(plain, dict):

@@ -8,7 +8,7 @@ from rocketpost.codec.numbers import Int32, Int64
 
 
 class GetDamage(msgspec.Struct, rename="camel", kw_only=True):
-    """GET_DAMAGE (29012): what was lost to damage, of one topic if it is given."""
+    """GET_DAMAGE (29012): the damage of a broker, or of one topic."""
 
     topic: str | None = None
 

@@ -8,14 +8,14 @@ from rocketpost.codec.numbers import Int32
 
 
 class HeartbeatResponse(msgspec.Struct, kw_only=True):
-    """Answer to HEART_BEAT (34): whether fingerprints are understood, whether more is wanted."""
+    """Answer to HEART_BEAT (34): whether fingerprints are supported, and whether to send all."""
 
     supports_v2: bool = msgspec.field(default=True, name="IS_SUPPORT_HEART_BEAT_V2")
     subscriptions_wanted: bool = msgspec.field(default=True, name="IS_SUB_CHANGE")
 
 
 class Unregister(msgspec.Struct, rename="camel", kw_only=True):
-    """UNREGISTER_CLIENT (35). C++ writes the group that it does not mean as an empty text."""
+    """UNREGISTER_CLIENT (35). C++ writes an unused group as an empty string."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_group: str = ""
@@ -59,7 +59,7 @@ class ConsumeDirectly(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class GetProducerStates(msgspec.Struct, rename="camel", kw_only=True):
-    """GET_PRODUCER_STATES (7101): one producer with all its runs, or those that stored last."""
+    """GET_PRODUCER_STATES (7101): one producer with all its runs, or the latest producers."""
 
     producer_id: str | None = None
     count_max: Int32 = 100

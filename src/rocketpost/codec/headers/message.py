@@ -1,7 +1,7 @@
 """Header fields of sending, pulling and looking up messages.
 
 Field names are the wire's: Java's camelCase, and single letters for the short form of a send.
-``sequence``, ``duplicate`` and ``queueOffsets`` are ours; RocketMQ ignores them.
+``sequence``, ``duplicate`` and ``queueOffsets`` are our own; RocketMQ ignores them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SendMessageV2(
         "broker_name": "n",
     },
 ):
-    """SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): one letter a field."""
+    """SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): one letter per field."""
 
     producer_group: str
     topic: str
@@ -71,7 +71,7 @@ class SendMessageV2(
 
 
 class SendResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
-    """What a stored message is answered with."""
+    """Answer to a send whose message was stored."""
 
     msg_id: str
     queue_id: Int32
@@ -105,7 +105,7 @@ class PullMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):
 
 
 class PullResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
-    """The offsets that come with every answer to a pull."""
+    """The offsets in every answer to a pull."""
 
     suggest_which_broker_id: Int64 = 0
     next_begin_offset: Int64
@@ -135,7 +135,7 @@ class QueryMessage(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class QueryResponse(msgspec.Struct, rename="camel", kw_only=True):
-    """How far the key index has come."""
+    """Answer to QUERY_MESSAGE: the progress of the key index."""
 
     index_last_update_timestamp: Int64 = 0
     index_last_update_phyoffset: Int64 = 0

@@ -1,7 +1,7 @@
 """Header fields of the requests that a name server answers.
 
-Field names are the wire's. Some brokers leave out what Java calls required; what a name server can
-do without has a default here.
+Field names are those of the wire. Some brokers omit fields that Java calls required; fields that a
+name server does not need have a default here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class KvKey(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class KvValue(msgspec.Struct, rename="camel", kw_only=True):
-    """What GET_KV_CONFIG is answered with."""
+    """Answer to GET_KV_CONFIG."""
 
     value: str
 
@@ -53,8 +53,8 @@ class RegisterBroker(msgspec.Struct, rename="camel", kw_only=True):
     zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
 
 
-class Registered(msgspec.Struct, rename="camel", kw_only=True):
-    """What REGISTER_BROKER is answered with; a slave learns its master here."""
+class RegisterBrokerResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to REGISTER_BROKER; tells a slave its master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -78,8 +78,8 @@ class QueryDataVersion(msgspec.Struct, rename="camel", kw_only=True):
     broker_id: Int64 = 0
 
 
-class DataVersionChanged(msgspec.Struct, rename="camel", kw_only=True):
-    """What QUERY_DATA_VERSION is answered with."""
+class QueryDataVersionResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to QUERY_DATA_VERSION."""
 
     changed: bool
 
@@ -99,20 +99,20 @@ class BrokerName(msgspec.Struct, rename="camel", kw_only=True):
     broker_name: str
 
 
-class WipedTopics(msgspec.Struct, rename="camel", kw_only=True):
-    """What WIPE_WRITE_PERM_OF_BROKER is answered with."""
+class WipeWritePermResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to WIPE_WRITE_PERM_OF_BROKER."""
 
     wipe_topic_count: Int32
 
 
-class AddedTopics(msgspec.Struct, rename="camel", kw_only=True):
-    """What ADD_WRITE_PERM_OF_BROKER is answered with."""
+class AddWritePermResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to ADD_WRITE_PERM_OF_BROKER."""
 
     add_topic_count: Int32
 
 
 class DeleteTopic(msgspec.Struct, rename="camel", kw_only=True):
-    """DELETE_TOPIC_IN_NAMESRV (216); without a cluster in all of them."""
+    """DELETE_TOPIC_IN_NAMESRV (216); without a cluster, in all clusters."""
 
     topic: str
     cluster_name: str | None = None
@@ -138,7 +138,7 @@ class GetMemberGroup(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class BrokerHeartbeat(msgspec.Struct, rename="camel", kw_only=True):
-    """BROKER_HEARTBEAT (904); only what a name server looks at."""
+    """BROKER_HEARTBEAT (904); only the fields that a name server uses."""
 
     cluster_name: str
     broker_addr: str

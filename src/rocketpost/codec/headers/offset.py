@@ -46,18 +46,18 @@ class SearchOffset(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def upper(self) -> bool:
-        """Whether the last message not after the time is wanted, not the first not before it."""
+        """Whether to find the last message at or before the time, not the first at or after it."""
         return self.boundary_type.upper() == UPPER
 
 
 class OffsetResponse(msgspec.Struct, rename="camel", kw_only=True):
-    """An offset; Java unboxes it, so it is always there."""
+    """An offset; always present, because Java unboxes it."""
 
     offset: Int64
 
 
 class TimestampResponse(msgspec.Struct, rename="camel", kw_only=True):
-    """A time, -1 if there is none."""
+    """A time; -1 for none."""
 
     timestamp: Int64
 
@@ -71,7 +71,7 @@ class ConsumeStats(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def topics(self) -> list[str]:
-        """The topics asked for; none means all of the group."""
+        """The requested topics; none means all topics of the group."""
         listed = [topic.strip() for topic in self.topic_list.split(";")]
         return [topic for topic in (self.topic, *listed) if topic]
 
@@ -92,8 +92,8 @@ class ConsumeTimeSpan(msgspec.Struct, rename="camel", kw_only=True):
 class ResetOffset(msgspec.Struct, rename="camel", kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220).
 
-    ``timestamp`` -1 means the end of the queue; ``queue_id`` -1 means every queue. Without force
-    a group is only set back.
+    ``timestamp`` -1 means the end of the queue; ``queue_id`` -1 means every queue. Without force,
+    offsets only move backwards.
     """
 
     topic: str
@@ -107,7 +107,7 @@ class ResetOffset(msgspec.Struct, rename="camel", kw_only=True):
 class ConsumerStatus(msgspec.Struct, rename="camel", kw_only=True):
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221).
 
-    ``client_addr`` is the id of the one client that is asked; without it all are.
+    ``client_addr`` is the id of the one client to ask; without it, all clients are asked.
     """
 
     topic: str
@@ -116,7 +116,7 @@ class ConsumerStatus(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class CloneOffset(msgspec.Struct, rename="camel", kw_only=True):
-    """CLONE_GROUP_OFFSET (314). Without a topic: all of them."""
+    """CLONE_GROUP_OFFSET (314). Without a topic, all topics."""
 
     src_group: str
     dest_group: str

@@ -1,14 +1,15 @@
-"""Header fields of popping, and the texts inside them that name popped messages.
+"""Header fields of popping, and the texts in them that identify popped messages.
 
-A *receipt* (``extraInfo``, the property POP_CK) is eight parts with single spaces between:
+A *receipt* (``extraInfo``, the property POP_CK) has eight parts separated by single spaces:
 
     checkpoint offset, pop time, invisible time, revive queue, retry, broker, queue, message offset
 
-``retry`` says where the message lies: 0 its topic, 1 the retry topic ``%RETRY%group_topic``, 2 the
-newer ``%RETRY%group+topic``. ``startOffsetInfo`` and ``msgOffsetInfo`` list, per queue of a
+``retry`` says where the message is stored: 0 its topic, 1 the retry topic ``%RETRY%group_topic``, 2
+the newer ``%RETRY%group+topic``. ``startOffsetInfo`` and ``msgOffsetInfo`` list, per queue of a
 response, the checkpoint's offset and the offsets of its messages: ``0 1 100;1 0 7`` and
-``0 1 100,101,102;1 0 7``. ``orderCountInfo`` says how often messages that are popped in order came
-before: ``0 qo1%100 2;0 1 0``, each that did, and the least of a queue.
+``0 1 100,101,102;1 0 7``. ``orderCountInfo`` gives the number of earlier deliveries of messages
+that are popped in order, ``0 qo1%100 2;0 1 0``: one part per redelivered message, and the minimum
+per queue.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class PopMessage(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PopResponse(msgspec.Struct, rename="camel", kw_only=True):
-    """What comes with popped messages."""
+    """Answer to POP_MESSAGE; the messages are in the body."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -67,7 +68,7 @@ class PopResponse(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class AckMessage(msgspec.Struct, rename="camel", kw_only=True):
-    """ACK_MESSAGE (200051); the topic is the one that the message lies in."""
+    """ACK_MESSAGE (200051); the topic is the one that stores the message."""
 
     consumer_group: str
     topic: str
@@ -82,8 +83,8 @@ class ChangeInvisibleTime(AckMessage, kw_only=True):
     invisible_time: Int64
 
 
-class ChangedInvisibleTime(msgspec.Struct, rename="camel", kw_only=True):
-    """What the new receipt is made of."""
+class ChangeInvisibleTimeResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to CHANGE_MESSAGE_INVISIBLETIME: the parts of the new receipt."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -91,7 +92,7 @@ class ChangedInvisibleTime(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PeekMessage(msgspec.Struct, rename="camel", kw_only=True):
-    """PEEK_MESSAGE (200052). RocketMQ's names no filter: every message counts."""
+    """PEEK_MESSAGE (200052). RocketMQ's has no filter: every message counts."""
 
     consumer_group: str
     topic: str
@@ -100,7 +101,7 @@ class PeekMessage(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Notification(msgspec.Struct, rename="camel", kw_only=True):
-    """NOTIFICATION (200054). RocketMQ's names no filter: every message counts."""
+    """NOTIFICATION (200054). RocketMQ's has no filter: every message counts."""
 
     consumer_group: str
     topic: str
@@ -112,7 +113,7 @@ class Notification(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class NotificationResponse(msgspec.Struct, rename="camel", kw_only=True):
-    """Whether a pop might find something."""
+    """Answer to NOTIFICATION: whether a pop might find a message."""
 
     has_msg: bool = False
     polling_full: bool = False
@@ -127,7 +128,7 @@ class PollingInfo(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class GetPopState(msgspec.Struct, rename="camel", kw_only=True):
-    """GET_POP_STATE (29011): in whose hands a message is; the topic is the one that it lies in."""
+    """GET_POP_STATE (29011): until when a message is invisible, by the topic that stores it."""
 
     consumer_group: str
     topic: str
@@ -136,13 +137,13 @@ class GetPopState(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PopState(msgspec.Struct, rename="camel", kw_only=True):
-    """Until when a message is in somebody's hands, by the broker's clock; 0 if it is in none."""
+    """When a popped message becomes visible again, by the broker's clock; 0 if it is visible."""
 
     until_timestamp: Int64 = 0
 
 
 class Receipt(NamedTuple):
-    """What names one delivery of one message."""
+    """The handle of one delivery of one message."""
 
     start_offset: int
     pop_ms: int
@@ -161,39 +162,39 @@ def parse_receipt(text: str) -> Receipt:
     """Read a receipt.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The text is malformed.
     """
     parts = text.split(" ")
     numbers = parts[:5] + parts[6:]
     if len(parts) != _PARTS or not all(map(_is_number, numbers)):
-        raise RemoteProtocolError(f"{text[:200]!r} is no receipt of a popped message")
+        raise RemoteProtocolError(f"{text[:200]!r} is not the receipt of a popped message")
     start, pop_ms, invisible_ms, revive, retry, queue_id, offset = map(int, numbers)
     return Receipt(start, pop_ms, invisible_ms, revive, retry, parts[5], queue_id, offset)
 
 
 def start_offsets_text(parts: Iterable[tuple[int, int, int]]) -> str:
-    """Return ``startOffsetInfo`` of (retry, queue, offset of the checkpoint)."""
+    """Return ``startOffsetInfo`` for (retry, queue, offset of the checkpoint)."""
     return ";".join(f"{retry} {queue_id} {start}" for retry, queue_id, start in parts)
 
 
 def offsets_text(parts: Iterable[tuple[int, int, Sequence[int]]]) -> str:
-    """Return ``msgOffsetInfo`` of (retry, queue, offsets of the messages)."""
+    """Return ``msgOffsetInfo`` for (retry, queue, offsets of the messages)."""
     return ";".join(
         f"{retry} {queue_id} {','.join(map(str, offsets))}" for retry, queue_id, offsets in parts
     )
 
 
 def parse_start_offsets(text: str) -> dict[tuple[int, int], int]:
-    """Read ``startOffsetInfo``: (retry, queue) to the offset of the checkpoint.
+    """Read ``startOffsetInfo``: the checkpoint's offset by (retry, queue).
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The text is malformed.
     """
     found: dict[tuple[int, int], int] = {}
     for part in text.split(";") if text else ():
         numbers = part.split(" ")
         if len(numbers) != 3 or not all(map(_is_number, numbers)):
-            raise RemoteProtocolError(f"{part[:200]!r} is no start offset")
+            raise RemoteProtocolError(f"{part[:200]!r} is not a start offset")
         retry, queue_id, start = map(int, numbers)
         found[retry, queue_id] = start
     return found
@@ -202,7 +203,7 @@ def parse_start_offsets(text: str) -> dict[tuple[int, int], int]:
 def order_counts_text(
     parts: Iterable[tuple[int, int, Sequence[int], Mapping[int, int]]],
 ) -> str:
-    """Return ``orderCountInfo`` of (retry, queue, offsets, how often each came before)."""
+    """Return ``orderCountInfo`` for (retry, queue, offsets, earlier deliveries of each)."""
     texts = []
     for retry, queue_id, offsets, counts in parts:
         texts += [
@@ -210,22 +211,22 @@ def order_counts_text(
             for offset in offsets
             if offset in counts
         ]
-        # Older clients know one count for all messages of a queue.
+        # Older clients read one count for all messages of a queue.
         texts.append(f"{retry} {queue_id} {min(counts.get(offset, 0) for offset in offsets)}")
     return ";".join(texts)
 
 
 def parse_order_counts(text: str) -> dict[tuple[int, int, int], int]:
-    """Read ``orderCountInfo``: (retry, queue, offset) to how often the message came before.
+    """Read ``orderCountInfo``: the number of earlier deliveries by (retry, queue, offset).
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The text is malformed.
     """
     found: dict[tuple[int, int, int], int] = {}
     for part in text.split(";") if text else ():
         match = _order_count(part)
         if match is None:
-            raise RemoteProtocolError(f"{part[:200]!r} is no order count")
+            raise RemoteProtocolError(f"{part[:200]!r} is not an order count")
         retry, queue_id, offset, count = match.groups()
         if offset is not None:
             found[int(retry), int(queue_id), int(offset)] = int(count)
@@ -233,12 +234,12 @@ def parse_order_counts(text: str) -> dict[tuple[int, int, int], int]:
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Return where messages of ``topic`` come again that ``group`` popped and did not finish."""
+    """Return the retry topic for messages of ``topic`` that ``group`` popped and did not ack."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def real_topic(retry: int, group: str, topic: str) -> str:
-    """Return the topic that a message of ``topic`` lies in, as its receipt says."""
+    """Return the topic that stores a message of ``topic``, by the ``retry`` of its receipt."""
     if retry == IN_RETRY_TOPIC_V2:
         return f"{RETRY_PREFIX}{group}+{topic}"
     return pop_retry_topic(group, topic) if retry == IN_RETRY_TOPIC else topic

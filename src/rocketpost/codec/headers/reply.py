@@ -1,4 +1,4 @@
-"""Header fields of a reply that a broker hands to the client that asked."""
+"""Header fields of a reply that a broker pushes to the requesting client."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from rocketpost.codec.numbers import Int32, Int64
 
 
 class SendBackHeader(msgspec.Struct, rename="camel", kw_only=True):
-    """CONSUMER_SEND_MSG_BACK (36): the record at a position is wanted again later.
+    """CONSUMER_SEND_MSG_BACK (36): deliver the record at a position again later.
 
-    ``failure_kind`` and ``failure_text`` are ours alone: why it could not be handled.
+    ``failure_kind`` and ``failure_text`` are our own: the reason of the failure.
     """
 
     offset: Int64

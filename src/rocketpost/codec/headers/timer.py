@@ -14,6 +14,6 @@ class RecallHeader(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class RecallResponse(msgspec.Struct, rename="camel", kw_only=True):
-    """What a recalled message is answered with."""
+    """Answer to RECALL_MESSAGE."""
 
     msg_id: str

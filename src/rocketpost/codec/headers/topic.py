@@ -10,8 +10,8 @@ from rocketpost.codec.numbers import Int32
 class CreateTopic(msgspec.Struct, rename="camel", kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17). ``attributes`` is written ``+key=value,-key2``.
 
-    What is left out stays as it is; RocketMQ's brokers refuse a request without the numbers.
-    ``force`` lets the request hide messages, which is refused otherwise.
+    Omitted fields stay unchanged; RocketMQ's brokers refuse a request without the queue numbers.
+    ``force`` allows a change that hides messages, which is refused otherwise.
     """
 
     topic: str

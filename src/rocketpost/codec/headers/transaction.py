@@ -1,4 +1,4 @@
-"""Header fields of ending transactions and of asking about them."""
+"""Header fields of ending and checking transactions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rocketpost.codec.numbers import Int32, Int64
 
 
 class EndTransaction(msgspec.Struct, rename="camel", gc=False, kw_only=True):
-    """END_TRANSACTION (37): a producer commits (8), rolls back (12) or does not know (0)."""
+    """END_TRANSACTION (37): a producer commits (8), rolls back (12) or cannot tell yet (0)."""
 
     producer_group: str
     tran_state_table_offset: Int64
@@ -36,7 +36,7 @@ class CheckTransaction(msgspec.Struct, rename="camel", gc=False, kw_only=True):
 
 
 class ResumeCheck(msgspec.Struct, rename="camel", kw_only=True):
-    """RESUME_CHECK_HALF_MESSAGE (323): a discarded transaction is to be asked about again."""
+    """RESUME_CHECK_HALF_MESSAGE (323): check a discarded transaction again."""
 
     msg_id: str
     """The offset message id of the discarded message."""

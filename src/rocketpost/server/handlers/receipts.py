@@ -29,8 +29,8 @@ from rocketpost.codec.headers.pop import (
     IN_TOPIC,
     ORDER_QUEUE,
     AckMessage,
-    ChangedInvisibleTime,
     ChangeInvisibleTime,
+    ChangeInvisibleTimeResponse,
     GetPopState,
     PopState,
     Receipt,
@@ -125,7 +125,7 @@ class ReceiptHandlers:
             )
             await _wait([ordered.stored])
             return fields_reply(
-                ChangedInvisibleTime(
+                ChangeInvisibleTimeResponse(
                     pop_time=ordered.pop_ms,
                     invisible_time=ordered.invisible_ms,
                     revive_qid=ORDER_QUEUE,
@@ -135,7 +135,7 @@ class ReceiptHandlers:
         changed = self._receipts.change(key, header.offset, header.invisible_time)
         await _wait([changed.stored])
         return fields_reply(
-            ChangedInvisibleTime(
+            ChangeInvisibleTimeResponse(
                 pop_time=changed.pop_ms,
                 invisible_time=header.invisible_time,
                 revive_qid=changed.revive_queue,

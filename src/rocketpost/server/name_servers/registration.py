@@ -361,9 +361,9 @@ def _encode(news: Announcement) -> bytes:
             name: replace(config, perm=config.perm & news.permission)
             for name, config in topics.items()
         }
-    table = body.TopicTable(
+    table = body.RegisteredTopics(
         data_version=news.data_version,
         mapping_data_version=DataVersion(timestamp=news.data_version.timestamp),
         topic_config_table=topics,
     )
-    return body.encode_registration(body.Registration(topic_config_serialize_wrapper=table))
+    return body.encode_registration(body.RegistrationBody(topic_config_serialize_wrapper=table))

@@ -177,7 +177,7 @@ class NamesrvHandlers:
         ours = self._table.data_version(header.cluster_name, header.broker_addr)
         if ours == theirs:
             self._touch(connection, header.cluster_name, header.broker_addr)
-        fields = to_fields(headers.DataVersionChanged(changed=ours != theirs))
+        fields = to_fields(headers.QueryDataVersionResponse(changed=ours != theirs))
         return Reply(fields=fields, body=encode_data_version(ours) if ours is not None else b"")
 
     def _heartbeat(self, connection: Connection, command: Command) -> Reply:
@@ -246,11 +246,11 @@ class NamesrvHandlers:
 
     def _wipe_write_perm(self, _: Connection, command: Command) -> Reply:
         count = self._table.wipe_write_perm(_broker_name(command))
-        return Reply(fields=to_fields(headers.WipedTopics(wipe_topic_count=count)))
+        return Reply(fields=to_fields(headers.WipeWritePermResponse(wipe_topic_count=count)))
 
     def _add_write_perm(self, _: Connection, command: Command) -> Reply:
         count = self._table.add_write_perm(_broker_name(command))
-        return Reply(fields=to_fields(headers.AddedTopics(add_topic_count=count)))
+        return Reply(fields=to_fields(headers.AddWritePermResponse(add_topic_count=count)))
 
     def _delete_topic(self, _: Connection, command: Command) -> Reply:
         header = command.read(headers.DeleteTopic)

@@ -4,13 +4,13 @@ from admin.samples import make_message
 from rocketpost.admin.commands.trace import Step, text, timeline
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.trace import (
-    EndTransaction,
-    Outcome,
+    EndTransactionTrace,
     Pub,
-    Recall,
+    RecallTrace,
     SubAfter,
     SubBefore,
     Trace,
+    TraceOutcome,
     encode_traces,
 )
 
@@ -39,7 +39,7 @@ def written(*traces: Trace) -> ReceivedMessage:
 
 
 def test_the_life_of_a_message_is_told_in_order() -> None:
-    failed = after("q1", success=False, outcome=Outcome.EXCEPTION)
+    failed = after("q1", success=False, outcome=TraceOutcome.EXCEPTION)
     messages = [
         written(after("q2"), before("q2", 9000, retry=1)),
         written(PUB, before("q1", 2000), failed, before("q3", 9500)),
@@ -69,11 +69,11 @@ def test_an_end_without_its_beginning_counts_back() -> None:
 
 
 def test_decisions_and_recalls_are_told() -> None:
-    end = EndTransaction(
+    end = EndTransactionTrace(
         time_ms=1, region="R", group="G", topic="T", message_id="M", state="COMMIT_MESSAGE",
         from_check=True,
     )  # fmt: skip
-    recall = Recall(time_ms=2, region="R", group="G", topic="T", message_id="M", success=False)
+    recall = RecallTrace(time_ms=2, region="R", group="G", topic="T", message_id="M", success=False)
     steps = timeline([written(end, recall)], "M")
     assert [(each.what, each.outcome, each.detail) for each in steps] == [
         ("EndTransaction", "COMMIT_MESSAGE", "asked by the broker"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.codec.bodies.java_text import array, number_keyed, quote, text_table
+from rocketpost.codec.bodies.java_text import array, encode_number_keys, encode_text_table, quote
 
 well_formed = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -38,11 +38,11 @@ def test_any_text_survives(text: str, ascii_only: bool) -> None:
 
 def test_integer_keys_with_and_without_quotes() -> None:
     values = {1: b'"b"', 0: b'"a"', -3: b"{}"}
-    assert number_keyed(values, quoted=False) == b'{-3:{},0:"a",1:"b"}'
-    assert number_keyed(values, quoted=True) == b'{"-3":{},"0":"a","1":"b"}'
+    assert encode_number_keys(values, quoted=False) == b'{-3:{},0:"a",1:"b"}'
+    assert encode_number_keys(values, quoted=True) == b'{"-3":{},"0":"a","1":"b"}'
 
 
 def test_arrays_and_tables_are_compact() -> None:
     assert array([b"1", b'"x"']) == b'[1,"x"]'
     assert array([]) == b"[]"
-    assert text_table({"b": "2", "a": "1"}) == b'{"a":"1","b":"2"}'
+    assert encode_text_table({"b": "2", "a": "1"}) == b'{"a":"1","b":"2"}'

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rocketpost.codec.bodies import registration as module
 from rocketpost.codec.bodies.registration import (
-    Registration,
-    TopicTable,
+    RegisteredTopics,
+    RegistrationBody,
     body_crc,
     decode_data_version,
     decode_registration,
@@ -58,12 +58,12 @@ mappings = st.builds(
 
 
 @st.composite
-def registrations(draw: st.DrawFn) -> Registration:
+def registrations(draw: st.DrawFn) -> RegistrationBody:
     topics = draw(st.dictionaries(words, configs, max_size=4))
     static = draw(st.dictionaries(words, mappings, max_size=2))
-    return Registration(
+    return RegistrationBody(
         filter_server_list=draw(st.lists(words, max_size=2)),
-        topic_config_serialize_wrapper=TopicTable(
+        topic_config_serialize_wrapper=RegisteredTopics(
             data_version=draw(versions),
             mapping_data_version=draw(versions),
             topic_config_table={
@@ -78,7 +78,7 @@ def registrations(draw: st.DrawFn) -> Registration:
     )
 
 
-def read(body: bytes, *, version: int = VERSION, compressed: bool = False) -> Registration:
+def read(body: bytes, *, version: int = VERSION, compressed: bool = False) -> RegistrationBody:
     return decode_registration(body, version=version, compressed=compressed)
 
 
@@ -102,12 +102,12 @@ def test_the_crc_is_positive() -> None:
 
 
 @given(registrations())
-def test_every_registration_survives(sent: Registration) -> None:
+def test_every_registration_survives(sent: RegistrationBody) -> None:
     assert read(encode_registration(sent)) == sent
 
 
 @given(registrations())
-def test_every_registration_survives_compression(sent: Registration) -> None:
+def test_every_registration_survives_compression(sent: RegistrationBody) -> None:
     got = read(encode_registration(sent, compressed=True), compressed=True)
     # This form has no room for the order mark, the system flag and the mappings' version.
     plain = {
@@ -127,8 +127,10 @@ def test_the_compressed_text_of_a_topic() -> None:
         write_queue_nums=5,
         attributes={"message.type": "DELAY"},
     )
-    table = TopicTable(topic_config_table={"TopicA": config})
-    body = encode_registration(Registration(topic_config_serialize_wrapper=table), compressed=True)
+    table = RegisteredTopics(topic_config_table={"TopicA": config})
+    body = encode_registration(
+        RegistrationBody(topic_config_serialize_wrapper=table), compressed=True
+    )
     assert b'TopicA 4 5 6 SINGLE_TAG {"message.type":"DELAY"}' in zlib.decompress(body)
 
 
@@ -140,8 +142,8 @@ def test_a_compressed_body_of_a_4x_broker() -> None:
 
 
 def test_no_body_is_an_empty_table() -> None:
-    assert read(b"") == Registration()
-    assert read(b"", compressed=True) == Registration()
+    assert read(b"") == RegistrationBody()
+    assert read(b"", compressed=True) == RegistrationBody()
 
 
 def test_brokers_before_filter_servers_send_the_table_alone() -> None:

@@ -8,7 +8,12 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, decode_command, encode_command, to_fields
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.codec.frames import FrameDecoder
-from rocketpost.codec.headers.namesrv import GetRoute, RegisterBroker, Registered, UnregisterBroker
+from rocketpost.codec.headers.namesrv import (
+    GetRoute,
+    RegisterBroker,
+    RegisterBrokerResponse,
+    UnregisterBroker,
+)
 
 
 def received(code: int, fields: dict[str, str], encoding: int = 0) -> Command:
@@ -69,4 +74,4 @@ def test_a_route_request_with_its_options() -> None:
 
 
 def test_what_a_master_is_answered_is_empty() -> None:
-    assert to_fields(Registered()) == {}
+    assert to_fields(RegisterBrokerResponse()) == {}

@@ -11,7 +11,7 @@ import pytest
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.codec.bodies.pop import AckSet, BatchAck, encode_batch_ack, encode_bits
 from rocketpost.codec.codes import RequestCode, ResponseCode
-from rocketpost.codec.headers.pop import ChangedInvisibleTime
+from rocketpost.codec.headers.pop import ChangeInvisibleTimeResponse
 
 from .popping import POP, PopWorld, about
 
@@ -85,7 +85,7 @@ async def test_more_time_makes_another_receipt(world: PopWorld) -> None:
     answer = await world.call(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=5000
     )
-    changed = answer.read(ChangedInvisibleTime)
+    changed = answer.read(ChangeInvisibleTimeResponse)
     assert (changed.pop_time, changed.invisible_time) == (receipt.pop_ms + 1000, 5000)
     again = await world.call(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(receipt), invisibleTime=5000
@@ -105,7 +105,7 @@ async def test_what_was_popped_in_order_has_receipts_too(world: PopWorld) -> Non
     changed = await world.call(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **about(first), invisibleTime=0
     )
-    assert changed.read(ChangedInvisibleTime).revive_qid == 999
+    assert changed.read(ChangeInvisibleTimeResponse).revive_qid == 999
     unknown = await world.call(
         RequestCode.ACK_MESSAGE, **(about(first) | {"consumerGroup": "stranger"})
     )

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from rocketpost.codec.bodies.registration import (
-    Registration,
-    TopicTable,
+    RegisteredTopics,
+    RegistrationBody,
     body_crc,
     encode_registration,
 )
@@ -40,8 +40,8 @@ VERSION_BODY = b'{"counter":1,"stateVersion":0,"timestamp":7}'
 
 def registration(*names: str, **changes: int) -> bytes:
     topics = {name: TopicConfig(topic_name=name, **changes) for name in names}
-    table = TopicTable(data_version=DataVersion(1, 0, 7), topic_config_table=topics)
-    return encode_registration(Registration(topic_config_serialize_wrapper=table))
+    table = RegisteredTopics(data_version=DataVersion(1, 0, 7), topic_config_table=topics)
+    return encode_registration(RegistrationBody(topic_config_serialize_wrapper=table))
 
 
 class FakeConnection:
@@ -135,7 +135,7 @@ def test_every_code_of_the_protocol_is_served() -> None:
     assert served == {*codes, 313, 318, 319, 322, 327, 901, 904}
 
 
-# Registration.
+# RegistrationBody.
 
 
 def test_a_new_broker_is_reported_once(server: Server) -> None:
@@ -163,7 +163,9 @@ def test_a_compressed_registration() -> None:
     server = Server()
     topics = {"X": TopicConfig(topic_name="X"), "Y": TopicConfig(topic_name="Y")}
     body = encode_registration(
-        Registration(topic_config_serialize_wrapper=TopicTable(topic_config_table=topics)),
+        RegistrationBody(
+            topic_config_serialize_wrapper=RegisteredTopics(topic_config_table=topics)
+        ),
         compressed=True,
     )
     assert server.ask(CODE.REGISTER_BROKER, {**BROKER, "compressed": "true"}, body).code == 0
@@ -369,8 +371,8 @@ def test_topics_of_units() -> None:
     topics = {
         f"T{flag}": TopicConfig(topic_name=f"T{flag}", topic_sys_flag=flag) for flag in range(4)
     }
-    table = TopicTable(topic_config_table=topics)
-    body = encode_registration(Registration(topic_config_serialize_wrapper=table))
+    table = RegisteredTopics(topic_config_table=topics)
+    body = encode_registration(RegistrationBody(topic_config_serialize_wrapper=table))
     server.ask(CODE.REGISTER_BROKER, BROKER, body)
     assert names_in(server.ask(CODE.GET_UNIT_TOPIC_LIST)) == ["T1", "T3"]
     assert names_in(server.ask(CODE.GET_HAS_UNIT_SUB_TOPIC_LIST)) == ["T2", "T3"]

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.codec.trace import (
-    EndTransaction,
+    EndTransactionTrace,
     MessageKind,
     Pub,
-    Recall,
+    RecallTrace,
     SubAfter,
     SubBefore,
     decode_traces,
@@ -90,11 +90,11 @@ def fields_of(body: bytes | None) -> list[_Fields]:
                 done = trace.success
                 head = ("SubAfter", trace.time_ms, trace.group, "", trace.message_id)
                 rows.append((*head, trace.keys, trace.cost_ms, done, trace.request_id, False))
-            case EndTransaction():
+            case EndTransactionTrace():
                 done = trace.state == _COMMITTED
                 head = ("EndTransaction", trace.time_ms, trace.group, trace.topic, trace.message_id)
                 rows.append((*head, trace.keys, 0, done, "", False))
-            case Recall():
+            case RecallTrace():
                 head = ("Recall", trace.time_ms, trace.group, trace.topic, trace.message_id)
                 rows.append((*head, "", 0, trace.success, "", False))
     return rows

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 from rocketpost.codec.trace import (
-    EndTransaction,
+    EndTransactionTrace,
     MessageKind,
     Pub,
-    Recall,
+    RecallTrace,
     SubAfter,
     SubBefore,
     encode_traces,
@@ -20,9 +20,9 @@ def test_records_become_rows_and_what_is_none_is_left_out() -> None:
         [
             Pub(**common, topic="T", message_id="A", keys="k", cost_ms=3),
             Pub(**common, topic="T", message_id="B", kind=MessageKind.TRANSACTION_HALF),
-            EndTransaction(**common, topic="T", message_id="B", state="COMMIT_MESSAGE"),
-            EndTransaction(**common, topic="T", message_id="C", state="ROLLBACK_MESSAGE"),
-            Recall(**common, topic="T", message_id="D"),
+            EndTransactionTrace(**common, topic="T", message_id="B", state="COMMIT_MESSAGE"),
+            EndTransactionTrace(**common, topic="T", message_id="C", state="ROLLBACK_MESSAGE"),
+            RecallTrace(**common, topic="T", message_id="D"),
             SubBefore(**common, request_id="q", message_id="A"),
             SubAfter(request_id="q", message_id="A", cost_ms=7, success=False, time_ms=9),
         ]

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rocketpost.codec.bodies.registration import TopicTable
+from rocketpost.codec.bodies.registration import RegisteredTopics
 from rocketpost.codec.bodies.route import QueueMapping
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.model.route import QueueData
@@ -24,7 +24,7 @@ from rocketpost.model.topic import PERM_WRITE, TopicConfig
 _NOBODY: Final[Mapping[str, QueueData]] = {}
 
 
-class QueueTable:
+class TopicQueues:
     """Topics and the queues that brokers serve them with. Not thread-safe."""
 
     def __init__(self, entries_max: int) -> None:
@@ -53,7 +53,7 @@ class QueueTable:
         """Return the logical queues of ``topic`` by broker name."""
         return dict(self._mappings.get(topic, {}))
 
-    def check_room(self, name: str, table: TopicTable, *, owned: Iterable[str] = ()) -> None:
+    def check_room(self, name: str, table: RegisteredTopics, *, owned: Iterable[str] = ()) -> None:
         """Refuse topics of the broker ``name`` that there is no room for.
 
         Args:
@@ -87,7 +87,7 @@ class QueueTable:
                 f"are taken and {growth} more were asked for"
             )
 
-    def update(self, name: str, table: TopicTable, *, fresh: bool, read_only: bool) -> None:
+    def update(self, name: str, table: RegisteredTopics, *, fresh: bool, read_only: bool) -> None:
         """Take in the topics of the broker ``name``: all if ``fresh``, else those not yet known."""
         made: dict[QueueData, QueueData] = {}
         for topic, config in table.topic_config_table.items():

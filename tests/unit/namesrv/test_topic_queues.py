@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpost.codec.bodies.registration import TopicTable
+from rocketpost.codec.bodies.registration import RegisteredTopics
 from rocketpost.codec.bodies.route import QueueMapping
 from rocketpost.codec.faults import SystemBusy
-from rocketpost.namesrv.queue_table import QueueTable
+from rocketpost.namesrv.topic_queues import TopicQueues
 
 from .reports import topics
 
 
-def static(name: str, *ids: int) -> TopicTable:
+def static(name: str, *ids: int) -> RegisteredTopics:
     mapping = QueueMapping(bname=name, curr_id_map=dict.fromkeys(ids, 0), topic="S")
-    return TopicTable(
+    return RegisteredTopics(
         topic_config_table=topics("S", "T"), topic_queue_mapping_info_map={"S": mapping}
     )
 
 
 def test_entries_are_topics_per_broker_and_logical_queues() -> None:
-    table = QueueTable(100)
+    table = TopicQueues(100)
     table.update("a", static("a", 0, 1), fresh=True, read_only=False)
     assert table.entries == 2 + 1 + 2
     table.update("b", static("b", 0), fresh=True, read_only=False)
@@ -36,13 +36,13 @@ def test_entries_are_topics_per_broker_and_logical_queues() -> None:
 
 
 def test_equal_queues_are_one_object() -> None:
-    table = QueueTable(100)
+    table = TopicQueues(100)
     table.update("a", static("a"), fresh=True, read_only=False)
     assert table.brokers("S")["a"] is table.brokers("T")["a"]
 
 
 def test_growth_counts_only_what_is_new() -> None:
-    table = QueueTable(6)
+    table = TopicQueues(6)
     sent = static("a", 0, 1, 2)
     table.check_room("a", sent)
     table.update("a", sent, fresh=True, read_only=False)
