@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rocketpost.admin import lag
 from rocketpost.admin.main import mqadmin
 from rocketpost.client import (
     Message,
@@ -21,6 +20,7 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.client.admin import AdminClient
+from rocketpost.diagnosis import lag
 from rocketpost.errors import InvalidParameter
 from rocketpost.model.route import MessageQueue
 from rocketpost.testing import Cluster
@@ -51,7 +51,7 @@ async def until_known(cluster: Cluster, topic: str) -> None:
 async def test_only_matching_messages_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lag, "_CHUNK", 7)
+    monkeypatch.setattr(lag, "_ENTRIES_PER_REQUEST", 7)
     begun = asyncio.Event()
     release = asyncio.Event()
 

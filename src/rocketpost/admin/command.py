@@ -12,7 +12,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -42,12 +42,9 @@ from rocketpost.model.route import BrokerData
 
 ENVIRONMENT: Final = "NAMESRV_ADDR"
 CALL_SECONDS: Final = 5.0
-_AT_ONCE: Final = 16
 
 Work = Callable[..., Awaitable[None]]
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 class Failure(click.ClickException):
@@ -177,17 +174,6 @@ def asking(address: str, *, beside: type[Fault] | tuple[()] = ()) -> Iterator[No
         raise
     except Fault as error:
         raise Failure(f"{address}: {explain(error)}") from error
-
-
-async def few_at_once(items: Iterable[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
-    """Return what ``work`` makes of each item, in order, a few under way at a time."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(item: T) -> U:
-        async with gate:
-            return await work(item)
-
-    return list(await asyncio.gather(*(one(item) for item in items)))
 
 
 # Options that many commands share.

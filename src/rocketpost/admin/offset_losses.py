@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rocketpost.admin.command import few_at_once
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.consumer.offset_calls import OffsetCalls
+from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.model.route import MessageQueue, TopicRoute
 
 
@@ -65,7 +65,7 @@ async def reset_moves(
         return Move(before, await calls.search_offset(queue, when_ms))
 
     queues = _queues(await admin.cluster.route(topic), topic)
-    moves = zip(queues, await few_at_once(queues, move), strict=True)
+    moves = zip(queues, await map_concurrently(queues, move), strict=True)
     return {
         queue: moved
         for queue, moved in moves
@@ -96,7 +96,7 @@ async def clone_moves(admin: AdminClient, source: str, target: str, topic: str) 
         return None if before is None or after is None else Move(before, after)
 
     queues = _queues(await admin.cluster.route(topic), topic)
-    moves = zip(queues, await few_at_once(queues, move), strict=True)
+    moves = zip(queues, await map_concurrently(queues, move), strict=True)
     return {queue: moved for queue, moved in moves if moved is not None}
 
 

@@ -21,7 +21,7 @@ from rocketpost.admin.command import (
     time_value,
     topic_option,
 )
-from rocketpost.admin.commands.message import host_text, message_members
+from rocketpost.admin.commands.message import message_members
 from rocketpost.admin.render import fastjson_text, flag_text, json_line, map_text, queue_text
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
@@ -32,6 +32,7 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
 from rocketpost.model.group import Subscription, parse_tags
+from rocketpost.model.hosts import host_text
 from rocketpost.model.route import MessageQueue
 
 _PULL_SECONDS: Final = 10.0

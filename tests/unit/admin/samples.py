@@ -1,4 +1,4 @@
-"""Stored messages like those of a real broker."""
+"""Stored messages and reports like those of real brokers and consumers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_record, encode_record, pack_host
 from rocketpost.model.route import MessageQueue
+
+# As a Java client writes it: queues are object literals as keys.
+RUNNING_INFO = (
+    b'{"mqTable":{{"brokerName":"broker-a","queueId":3,"topic":"Demo"}:{"cachedMsgCount":0,'
+    b'"commitOffset":1,"droped":false}},"properties":{"language":"JAVA",'
+    b'"PROP_CLIENT_VERSION":"V5_3_3"},"statusTable":{"Demo":{"consumeFailedMsgs":2,'
+    b'"consumeFailedTPS":0.5,"consumeOKTPS":1.0,"consumeRT":3.25,"pullRT":0.0,"pullTPS":0.0}},'
+    b'"subscriptionSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG",'
+    b'"subString":"A || B","subVersion":1,"tagsSet":["A","B"],"topic":"Demo"},'
+    b'{"subString":"*","topic":"%RETRY%g"}]}'
+)
 
 
 def make_message(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import click
@@ -12,7 +11,6 @@ from rocketpost.admin.command import (
     admin_command,
     asking,
     explain,
-    few_at_once,
     masters_of,
 )
 from rocketpost.client.admin import AdminClient
@@ -78,21 +76,6 @@ def test_an_error_without_text_is_named() -> None:
 def test_the_server_that_refuses_is_named() -> None:
     with pytest.raises(Failure, match=r"h:1: refused with code 16: no"), asking("h:1"):
         raise NoPermission("no")
-
-
-def test_work_is_done_a_few_at_a_time_and_in_order() -> None:
-    running, most = 0, 0
-
-    async def work(item: int) -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-        return item * 2
-
-    assert asyncio.run(few_at_once(range(50), work)) == [item * 2 for item in range(50)]
-    assert 1 < most <= 16
 
 
 async def test_one_broker_is_taken_as_it_is() -> None:

@@ -12,19 +12,20 @@ from rocketpost.admin.command import (
     admin_command,
     asking,
     cluster_hint,
-    few_at_once,
     json_option,
     say,
     say_json,
     show_rows,
 )
-from rocketpost.admin.commands.consumer_status import client_ids, connections_of, running_infos
-from rocketpost.admin.lag import lag_of, matching_lags
+from rocketpost.admin.commands.consumer_status import fetch_running_infos, find_connections
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or, version_text
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.client import ConsumerConnections
 from rocketpost.codec.bodies.offset import ConsumeState
 from rocketpost.codec.faults import ConsumerNotOnline
+from rocketpost.diagnosis.concurrency import map_concurrently
+from rocketpost.diagnosis.lag import count_matching_lags, queue_lag, total_lag
+from rocketpost.diagnosis.members import list_client_ids
 from rocketpost.errors import ClientError, Fault, RouteNotFound
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
@@ -107,10 +108,10 @@ async def consumer_progress(
         return
     state = await _progress(admin, group, topic)
     owners = await _owners(admin, group) if clients else None
-    counts = await matching_lags(admin, group, state) if exact else None
+    counts = await count_matching_lags(admin, group, state) if exact else None
     rows = progress_rows(state, owners, counts)
     table = _TABLES[clients, exact]
-    diff, in_flight = _total_diff(state), _total_in_flight(state)
+    diff, in_flight = total_lag(state), _total_in_flight(state)
     matching = None if counts is None or None in counts.values() else _sum(counts)
     if as_json:
         totals = {"diffTotal": diff, "inflightTotal": in_flight, "consumeTps": state.consume_tps}
@@ -147,17 +148,13 @@ def progress_rows(
                 at.broker_offset,
                 at.consumer_offset,
                 *([] if owners is None else [owners.get(queue)]),
-                lag_of(at),
+                queue_lag(at),
                 max(0, at.pull_offset - at.consumer_offset),
                 at.last_timestamp,
                 *([] if counts is None else [counts.get(queue)]),
             )
         )
     return rows
-
-
-def _total_diff(state: ConsumeState) -> int:
-    return sum(map(lag_of, state.queues.values()))
 
 
 def _total_in_flight(state: ConsumeState) -> int:
@@ -181,7 +178,9 @@ async def _owners(admin: AdminClient, group: str) -> dict[MessageQueue, str]:
         connections = await admin.groups.connections(group)
     except ConsumerNotOnline:
         return {}
-    infos = await running_infos(admin, group, client_ids(connections), broker=None, stacks=False)
+    infos = await fetch_running_infos(
+        admin, group, list_client_ids(connections), broker=None, stacks=False
+    )
     return {
         queue: client.partition("@")[0] for client, info in infos.items() for queue in info.queues
     }
@@ -192,7 +191,7 @@ async def _all_groups(admin: AdminClient, *, as_json: bool) -> None:
     groups = [
         topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)
     ]
-    found = await few_at_once(groups, lambda group: _group_row(admin, group))
+    found = await map_concurrently(groups, lambda group: _group_row(admin, group))
     show_rows(_GROUPS, [row for row in found if row is not None], as_json=as_json)
     if None in found:
         raise Failure(f"{found.count(None)} of {len(groups)} groups could not be asked about")
@@ -203,7 +202,7 @@ async def _group_row(admin: AdminClient, group: str) -> tuple[object, ...] | Non
         state = await admin.groups.progress(group)
         connected = await admin.groups.connections(group)
     except ConsumerNotOnline:
-        return group, 0, None, "", "", state.consume_tps, _total_diff(state)
+        return group, 0, None, "", "", state.consume_tps, total_lag(state)
     except (ClientError, Fault) as error:
         click.echo(f"note: {group}: {error}", err=True)
         return None
@@ -215,7 +214,7 @@ async def _group_row(admin: AdminClient, group: str) -> tuple[object, ...] | Non
         _TYPES.get(connected.consume_type, connected.consume_type),
         connected.message_model,
         state.consume_tps,
-        _total_diff(state),
+        total_lag(state),
     )
 
 
@@ -244,7 +243,7 @@ async def consumer_connection(
     admin: AdminClient, *, group: str, broker: str | None, as_json: bool
 ) -> None:
     """Show the connected consumers of a group and what they subscribe to."""
-    connections = await connections_of(admin, group, broker)
+    connections = await find_connections(admin, group, broker)
     if as_json:
         say_json(connections)
     else:

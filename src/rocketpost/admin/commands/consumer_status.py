@@ -1,4 +1,4 @@
-"""States that consumers report, and why their queues stand still."""
+"""The command ``consumerStatus``: states that consumers report, and queues that stand still."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import click
 from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, version_text
 from rocketpost.admin.report import Report
-from rocketpost.admin.running_info import (
-    RunningInfo,
-    decode_running_info,
-    rebalance_problems,
-    running_info_text,
-    same_subscriptions,
-    topics_read,
-)
-from rocketpost.admin.standing import STANDING, standing_rows
+from rocketpost.admin.running_info_text import running_info_text
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.codec.bodies.client import ConsumerConnections
 from rocketpost.codec.faults import ConsumerNotOnline
-from rocketpost.errors import ClientError, Fault, RouteNotFound
-from rocketpost.model.names import retry_topic
+from rocketpost.diagnosis.members import collect_reports, find_master, list_client_ids
+from rocketpost.diagnosis.running_info import (
+    RunningInfo,
+    decode_running_info,
+    find_rebalance_problems,
+    have_same_subscriptions,
+    list_topics,
+)
+from rocketpost.diagnosis.standstill import find_waiting_queues
+from rocketpost.errors import RouteNotFound
 
 _group = click.option(
     "-g", "--consumerGroup", "group", metavar="GROUP", required=True, help="Consumer group."
@@ -43,6 +43,17 @@ _STATUS: Final = Table(
         Column("#ClientId", "clientId"),
         Column("#Version", "version"),
         Column("#ConsumerRunningInfoFile", "file", lambda path: path or NOT_AVAILABLE),
+    ],
+)
+
+_WAITING: Final = Table(
+    "%-64s  %-32s  %-4s  %-10s  %s",
+    [
+        Column("#Topic", "topic"),
+        Column("#Broker Name", "brokerName"),
+        Column("#QID", "queueId"),
+        Column("#Diff", "diff"),
+        Column("#Waits because", "standing"),
     ],
 )
 
@@ -64,7 +75,8 @@ async def consumer_status(
 ) -> None:
     """Ask the consumers of a group how they are; files of it go to the working directory."""
     if client is not None:
-        body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
+        address = broker or await _find_master(admin, group)
+        body = await admin.groups.running_info(address, group, client, stacks=stacks)
         info = decode_running_info(body)
         if as_json:
             say_json(info_members(info))
@@ -88,14 +100,14 @@ async def _examine(
     stacks: bool,
     as_json: bool,
 ) -> None:
-    """Compare the consumers of a group: print what there is, and note it in ``found``."""
+    """Compare the consumers of a group: print the results, and add them to ``found``."""
     try:
-        connections = await connections_of(admin, group, broker)
+        connections = await find_connections(admin, group, broker)
     except ConsumerNotOnline:
-        await _show_standing(admin, group, {}, found, as_json=as_json)
+        await _show_waiting_queues(admin, group, {}, found, as_json=as_json)
         raise
-    clients = client_ids(connections)
-    infos = await running_infos(admin, group, clients, broker=broker, stacks=stacks)
+    clients = list_client_ids(connections)
+    infos = await fetch_running_infos(admin, group, clients, broker=broker, stacks=stacks)
     folder = Path(str(time.time_ns() // 1_000_000))
     files = {} if as_json else await asyncio.to_thread(_save_blocking, infos, folder)
     versions = {each.client_id: each.version for each in connections.connection_set}
@@ -113,16 +125,16 @@ async def _examine(
     ]
     if not as_json:
         say(_STATUS.text(rows))
-    await _show_standing(admin, group, infos, found, as_json=as_json)
+    await _show_waiting_queues(admin, group, infos, found, as_json=as_json)
     if len(infos) < len(clients):
         raise Failure(
-            f"{len(clients) - len(infos)} of {len(clients)} consumers did not tell their state, "
-            "so that subscriptions and the sharing of queues cannot be compared"
+            f"{len(clients) - len(infos)} of {len(clients)} consumers did not report their state, "
+            "so subscriptions and the assignment of queues cannot be compared"
         )
-    await _judge(admin, infos, found, Report(as_json=as_json))
+    await _compare(admin, infos, found, Report(as_json=as_json))
 
 
-async def _show_standing(
+async def _show_waiting_queues(
     admin: AdminClient,
     group: str,
     infos: dict[str, RunningInfo],
@@ -131,31 +143,31 @@ async def _show_standing(
     as_json: bool,
 ) -> None:
     state = await admin.groups.progress(group)
-    waiting = standing_rows(state, infos, now_ms=time.time_ns() // 1_000_000)
-    found["waiting"] = STANDING.objects(waiting)
+    waiting = find_waiting_queues(state, infos, now_ms=time.time_ns() // 1_000_000)
+    found["waiting"] = _WAITING.objects(waiting)
     if waiting and not as_json:
         say()
-        say(STANDING.text(waiting))
+        say(_WAITING.text(waiting))
 
 
-async def _judge(
+async def _compare(
     admin: AdminClient,
     infos: dict[str, RunningInfo],
     found: dict[str, object],
     report: Report,
 ) -> None:
-    told = list(infos.values())
+    reports = list(infos.values())
     report.line("")
-    found["sameSubscriptions"] = same_subscriptions(told)
+    found["sameSubscriptions"] = have_same_subscriptions(reports)
     if found["sameSubscriptions"]:
         report.line("\nSame subscription in the same group of consumer")
     else:
         report.line("\nWARN: Different subscription in the same group of consumer!!!")
     queues = {
         topic: subscribe_queues(topic, await admin.cluster.route(topic))
-        for topic in topics_read(told)
+        for topic in list_topics(reports)
     }
-    problems = rebalance_problems(infos, queues)
+    problems = find_rebalance_problems(infos, queues)
     found["rebalanceProblems"] = problems
     report.line("\nRebalance Failed" if problems else "\nRebalance OK")
     for problem in problems:
@@ -163,7 +175,7 @@ async def _judge(
 
 
 def info_members(info: RunningInfo) -> dict[str, object]:
-    """Return what a consumer tells of itself as plain values."""
+    """Return the state that a consumer reports as plain values."""
     return {
         "properties": info.properties,
         "subscriptions": info.subscriptions,
@@ -183,37 +195,27 @@ def _save_blocking(infos: dict[str, RunningInfo], folder: Path) -> dict[str, str
     return files
 
 
-def client_ids(connections: ConsumerConnections) -> list[str]:
-    """Return the ids of connected consumers, each once, sorted."""
-    return sorted({each.client_id for each in connections.connection_set})
-
-
-async def running_infos(
+async def fetch_running_infos(
     admin: AdminClient, group: str, clients: Sequence[str], *, broker: str | None, stacks: bool
 ) -> dict[str, RunningInfo]:
-    """Return what consumers tell of themselves; those that do not answer are noted and left out."""
-    infos = {}
-    for client in clients:
-        try:
-            body = await _ask_client(admin, group, client, broker=broker, stacks=stacks)
-            infos[client] = decode_running_info(body)
-        except (Fault, ClientError) as error:
-            click.echo(f"note: {client} does not tell its state: {error}", err=True)
+    """Return the states that consumers report; print a note about each that does not answer."""
+    address = broker or await _find_master(admin, group)
+    infos, failures = await collect_reports(admin, group, clients, address=address, stacks=stacks)
+    for client, reason in failures.items():
+        click.echo(f"note: {client} does not report its state: {reason}", err=True)
     return infos
 
 
-async def _ask_client(
-    admin: AdminClient, group: str, client: str, *, broker: str | None, stacks: bool
-) -> bytes:
-    if broker is None:
-        route = await admin.cluster.route(retry_topic(group))
-        broker = next((each.master for each in route.broker_datas if each.master), None)
-    if broker is None:
+async def _find_master(admin: AdminClient, group: str) -> str:
+    address = await find_master(admin, group)
+    if address is None:
         raise Failure(f"no master serves the group {group}; give a broker with -b")
-    return await admin.groups.running_info(broker, group, client, stacks=stacks)
+    return address
 
 
-async def connections_of(admin: AdminClient, group: str, broker: str | None) -> ConsumerConnections:
+async def find_connections(
+    admin: AdminClient, group: str, broker: str | None
+) -> ConsumerConnections:
     """Return the connected members of a group, as one broker sees them or any that knows it.
 
     Raises:

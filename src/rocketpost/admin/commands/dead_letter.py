@@ -25,7 +25,6 @@ from rocketpost.admin.command import (
     show_rows,
     time_value,
 )
-from rocketpost.admin.commands.message import host_text
 from rocketpost.admin.render import Column, Table, map_text, time_text_ms
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient, DeadLetter, Outcome, Resent, Selection
@@ -33,6 +32,7 @@ from rocketpost.client.admin.dead_letter import UNKNOWN_CAUSE
 from rocketpost.codec.faults import NoMessage
 from rocketpost.errors import ClientError, RouteNotFound
 from rocketpost.model import properties as names
+from rocketpost.model.hosts import host_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,40 +1,34 @@
-"""``explain``: where a message is stored, and what became of it in every group."""
+"""The command ``explain``: where a message is stored, and its fate in every group."""
 
 from __future__ import annotations
 
 import re
-import time
 from typing import Final
 
 import click
 import msgspec
 
 from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
-from rocketpost.admin.commands.message import host_text
-from rocketpost.admin.damage import lost_members, lost_message, lost_of, lost_text
-from rocketpost.admin.evidence import Place, Witness, broker_of, brokers_of, real_topic
-from rocketpost.admin.fate import Fate, judge
 from rocketpost.admin.render import time_text_ms
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.faults import NoMessage
+from rocketpost.diagnosis.explanation import Explanation, explain_message, find_indexed
+from rocketpost.diagnosis.fate import Fate
+from rocketpost.diagnosis.losses import (
+    Loss,
+    find_losses,
+    find_lost_message,
+    list_topics_of_group,
+)
 from rocketpost.errors import RocketpostError
 from rocketpost.model import properties as names
-from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketpost.model.hosts import host_text
 from rocketpost.model.route import MessageQueue
 
 UNKNOWN: Final = "unknown here"
 _is_offset_id = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})").fullmatch
 _LINE: Final = "{:<16} {}"
-
-
-class Explanation(msgspec.Struct, kw_only=True):
-    """All that is told of one message."""
-
-    message: ReceivedMessage
-    place: Place
-    delayed_until_ms: int | None
-    fates: list[Fate]
 
 
 @admin_command("explain")
@@ -76,51 +70,43 @@ async def explain(
         try:
             messages = [await admin.messages.by_offset(queue, offset)]
         except NoMessage:
-            lost = await lost_message(admin, queue, offset)
-            if lost is None:
+            loss = await find_lost_message(admin, queue, offset)
+            if loss is None:
                 raise
-            say_json([lost_members(lost)]) if as_json else say(lost_text(lost))
+            say_json([loss_members(loss)]) if as_json else say(loss_text(loss))
             return
-    told = [await explain_message(admin, message) for message in messages]
+    explanations = [await explain_message(admin, message) for message in messages]
     if as_json:
-        say_json([members(each) for each in told])
+        say_json([explanation_members(each) for each in explanations])
     else:
-        say("\n\n".join(text(each) for each in told))
+        say("\n\n".join(explanation_text(each) for each in explanations))
 
 
 async def explain_losses(
     admin: AdminClient, topic: str | None, group: str | None, *, as_json: bool
 ) -> None:
-    """Tell which messages of a topic, or of the topics of a group, were lost to damage."""
-    topics = [topic] if topic is not None else await topics_of_group(admin, group or "")
-    losses = list(dict.fromkeys([lost for each in topics for lost in await lost_of(admin, each)]))
+    """Print the messages of a topic, or of the topics of a group, that were lost to damage."""
+    topics = [topic] if topic is not None else await list_topics_of_group(admin, group or "")
+    losses = list(
+        dict.fromkeys([loss for each in topics for loss in await find_losses(admin, each)])
+    )
     if as_json:
-        say_json([lost_members(lost) for lost in losses])
+        say_json([loss_members(loss) for loss in losses])
     elif losses:
-        say("\n".join(map(lost_text, losses)))
+        say("\n".join(map(loss_text, losses)))
     else:
         say(f"no message of {', '.join(topics) or 'any topic of the group'} is known to be lost")
 
 
-async def topics_of_group(admin: AdminClient, group: str) -> list[str]:
-    """Return the topics that a group reads on any broker."""
-    topics: set[str] = set()
-    for broker in (await admin.cluster.info()).broker_addr_table.values():
-        for broker_id, address in broker.broker_addrs.items():
-            if broker_id == 0:
-                topics.update(await admin.groups.topics_of(address, group))
-    return sorted(topics)
-
-
 async def find(admin: AdminClient, name: str, topic: str | None) -> list[ReceivedMessage]:
-    """Return the messages that an id or a key means, oldest first.
+    """Return the messages with an id or a key, oldest first.
 
     Raises:
         NoMessage: There is none.
-        Failure: It is no offset id, and the topic is missing.
+        Failure: The name is not an offset id, and no topic is given.
     """
     if topic is not None:
-        found = await _indexed(admin, name, topic)
+        found = await find_indexed(admin, topic, name)
         if found:
             return sorted(found, key=lambda each: each.store_ms)
     if _is_offset_id(name) and topic is None:
@@ -135,73 +121,20 @@ async def find(admin: AdminClient, name: str, topic: str | None) -> list[Receive
         raise Failure(f"{name} is no offset id; add -t TOPIC to look it up as an id or a key")
     if _is_offset_id(name):
         return [await admin.messages.by_id(topic, name)]
-    losses = await lost_of(admin, topic)
+    losses = await find_losses(admin, topic)
     hint = f"; {len(losses)} of its messages were lost to damage: explain -t {topic}"
     raise NoMessage(
         f"no message of the topic {topic} has the id or the key {name}{hint if losses else ''}"
     )
 
 
-async def _indexed(admin: AdminClient, name: str, topic: str) -> list[ReceivedMessage]:
-    brokers = await brokers_of(admin, topic)
-    if not brokers:
-        await admin.cluster.route(topic)  # says that there is no such topic
-    for unique in (True, False):
-        found = [
-            each
-            for broker in brokers
-            for each in await admin.messages.indexed_at(broker, topic, name, unique=unique)
-        ]
-        found += [
-            each
-            for broker in brokers
-            for each in await admin.messages.indexed_at(broker, SCHEDULE_TOPIC, name, unique=unique)
-            if each.properties.get(names.REAL_TOPIC) == topic and not _delivered(each, found)
-        ]
-        for broker in brokers:
-            timed = await admin.messages.indexed_at(broker, TIMER_TOPIC, name, unique=unique)
-            # Newest first: one that waits long is stored again now and then.
-            for each in sorted(timed, key=lambda message: -message.position):
-                is_recall = names.TIMER_RECALLS in each.properties
-                if each.properties.get(names.REAL_TOPIC) == topic and not is_recall:
-                    found += [] if _delivered(each, found) else [each]
-        if found:
-            return found
-    return []
+# Text and values.
 
 
-def _delivered(waiting: ReceivedMessage, found: list[ReceivedMessage]) -> bool:
-    ids = {each.message_id for each in found}
-    return waiting.message_id in ids
-
-
-async def explain_message(admin: AdminClient, message: ReceivedMessage) -> Explanation:
-    """Ask everybody who knows something about a message."""
-    home = await broker_of(admin, message)
-    others = await brokers_of(admin, real_topic(message))
-    brokers = [home, *(each for each in others if each.broker_name != home.broker_name)]
-    witness = Witness(admin, message, home, brokers)
-    delayed_until_ms = await witness.delayed_until_ms()
-    now_ms = time.time_ns() // 1_000_000
-    fates = [
-        judge(await witness.facts(group, delayed_until_ms=delayed_until_ms), now_ms=now_ms)
-        for group in await witness.groups()
-    ]
-    return Explanation(
-        message=message,
-        place=await witness.place(),
-        delayed_until_ms=delayed_until_ms,
-        fates=fates,
-    )
-
-
-# Showing.
-
-
-def text(told: Explanation) -> str:
+def explanation_text(explanation: Explanation) -> str:
     """Return an explanation for people."""
-    message, place = told.message, told.place
-    indexed = {True: "yes", False: "no", None: UNKNOWN}[place.indexed]
+    message, stored_at = explanation.message, explanation.stored_at
+    indexed = {True: "yes", False: "no", None: UNKNOWN}[stored_at.indexed]
     lines = [
         ("Message", message.message_id),
         ("Offset ID", message.offset_id),
@@ -209,11 +142,11 @@ def text(told: Explanation) -> str:
         ("Tags / keys", f"{message.tags or '-'} / {' '.join(message.keys) or '-'}"),
         (
             "Queue",
-            f"{place.broker_name or place.address}, queue {message.record.queue_id}, "
+            f"{stored_at.broker_name or stored_at.address}, queue {message.record.queue_id}, "
             f"offset {message.queue_offset}",
         ),
-        ("Commit log", f"position {place.position}, {place.size} bytes"),
-        ("File", place.file or UNKNOWN),
+        ("Commit log", f"position {stored_at.position}, {stored_at.size} bytes"),
+        ("File", stored_at.file or UNKNOWN),
         ("Indexed", indexed),
         ("Born", f"{time_text_ms(message.born_ms)} at {host_text(message.born_host)}"),
         ("Stored", f"{time_text_ms(message.store_ms)} at {host_text(message.store_host)}"),
@@ -223,17 +156,17 @@ def text(told: Explanation) -> str:
     origin = message.properties.get(names.ORIGIN_MESSAGE_ID)
     if origin:
         lines.append(("Copy of", f"{origin} in {message.properties.get(names.RETRY_TOPIC)}"))
-    if told.delayed_until_ms is not None:
+    if explanation.delayed_until_ms is not None:
         real = message.properties.get(names.REAL_TOPIC, UNKNOWN)
-        lines.append(("Delayed until", f"{time_text_ms(told.delayed_until_ms)}, for {real}"))
+        lines.append(("Delayed until", f"{time_text_ms(explanation.delayed_until_ms)}, for {real}"))
     shown = [_LINE.format(f"{name}:", value) for name, value in lines]
-    if not told.fates:
+    if not explanation.fates:
         shown.append(_LINE.format("Groups:", "none has offsets or members for this topic"))
-    return "\n".join([*shown, *(fate_text(fate) for fate in told.fates)])
+    return "\n".join([*shown, *(fate_text(fate) for fate in explanation.fates)])
 
 
 def fate_text(fate: Fate) -> str:
-    """Return what became of the message in a group: a line, and more below it if there is more."""
+    """Return the fate of the message in a group: a line, and indented details below it."""
     when = ""
     if fate.until_ms is not None:
         when = f" until {time_text_ms(fate.until_ms)}"
@@ -258,9 +191,9 @@ def fate_text(fate: Fate) -> str:
     return "\n".join(lines)
 
 
-def members(told: Explanation) -> dict[str, object]:
+def explanation_members(explanation: Explanation) -> dict[str, object]:
     """Return an explanation for programs."""
-    message = told.message
+    message = explanation.message
     return {
         "msgId": message.message_id,
         "offsetMsgId": message.offset_id,
@@ -275,9 +208,39 @@ def members(told: Explanation) -> dict[str, object]:
         "storeTimestamp": message.store_ms,
         "storeHost": host_text(message.store_host),
         "originMsgId": message.properties.get(names.ORIGIN_MESSAGE_ID),
-        "delayedUntil": told.delayed_until_ms,
-        "place": msgspec.to_builtins(told.place),
-        "groups": msgspec.to_builtins(told.fates),
+        "delayedUntil": explanation.delayed_until_ms,
+        "place": msgspec.to_builtins(explanation.stored_at),
+        "groups": msgspec.to_builtins(explanation.fates),
+    }
+
+
+def loss_text(loss: Loss) -> str:
+    """Return a loss for people."""
+    damage = loss.damage
+    what = "unknown messages"
+    if loss.is_named:
+        what = f"{damage.topic}, queue {damage.queue_id}, offset {damage.queue_offset}"
+    return (
+        f"LOST TO DAMAGE  {loss.broker_name}, {what}: {damage.reason}; found by {damage.found_by} "
+        f"{time_text_ms(damage.found_timestamp)}, commit log position {damage.begin}, "
+        f"{damage.end - damage.begin} bytes"
+    )
+
+
+def loss_members(loss: Loss) -> dict[str, object]:
+    """Return a loss for programs."""
+    damage = loss.damage
+    return {
+        "state": "LOST_TO_DAMAGE",
+        "brokerName": loss.broker_name,
+        "topic": damage.topic,
+        "queueId": damage.queue_id,
+        "queueOffset": damage.queue_offset,
+        "position": damage.begin,
+        "bytes": damage.end - damage.begin,
+        "reason": damage.reason,
+        "foundTimestamp": damage.found_timestamp,
+        "foundBy": damage.found_by,
     }
 
 

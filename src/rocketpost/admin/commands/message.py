@@ -26,13 +26,14 @@ from rocketpost.admin.command import (
 )
 from rocketpost.admin.commands.sending import make_producer, send_result_text
 from rocketpost.admin.render import Column, Table, flag_text, map_text, time_text_ms
-from rocketpost.admin.track import message_tracks, track_text
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.message import Message, ReceivedMessage
 from rocketpost.codec.bodies.topic import decode_object
 from rocketpost.codec.faults import NoMessage
+from rocketpost.diagnosis.tracks import Track, track_message
 from rocketpost.model import properties as names
+from rocketpost.model.hosts import host_text
 from rocketpost.model.route import MessageQueue
 
 _UNIQUE_MAX: Final = 32
@@ -198,7 +199,7 @@ async def _show(
     for message in messages:
         path = await asyncio.to_thread(_save_body_blocking, message)
         say(message_text(message, path=str(path), charset=charset))
-        tracks = await message_tracks(admin, message)
+        tracks = await track_message(admin, message)
         say()
         say()
         for track in tracks:
@@ -256,10 +257,12 @@ def message_members(message: ReceivedMessage) -> dict[str, object]:
     }
 
 
-def host_text(host: tuple[str, int]) -> str:
-    """Return an address, an IPv6 one in brackets."""
-    ip, port = host
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+def track_text(track: Track) -> str:
+    """Return a track as Java prints it."""
+    return (
+        f"MessageTrack [consumerGroup={track.group}, trackType={track.kind.value}, "
+        f"exceptionDesc={track.reason or 'null'}]"
+    )
 
 
 def _save_body_blocking(message: ReceivedMessage) -> Path:

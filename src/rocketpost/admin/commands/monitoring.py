@@ -1,9 +1,9 @@
-"""``startMonitoring``: looks at groups again and again, and says which of them do not keep up.
+"""The command ``startMonitoring``: reports groups that do not keep up, in rounds.
 
-On a terminal the table of all groups is renewed in place. In a pipe each round is a line for every
-group that is in an alarm or has just left one, and with ``--json`` an object a line for all of
-them. The exit status tells of the last round: 0 all is well, 3 an alarm, 1 a broker could not be
-asked; so ``-r 1`` is a check for scripts, and ``-u`` waits until a backlog is gone.
+On a terminal the table of all groups is updated in place. In a pipe each round prints a line for
+every group that has an alarm or had one in the round before; with ``--json`` it prints an object
+per line for every group. The exit status is that of the last round: 0 no alarm, 3 an alarm, 1 a
+broker did not answer. So ``-r 1`` is a check for scripts, and ``-u`` waits until a backlog is gone.
 """
 
 from __future__ import annotations
@@ -13,33 +13,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
 import msgspec
 
-from rocketpost.admin.command import admin_command, few_at_once, say
-from rocketpost.admin.lag_watch import (
-    VERDICTS,
-    Alarm,
-    Sample,
-    Thresholds,
-    Verdict,
-    changed,
-    exit_code,
-    judge,
-    row,
-)
-from rocketpost.admin.render import time_text
+from rocketpost.admin.command import admin_command, say
+from rocketpost.admin.render import Column, Table, time_text
 from rocketpost.client.admin import AdminClient
-from rocketpost.codec.bodies.offset import ConsumeState
-from rocketpost.codec.faults import ConsumerNotOnline
-from rocketpost.errors import ClientError, Fault, RouteNotFound
-from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.diagnosis.group_alarms import Alarm, Sample, Thresholds, Verdict, judge_group
+from rocketpost.diagnosis.group_samples import sample_groups
 
 _STYLES: Final = {Alarm.OK: "green", Alarm.UNKNOWN: "yellow"}
-_NOTHING: Final = ConsumeState(queues={})
 
 
 @admin_command("startMonitoring")
@@ -69,13 +55,13 @@ async def start_monitoring(
     """Watch how far groups are behind; exit status 3 if the last round had an alarm."""
     view = _Lines(as_json=as_json) if as_json or not sys.stdout.isatty() else _Screen()
     thresholds = Thresholds(messages, seconds)
-    stop = _stopped_by_signal()
+    stop = _stop_on_signal()
     before: dict[str, Sample] = {}
     verdicts: list[Verdict] = []
     with view:
-        for number in _numbers(rounds):
-            samples = await _round(admin, groups, topic, with_delay=seconds is not None)
-            verdicts = [judge(each, before.get(each.group), thresholds) for each in samples]
+        for number in _number_rounds(rounds):
+            samples = await sample_groups(admin, groups, topic, with_delay=seconds is not None)
+            verdicts = [judge_group(each, before.get(each.group), thresholds) for each in samples]
             before = {each.group: each for each in samples}
             view.show(verdicts)
             if number == rounds or (until_ok and not exit_code(verdicts)):
@@ -85,59 +71,50 @@ async def start_monitoring(
     raise SystemExit(exit_code(verdicts))
 
 
-def _numbers(rounds: int | None) -> Sequence[int]:
+def _number_rounds(rounds: int | None) -> Sequence[int]:
     return range(1, (rounds or sys.maxsize - 1) + 1)
 
 
-# Asking.
+VERDICTS: Final = Table(
+    "%-40s  %-7s  %-12s  %-10s  %-10s  %-8s  %s",
+    [
+        Column("#Group", "group"),
+        Column("#Count", "members"),
+        Column("#Diff Total", "diffTotal"),
+        Column("#Change", "change", lambda value: "" if value is None else f"{value:+d}"),
+        Column("#Delay", "delayMs", lambda ms: "" if ms is None else f"{ms / 1000:.1f} s"),
+        Column("#State", "state"),
+        Column("#Why", "why"),
+    ],
+)
 
 
-async def _round(
-    admin: AdminClient, groups: Sequence[str], topic: str | None, *, with_delay: bool
-) -> list[Sample]:
-    names = groups or [
-        name.removeprefix(RETRY_PREFIX)
-        for name in sorted(await admin.cluster.topics())
-        if name.startswith(RETRY_PREFIX)
+def verdict_row(verdict: Verdict) -> tuple[object, ...]:
+    """Return a verdict as a row of :data:`VERDICTS`."""
+    return (*verdict[:5], verdict.alarm.value, verdict.why)
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """Return 3 if there is an alarm, else 1 if the state of some group is unknown, else 0."""
+    alarms = {verdict.alarm for verdict in verdicts}
+    if alarms - {Alarm.OK, Alarm.UNKNOWN}:
+        return 3
+    return 1 if Alarm.UNKNOWN in alarms else 0
+
+
+def select_for_log(verdicts: Sequence[Verdict], before: Mapping[str, Alarm]) -> list[Verdict]:
+    """Return the verdicts that a log shows: alarms, and groups that had one in the round before."""
+    return [
+        verdict
+        for verdict in verdicts
+        if verdict.alarm is not Alarm.OK or before.get(verdict.group, Alarm.OK) is not Alarm.OK
     ]
-    return await few_at_once(
-        names, lambda group: _sample(admin, group, topic, with_delay=with_delay)
-    )
 
 
-async def _sample(admin: AdminClient, group: str, topic: str | None, *, with_delay: bool) -> Sample:
-    try:
-        state = await admin.groups.progress(group, topic)
-        members = await _members(admin, group)
-        delay_ms = await _delay_ms(admin, group, state) if with_delay else None
-    except (ClientError, Fault) as error:
-        return Sample(group, 0, _NOTHING, problem=str(error))
-    return Sample(group, members, state, delay_ms)
-
-
-async def _members(admin: AdminClient, group: str) -> int:
-    try:
-        connected = await admin.groups.connections(group)
-    except (ConsumerNotOnline, RouteNotFound):
-        return 0
-    return len({each.client_id for each in connected.connection_set})
-
-
-async def _delay_ms(admin: AdminClient, group: str, state: ConsumeState) -> int:
-    """Return for how long the message has waited that has waited longest."""
-    longest = 0
-    for topic in sorted({queue.topic for queue in state.queues}):
-        route = await admin.cluster.route(topic)
-        for address in [each.master for each in route.broker_datas if each.master]:
-            spans = await admin.groups.time_spans(address, group, topic)
-            longest = max([longest, *(span.delay_time for span in spans)])
-    return longest
-
-
-def _stopped_by_signal() -> asyncio.Event:
+def _stop_on_signal() -> asyncio.Event:
     stop = asyncio.Event()
     if threading.current_thread() is not threading.main_thread():
-        return stop  # signals are the main thread's
+        return stop  # only the main thread may handle signals
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -145,7 +122,7 @@ def _stopped_by_signal() -> asyncio.Event:
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for the next round; return whether a signal came instead."""
+    """Wait for the next round; return whether a signal ended the wait."""
     try:
         async with asyncio.timeout(seconds):
             return await stop.wait()
@@ -153,11 +130,11 @@ async def _wait(stop: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-# Showing.
+# Views.
 
 
 class _Lines:
-    """Rounds for pipes."""
+    """Prints rounds to a pipe, line by line."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -173,17 +150,17 @@ class _Lines:
     def show(self, verdicts: Sequence[Verdict]) -> None:
         now_ms = time.time_ns() // 1_000_000
         if self._as_json:
-            for values in VERDICTS.objects(map(row, verdicts)):
+            for values in VERDICTS.objects(map(verdict_row, verdicts)):
                 say(msgspec.json.encode({"time": now_ms, **values}).decode())
         else:
-            for verdict in changed(verdicts, self._before):
-                say(f"{time_text(now_ms)}  {VERDICTS.line(row(verdict))}")
+            for verdict in select_for_log(verdicts, self._before):
+                say(f"{time_text(now_ms)}  {VERDICTS.line(verdict_row(verdict))}")
         self._before = {verdict.group: verdict.alarm for verdict in verdicts}
         sys.stdout.flush()
 
 
 class _Screen:
-    """One table on a terminal, renewed with each round."""
+    """Shows one table on a terminal, updated in each round."""
 
     def __init__(self) -> None:
         from rich.live import Live  # takes long to import, and few commands need it
@@ -204,9 +181,9 @@ class _Screen:
         for name in ("group", "members", "behind", "change", "delay", "state", "why"):
             table.add_column(name, justify="right" if name in ("behind", "change") else "left")
         for verdict in verdicts:
-            *places, state, why = VERDICTS.cells(row(verdict))
+            *values, state, why = VERDICTS.cells(verdict_row(verdict))
             style = _STYLES.get(verdict.alarm, "bold red")
-            table.add_row(*map(Text, places), Text(state, style=style), Text(why))
+            table.add_row(*map(Text, values), Text(state, style=style), Text(why))
         self._live.update(table, refresh=True)
 
 

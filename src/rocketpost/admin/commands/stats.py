@@ -10,18 +10,18 @@ import click
 from rocketpost.admin.command import (
     admin_command,
     asking,
-    few_at_once,
     json_option,
     say,
     say_json,
     show_rows,
 )
-from rocketpost.admin.lag import lag_of
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.offset import BrokerConsumeState
 from rocketpost.codec.bodies.stats import StatsBody
 from rocketpost.codec.faults import ServerError
+from rocketpost.diagnosis.concurrency import map_concurrently
+from rocketpost.diagnosis.lag import queue_lag, total_lag
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 
@@ -49,7 +49,7 @@ async def stats_all(admin: AdminClient, *, active: bool, only: str | None, as_js
     """Show traffic and backlog of topics and groups."""
     topics = [only] if only else sorted(await admin.cluster.topics())
     shown = [topic for topic in topics if not is_retry_or_dlq(topic)]
-    found = await few_at_once(
+    found = await map_concurrently(
         shown, lambda topic: _topic_stats(admin, topic, may_be_gone=only is None)
     )
     rows = [row for rows in found for row in rows if not active or row[5] or row[6]]
@@ -74,7 +74,7 @@ async def _topic_stats(admin: AdminClient, topic: str, *, may_be_gone: bool) -> 
     rows: list[StatsRow] = []
     for group in groups:
         state = await admin.groups.progress(group, topic)
-        backlog = sum(map(lag_of, state.queues.values()))
+        backlog = total_lag(state)
         out_tps, out_count = await _traffic(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
         rows.append((topic, group, backlog, in_tps, out_tps, in_count, out_count))
     return rows
@@ -155,13 +155,13 @@ def progress_rows(state: BrokerConsumeState, *, level: int) -> list[tuple[object
             queue.queue_id,
             progress.broker_offset,
             progress.consumer_offset,
-            lag_of(progress),
+            queue_lag(progress),
             progress.last_timestamp,
         )
         for group, states in state.groups
         for each in states
         for queue, progress in each.queues.items()
-        if lag_of(progress) >= level
+        if queue_lag(progress) >= level
     ]
     return sorted(rows, key=lambda row: row[:4])
 

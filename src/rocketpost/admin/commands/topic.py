@@ -19,7 +19,6 @@ from rocketpost.admin.command import (
     asking,
     broker_or_cluster,
     brokers_in,
-    few_at_once,
     json_option,
     masters_of,
     read_json_blocking,
@@ -40,6 +39,7 @@ from rocketpost.admin.topic_change import (
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import TopicNotExist
+from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.topic import TopicChange, TopicConfig
 
@@ -132,7 +132,7 @@ async def _make(admin: AdminClient, plans: Sequence[Planned], report: Report, *,
         if planned.is_change:
             await make_change(admin, planned, force=yes or bool(planned.losses))
         tell_change(report, planned)
-    await few_at_once(plans, lambda each: until_routed(admin, each.after, [each.address]))
+    await map_concurrently(plans, lambda each: until_routed(admin, each.after, [each.address]))
 
 
 def parse_attributes(text: str) -> dict[str, str]:
@@ -283,7 +283,7 @@ async def update_topic_list(
             report.line(f"submit batch of topic config to {address} success.")
             for planned in plans[address]:
                 tell_change(report, planned, listed=True)
-        await few_at_once(every, lambda each: until_routed(admin, each.after, [each.address]))
+        await map_concurrently(every, lambda each: until_routed(admin, each.after, [each.address]))
 
 
 def _whole(planned: Planned, change: TopicChange) -> TopicChange:

@@ -11,7 +11,6 @@ from rocketpost.admin.command import (
     admin_command,
     asking,
     cluster_hint,
-    few_at_once,
     json_option,
     say,
     say_json,
@@ -29,6 +28,7 @@ from rocketpost.admin.render import (
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.consumer.allocation import Average
 from rocketpost.client.route_cache import subscribe_queues
+from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.route import TopicRoute
@@ -52,7 +52,7 @@ async def topic_list(admin: AdminClient, *, by_cluster: bool, as_json: bool) -> 
     topics = sorted(await admin.cluster.topics())
     if by_cluster:
         shown = [topic for topic in topics if not is_retry_or_dlq(topic)]
-        found = await few_at_once(shown, lambda topic: _clusters_and_groups(admin, topic))
+        found = await map_concurrently(shown, lambda topic: _clusters_and_groups(admin, topic))
         rows = [row for rows in found for row in rows]
         show_rows(_TOPICS, rows, as_json=as_json)
     elif as_json:

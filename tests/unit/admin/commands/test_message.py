@@ -5,10 +5,11 @@ import pytest
 from admin.samples import make_message
 from rocketpost.admin.commands.message import (
     direct_result_text,
-    host_text,
     message_members,
     message_text,
+    track_text,
 )
+from rocketpost.diagnosis.tracks import Track, TrackType
 
 
 @pytest.mark.usefixtures("utc")
@@ -47,11 +48,6 @@ def test_a_body_that_is_no_text_has_its_size_only() -> None:
     assert message_members(make_message())["body"] == "body-0"
 
 
-def test_hosts() -> None:
-    assert host_text(("10.0.0.1", 1)) == "10.0.0.1:1"
-    assert host_text(("fe80::1", 1)) == "[fe80::1]:1"
-
-
 def test_a_consumers_report_looks_as_in_java() -> None:
     report = {
         "order": False,
@@ -63,3 +59,11 @@ def test_a_consumers_report_looks_as_in_java() -> None:
         "ConsumeMessageDirectlyResult [order=false, autoCommit=true, consumeResult=CR_SUCCESS, "
         "remark=null, spentTimeMills=3]"
     )
+
+
+def test_a_track_looks_as_in_java() -> None:
+    assert track_text(Track("demo-group", TrackType.CONSUMED)) == (
+        "MessageTrack [consumerGroup=demo-group, trackType=CONSUMED, exceptionDesc=null]"
+    )
+    offline = Track("demo-group", TrackType.NOT_ONLINE, "CODE:206 DESC:not online")
+    assert track_text(offline).endswith("exceptionDesc=CODE:206 DESC:not online]")

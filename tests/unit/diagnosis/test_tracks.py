@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from admin.samples import make_message
-from rocketpost.admin.track import Track, TrackType, judge, track_text
+from diagnosis.samples import make_message
 from rocketpost.codec.bodies.client import ConsumerConnections
 from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress
+from rocketpost.diagnosis.tracks import TrackType, judge_track
 from rocketpost.model.group import SQL92, Subscription, parse_tags
 from rocketpost.model.route import MessageQueue
 
@@ -39,7 +39,7 @@ def test_what_became_of_a_message(
     progress: ConsumeState,
     expected: TrackType,
 ) -> None:
-    assert judge(make_message(TAGS="paid"), connections, progress) is expected
+    assert judge_track(make_message(TAGS="paid"), connections, progress) is expected
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,8 @@ def test_what_became_of_a_message(
 def test_an_expression_is_judged_if_it_can_be(text: str, expected: TrackType) -> None:
     sql = Subscription(topic="Demo", sub_string=text, expression_type=SQL92)
     connections = ConsumerConnections(subscription_table={"Demo": sql})
-    assert judge(make_message(a="2"), connections, state(6)) is expected
+    assert judge_track(make_message(a="2"), connections, state(6)) is expected
 
 
 def test_a_message_found_by_its_offset_id_names_no_broker() -> None:
-    assert judge(make_message(broker=""), group(), state(6)) is TrackType.CONSUMED
-
-
-def test_a_track_looks_as_in_java() -> None:
-    assert track_text(Track("demo-group", TrackType.CONSUMED)) == (
-        "MessageTrack [consumerGroup=demo-group, trackType=CONSUMED, exceptionDesc=null]"
-    )
-    offline = Track("demo-group", TrackType.NOT_ONLINE, "CODE:206 DESC:not online")
-    assert track_text(offline).endswith("exceptionDesc=CODE:206 DESC:not online]")
+    assert judge_track(make_message(broker=""), group(), state(6)) is TrackType.CONSUMED

@@ -1,6 +1,6 @@
-"""What brokers and consumers tell about a message, asked with requests that every broker knows.
+"""Facts about a message, collected from brokers and consumers with requests every broker serves.
 
-What one of them does not answer is noted as unknown; the rest is told all the same.
+A question without an answer is noted as unknown; the other questions are asked all the same.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from rocketpost.admin.command import few_at_once
-from rocketpost.admin.commands.message import host_text
-from rocketpost.admin.fate import Copy, Facts, Owner, Reading
-from rocketpost.admin.running_info import decode_running_info
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.bodies.client import ConsumerConnections
@@ -25,10 +21,14 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.faults import ConsumerNotOnline, RequestCodeNotSupported
 from rocketpost.codec.headers.offset import ConsumeStats, OffsetResponse, QueryOffset
 from rocketpost.codec.headers.pop import IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2
-from rocketpost.codec.headers.pop import real_topic as pop_topic
+from rocketpost.codec.headers.pop import real_topic as pop_retry_topic
 from rocketpost.codec.headers.topic import TopicRequest
+from rocketpost.diagnosis.concurrency import map_concurrently
+from rocketpost.diagnosis.fate import Copy, Facts, GroupOffsets, Owner
+from rocketpost.diagnosis.running_info import decode_running_info
 from rocketpost.errors import RocketpostError, RouteNotFound
 from rocketpost.model import properties as names
+from rocketpost.model.hosts import host_text
 from rocketpost.model.names import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -44,8 +44,8 @@ T = TypeVar("T")
 _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a message is stored."""
+class StoredAt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The broker, file and position where a message is stored."""
 
     broker_name: str | None
     address: str
@@ -53,16 +53,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     size: int
     file: str | None
     indexed: bool | None
+    """Whether the message can be found by its id or keys; None if unknown."""
 
 
-class Witness:
-    """Asks about one message. Belongs to the event loop.
+class FactCollector:
+    """Collects facts about one message. Belongs to the event loop.
 
     Args:
-        admin: How to ask.
-        message: The message, wherever it lies.
+        admin: The client to ask with.
+        message: The message, in any topic.
         broker: The broker that has it.
-        brokers: The brokers of its topic, where its copies may lie.
+        brokers: The brokers of its topic, which may have copies.
     """
 
     def __init__(
@@ -76,25 +77,24 @@ class Witness:
         self._message = message
         self._broker = broker
         self._brokers = brokers
-        self._waiting: list[ReceivedMessage] | None = None
         self.address = broker.master or next(iter(broker.broker_addrs.values()))
 
-    async def place(self) -> Place:
+    async def locate(self) -> StoredAt:
         """Return where the message is stored, and whether it is found by its id or keys."""
         message = self._message
         notes: list[str] = []
         config = await _or_note(self._admin.brokers.config(self.address), notes, "the file") or {}
-        return Place(
+        return StoredAt(
             broker_name=self._broker.broker_name or None,
             address=self.address,
             position=message.position,
             size=message.record.size,
             file=log_file(config, message.position),
-            indexed=await self._indexed(),
+            indexed=await self._is_indexed(),
         )
 
-    async def delayed_until_ms(self) -> int | None:
-        """Return when the message is delivered, if it waits; None if it does not wait."""
+    async def find_due_ms(self) -> int | None:
+        """Return when a delayed or timed message is delivered; None for other messages."""
         topic = self._message.record.topic
         if topic == TIMER_TOPIC:
             due = self._message.properties.get(names.TIMER_DELIVER_MS, "")
@@ -102,11 +102,11 @@ class Witness:
             return int(due) if due.isdecimal() else None
         if topic != SCHEDULE_TOPIC:
             return None
-        return await self._due_ms(self._broker, self._message)
+        return await self._read_due_ms(self._broker, self._message)
 
-    async def groups(self) -> list[str]:
+    async def list_groups(self) -> list[str]:
         """Return the groups that have offsets or members for the topic, on any of its brokers."""
-        topic = real_topic(self._message)
+        topic = destination_topic(self._message)
         found: set[str] = set()
         for broker in self._brokers:
             response = await _or_note(
@@ -122,8 +122,8 @@ class Witness:
                 found.update(decode_body(response.body, GroupNames).group_list)
         return sorted(found)
 
-    async def facts(self, group: str, *, delayed_until_ms: int | None) -> Facts:
-        """Return all that is known about the message in a group."""
+    async def collect(self, group: str, *, delayed_until_ms: int | None) -> Facts:
+        """Return everything known about the message in a group."""
         message, unknown = self._message, list[str]()
         topic, queue_id = message.record.topic, message.record.queue_id
         facts = Facts(
@@ -135,31 +135,33 @@ class Witness:
         )
         if delayed_until_ms is not None:
             return facts
-        members = await self._members(group, unknown)
+        members = await self._list_members(group, unknown)
         queue = MessageQueue(self._broker.broker_name, queue_id, topic)
-        waiting, retries, dead = await self._copies(group, unknown)
+        waiting, retries, dead = await self._find_copies(group, unknown)
         config = await _or_note(
             self._admin.groups.config(self.address, group), unknown, "the number of retries"
         )
+        offsets = await self._read_offsets(
+            group, self._broker, queue, unknown, offset=message.queue_offset
+        )
+        owners = await self._find_owners(group, members, queue, unknown) if members else []
         return msgspec.structs.replace(
             facts,
             members=len(members.connection_set) if members else 0,
             broadcast=members is not None and members.message_model == "BROADCASTING",
             subscription=members.subscription_table.get(topic) if members else None,
-            reading=await self._reading(
-                group, self._broker, queue, unknown, offset=message.queue_offset
-            ),
+            offsets=offsets,
             waiting=tuple(waiting),
             retries=tuple(retries),
             dead=tuple(dead),
             retry_max=config.retry_max_times if config else None,
-            owners=tuple(await self._owners(group, members, queue, unknown)) if members else (),
+            owners=tuple(owners),
             unknown=tuple(unknown),
         )
 
-    # One question each.
+    # Each of these asks one question.
 
-    async def _indexed(self) -> bool | None:
+    async def _is_indexed(self) -> bool | None:
         message = self._message
         unique = message.properties.get(names.UNIQUE_KEY)
         key = unique or next(iter(message.keys), None)
@@ -174,16 +176,16 @@ class Witness:
         )
         return None if found is None else any(each.position == message.position for each in found)
 
-    async def _members(self, group: str, unknown: list[str]) -> ConsumerConnections | None:
+    async def _list_members(self, group: str, unknown: list[str]) -> ConsumerConnections | None:
         try:
             return await self._admin.groups.connections(group, self.address)
         except ConsumerNotOnline:
             return None
         except RocketpostError as error:
-            unknown.append(f"who is online ({error})")
+            unknown.append(f"the members ({error})")
             return None
 
-    async def _reading(
+    async def _read_offsets(
         self,
         group: str,
         broker: BrokerData,
@@ -191,7 +193,7 @@ class Witness:
         unknown: list[str],
         *,
         offset: int,
-    ) -> Reading:
+    ) -> GroupOffsets:
         call = self._admin.session.call
         header = QueryOffset(
             consumer_group=group,
@@ -206,20 +208,22 @@ class Witness:
         )
         stats = ConsumeStats(consumer_group=group, topic=queue.topic)
         state = await _or_note(
-            call(_address(broker), RequestCode.GET_CONSUME_STATS, stats), unknown, "what is pulled"
+            call(_address(broker), RequestCode.GET_CONSUME_STATS, stats),
+            unknown,
+            "the pulled offset",
         )
         progress = None
         if state is not None:
             queues = decode_consume_state(state.body).queues.items()
             progress = next((at for each, at in queues if each.queue_id == queue.queue_id), None)
         known = answer is not None and answer.code == ResponseCode.SUCCESS
-        return Reading(
+        return GroupOffsets(
             committed=answer.read(OffsetResponse).offset if answer is not None and known else None,
             pulled=progress.pull_offset if progress is not None else None,
-            popped_until_ms=await self._popped_until_ms(group, broker, queue, unknown, offset),
+            popped_until_ms=await self._read_popped_until_ms(group, broker, queue, unknown, offset),
         )
 
-    async def _popped_until_ms(
+    async def _read_popped_until_ms(
         self,
         group: str,
         broker: BrokerData,
@@ -231,48 +235,48 @@ class Witness:
         try:
             return await ask(_address(broker), group, queue, offset)
         except RequestCodeNotSupported:
-            return None  # a broker of another make
+            return None  # not a broker of Rocketpost
         except RocketpostError as error:
             unknown.append(f"whether it is popped ({error})")
             return None
 
-    async def _copies(
+    async def _find_copies(
         self, group: str, unknown: list[str]
-    ) -> tuple[list[Copy], list[tuple[Copy, Reading]], list[Copy]]:
+    ) -> tuple[list[Copy], list[tuple[Copy, GroupOffsets]], list[Copy]]:
         message = self._message
         unique = message.properties.get(names.UNIQUE_KEY)
         if is_retry_or_dlq(message.record.topic):
-            return [], [], []  # a copy itself; its group reads it like any message
+            return [], [], []  # it is a copy itself; its group reads it like any message
         if unique is None:
             unknown.append("retries and dead letters (the message has no unique id)")
             return [], [], []
         waiting: list[Copy] = []
-        retries: list[tuple[Copy, Reading]] = []
+        retries: list[tuple[Copy, GroupOffsets]] = []
         dead: list[Copy] = []
         for broker in self._brokers:
             for each in await self._look_up(broker, SCHEDULE_TOPIC, unique, unknown):
                 if each.properties.get(names.REAL_TOPIC) == retry_topic(group):
-                    due_ms = await self._due_ms(broker, each)
-                    waiting.append(_copy(each, due_ms=due_ms))
+                    due_ms = await self._read_due_ms(broker, each)
+                    waiting.append(_describe_copy(each, due_ms=due_ms))
             for each in await self._look_up(broker, retry_topic(group), unique, unknown):
-                retries.append(await self._retry(group, broker, each, unknown))
+                retries.append(await self._examine_retry(group, broker, each, unknown))
             for topic in self._pop_retry_topics(group):
                 for each in await self._look_up(broker, topic, unique, unknown):
-                    retries.append(await self._retry(group, broker, each, unknown))
+                    retries.append(await self._examine_retry(group, broker, each, unknown))
             for each in await self._look_up(broker, dlq_topic(group), unique, unknown):
-                dead.append(_copy(each))
+                dead.append(_describe_copy(each))
         return waiting, retries, dead
 
     def _pop_retry_topics(self, group: str) -> list[str]:
         topic = self._message.record.topic
-        return [pop_topic(form, group, topic) for form in (IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2)]
+        return [pop_retry_topic(form, group, topic) for form in (IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2)]
 
-    async def _retry(
+    async def _examine_retry(
         self, group: str, broker: BrokerData, copy: ReceivedMessage, unknown: list[str]
-    ) -> tuple[Copy, Reading]:
+    ) -> tuple[Copy, GroupOffsets]:
         offset = copy.queue_offset
-        reading = await self._reading(group, broker, copy.queue, unknown, offset=offset)
-        return _copy(copy), reading
+        offsets = await self._read_offsets(group, broker, copy.queue, unknown, offset=offset)
+        return _describe_copy(copy), offsets
 
     async def _look_up(
         self, broker: BrokerData, topic: str, unique: str, unknown: list[str]
@@ -281,7 +285,7 @@ class Witness:
         found = await _or_note(
             self._admin.messages.indexed_at(broker, topic, unique), unknown, what
         )
-        # A send that was repeated has the same unique id, but another origin.
+        # A repeated send has the same unique id, but another origin.
         origins = {None, self._message.offset_id, unique}
         return [
             each
@@ -289,8 +293,8 @@ class Witness:
             if each.properties.get(names.ORIGIN_MESSAGE_ID) in origins and each.message_id == unique
         ]
 
-    async def _due_ms(self, broker: BrokerData, waiting: ReceivedMessage) -> int:
-        """Return when a waiting message is due: its queue entry says so in place of a tag."""
+    async def _read_due_ms(self, broker: BrokerData, waiting: ReceivedMessage) -> int:
+        """Return when a delayed message is due: its queue entry has the time in place of a tag."""
         entries = await _or_note(
             self._admin.brokers.queue_entries(
                 _address(broker),
@@ -305,7 +309,7 @@ class Witness:
         data = entries.queue_data if entries is not None else []
         return data[0].tags_code if data else waiting.store_ms
 
-    async def _owners(
+    async def _find_owners(
         self,
         group: str,
         members: ConsumerConnections,
@@ -316,7 +320,7 @@ class Witness:
             data = await _or_note(
                 self._admin.groups.running_info(self.address, group, client_id),
                 unknown,
-                f"what {client_id} has",
+                f"the queues of {client_id}",
             )
             if data is None:
                 return None
@@ -333,11 +337,11 @@ class Witness:
             )
 
         clients = sorted({each.client_id for each in members.connection_set})
-        return [owner for owner in await few_at_once(clients, ask) if owner is not None]
+        return [owner for owner in await map_concurrently(clients, ask) if owner is not None]
 
 
-async def broker_of(admin: AdminClient, message: ReceivedMessage) -> BrokerData:
-    """Return the broker that has a message; without a name if no name server knows it."""
+async def find_broker(admin: AdminClient, message: ReceivedMessage) -> BrokerData:
+    """Return the broker that has a message; its name is empty if no name server knows it."""
     address = host_text(message.store_host)
     for broker in (await admin.cluster.info()).broker_addr_table.values():
         if broker.broker_name == message.queue.broker_name or (
@@ -347,7 +351,7 @@ async def broker_of(admin: AdminClient, message: ReceivedMessage) -> BrokerData:
     return BrokerData(broker_name="", broker_addrs={0: address}, cluster="")
 
 
-async def brokers_of(admin: AdminClient, topic: str) -> list[BrokerData]:
+async def list_brokers(admin: AdminClient, topic: str) -> list[BrokerData]:
     """Return the brokers of a topic that can be asked; none if there is no such topic."""
     try:
         route = await admin.cluster.route(topic)
@@ -357,7 +361,7 @@ async def brokers_of(admin: AdminClient, topic: str) -> list[BrokerData]:
 
 
 def log_file(config: Mapping[str, str], position: int) -> str | None:
-    """Return the file of the commit log that holds a position, by a broker's settings."""
+    """Return the segment of the commit log that contains a position, by a broker's settings."""
     size = config.get("mappedFileSizeCommitLog", "")
     if not size.isdecimal() or int(size) == 0:
         return None
@@ -368,8 +372,8 @@ def log_file(config: Mapping[str, str], position: int) -> str | None:
     return f"{root}/commitlog/{name}" if root else name
 
 
-def real_topic(message: ReceivedMessage) -> str:
-    """Return the topic of a message; of one that waits for its time, where it will go."""
+def destination_topic(message: ReceivedMessage) -> str:
+    """Return the topic of a message, or the one it will be delivered to if it is delayed."""
     topic = message.record.topic
     if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return message.properties.get(names.REAL_TOPIC, topic)
@@ -380,7 +384,7 @@ def _address(broker: BrokerData) -> str:
     return broker.master or next(iter(broker.broker_addrs.values()))
 
 
-def _copy(message: ReceivedMessage, *, due_ms: int | None = None) -> Copy:
+def _describe_copy(message: ReceivedMessage, *, due_ms: int | None = None) -> Copy:
     return Copy(
         topic=message.record.topic,
         broker_name=message.queue.broker_name,
@@ -394,7 +398,7 @@ def _copy(message: ReceivedMessage, *, due_ms: int | None = None) -> Copy:
 
 
 async def _or_note(work: Awaitable[T], notes: list[str], what: str) -> T | None:
-    """Return what ``work`` comes to; if it fails, note what stays unknown."""
+    """Return the result of ``work``; if it fails, add to ``notes`` what is unknown."""
     try:
         return await work
     except RocketpostError as error:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpost.admin.running_info import RunningInfo
-from rocketpost.admin.standing import standing_rows
 from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress
+from rocketpost.diagnosis.running_info import RunningInfo
+from rocketpost.diagnosis.standstill import find_waiting_queues
 from rocketpost.model.route import MessageQueue
 
 NOW = 1_000_000
@@ -13,7 +13,7 @@ BEHIND = QueueProgress(broker_offset=9, consumer_offset=4)
 
 
 def why(infos: dict[str, RunningInfo], progress: QueueProgress = BEHIND) -> str:
-    [row] = standing_rows(ConsumeState(queues={QUEUE: progress}), infos, now_ms=NOW)
+    [row] = find_waiting_queues(ConsumeState(queues={QUEUE: progress}), infos, now_ms=NOW)
     assert row[:3] == ("T", "a", 0)
     return str(row[4])
 
@@ -28,7 +28,7 @@ def member(orderly: bool = False, **values: object) -> RunningInfo:
 
 def test_only_queues_where_something_waits_are_listed() -> None:
     done = ConsumeState(queues={QUEUE: QueueProgress(broker_offset=9, consumer_offset=9)})
-    assert standing_rows(done, {}, now_ms=NOW) == []
+    assert find_waiting_queues(done, {}, now_ms=NOW) == []
     beyond = QueueProgress(broker_offset=3, consumer_offset=9, standing="its offset 9 lies beyond")
     assert why({}, beyond) == "its offset 9 lies beyond"
 

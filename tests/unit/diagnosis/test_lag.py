@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from rocketpost.admin.commands.consumer import progress_rows
-from rocketpost.admin.lag import lag_of, matches
 from rocketpost.codec.bodies.offset import ConsumeState, QueueProgress
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
+from rocketpost.diagnosis.lag import count_accepted, queue_lag
 from rocketpost.model.group import Subscription
 from rocketpost.model.route import MessageQueue
 
@@ -14,7 +14,7 @@ from rocketpost.model.route import MessageQueue
 @pytest.mark.parametrize(("end", "offset", "lag"), [(10, 3, 7), (10, 10, 0), (3, 10, 0)])
 def test_a_lag_is_never_negative(end: int, offset: int, lag: int) -> None:
     progress = QueueProgress(broker_offset=end, consumer_offset=offset, pull_offset=0)
-    assert lag_of(progress) == lag
+    assert queue_lag(progress) == lag
     queue = MessageQueue("a", 0, "T")
     [row] = progress_rows(ConsumeState(queues={queue: progress}), counts={queue: 1})
     assert row[5:] == (lag, 0, 0, 1)
@@ -32,12 +32,12 @@ def entries(wanted: Subscription | None, *passed: bool) -> QueueEntries:
 
 
 def test_what_the_filter_lets_through_is_counted() -> None:
-    assert matches(entries(Subscription(topic="T"), True, False, True)) == 2
-    assert matches(entries(None, True, True)) is None
-    assert matches(entries(None)) == 0
+    assert count_accepted(entries(Subscription(topic="T"), True, False, True)) == 2
+    assert count_accepted(entries(None, True, True)) is None
+    assert count_accepted(entries(None)) == 0
 
 
 def test_an_expression_is_counted_only_if_the_broker_judged_it() -> None:
     found = entries(Subscription(topic="T", expression_type="SQL92"), True, False)
-    assert matches(found) is None
-    assert matches(msgspec.structs.replace(found, judged=True)) == 1
+    assert count_accepted(found) is None
+    assert count_accepted(msgspec.structs.replace(found, judged=True)) == 1

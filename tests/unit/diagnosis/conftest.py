@@ -1,0 +1,1 @@
+"""Makes ``diagnosis.samples`` importable: pytest knows a package by its conftest."""
