@@ -14,7 +14,7 @@ from rocketpost.model.sysflag import TRANSACTION_COMMIT
 from rocketpost.server.dispatch import Reply
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.store import message_store
-from rocketpost.store.dispatch import deliver_time
+from rocketpost.store.apply import schedule_code
 from rocketpost.testing.workloads import OrderedWorkload
 
 EARLY_MS = 300
@@ -38,11 +38,10 @@ def send_backs_dropped() -> None:
 def delays_cut_short() -> None:
     """Deliver messages of a delay level before they are due."""
 
-    def too_early(*arguments: Any) -> int | None:
-        due_ms = deliver_time(*arguments)
-        return None if due_ms is None else due_ms - EARLY_MS
+    def too_early(*arguments: Any) -> int:
+        return schedule_code(*arguments) - EARLY_MS
 
-    message_store.deliver_time = too_early
+    message_store.schedule_code = too_early
 
 
 def rollbacks_delivered() -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import bisect
 import logging
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.draft import Appended
@@ -21,8 +20,6 @@ from rocketpost.store.queue.table import QueueTable
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN_LEVEL_MS: Final = 1000
-_LEVEL_DIGITS_MAX: Final = 9
 _position_of = itemgetter(0)
 
 
@@ -157,13 +154,3 @@ class Dispatcher:
             queue_count,
             queue_end_sum,
         )
-
-
-def deliver_time(properties: bytes, store_ms: int, delays_ms: tuple[int, ...]) -> int | None:
-    """Return when a message in the schedule topic is due, from its DELAY; None if it has none."""
-    text = decode_properties(properties).get("DELAY", "")
-    if not text.isdecimal() or len(text) > _LEVEL_DIGITS_MAX or int(text) <= 0:
-        return None
-    if not delays_ms:
-        return store_ms + _UNKNOWN_LEVEL_MS
-    return store_ms + delays_ms[min(int(text), len(delays_ms)) - 1]

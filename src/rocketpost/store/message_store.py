@@ -17,17 +17,17 @@ from typing import Final
 
 from rocketpost.codec.record import Record
 from rocketpost.errors import StoreBroken, StoreError
-from rocketpost.model import sysflag
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.store.apply import NOT_IN_QUEUE, indexed_keys, schedule_code
 from rocketpost.store.checkpoint import load_checkpoint_blocking
 from rocketpost.store.checkpointer import Upkeep
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.deleted_topics import DroppedTopics
-from rocketpost.store.dispatch import Dispatcher, deliver_time
+from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.index.key_index import KeyIndex
@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 CLOCK_STEP_MS_MAX: Final = 60_000
 """Store times do not fall when the clock is set back by less than this; time search needs that."""
 
-_NOT_IN_QUEUE: Final = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 _new = tuple.__new__
 
 
@@ -227,7 +226,7 @@ class MessageStore:
         topic = draft.topic
         queue_id = draft.queue_id
         log = self._log
-        if draft.sys_flag & _NOT_IN_QUEUE:
+        if draft.sys_flag & NOT_IN_QUEUE:
             return self._append_outside(draft, store_ms)
         queue = self._find_queue((topic, queue_id))
         if queue is None:
@@ -237,8 +236,7 @@ class MessageStore:
         if topic == SCHEDULE_TOPIC:
             # It may have been sent after this wake-up began; its delay must not begin before that.
             store_ms = self._start_wave()
-            due_ms = deliver_time(draft.properties, store_ms, self._delays_ms)
-            tags_code = tags_code if due_ms is None else due_ms
+            tags_code = schedule_code(draft.properties, tags_code, store_ms, self._delays_ms)
         position = log.append(draft, queue_offset, store_ms)
         queue.next_offset = queue_offset + 1  # type: ignore[assignment]
         appended: Appended = _new(
@@ -492,7 +490,6 @@ class MessageStore:
 
     def _append_outside(self, draft: Draft, store_ms: int) -> Appended:
         position = self._log.append(draft, 0, store_ms)
-        rolled_back = draft.sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_ROLLBACK
         appended = Appended(
             Position(position),
             self._log.end - position,
@@ -501,7 +498,7 @@ class MessageStore:
             draft.topic,
             draft.queue_id,
             draft.tags_code,
-            () if rolled_back else draft.keys,
+            indexed_keys(draft.sys_flag, draft.keys),
             None,
         )
         self._dispatcher.pending.append(appended)

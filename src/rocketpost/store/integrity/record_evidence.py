@@ -15,8 +15,7 @@ from rocketpost.kernel.record_scan import (
     parse_record,
 )
 from rocketpost.kernel.record_scan import NO_CHECKSUM as _ABSENT
-from rocketpost.model.names import SCHEDULE_TOPIC
-from rocketpost.store.dispatch import deliver_time
+from rocketpost.store.apply import code_of_record
 from rocketpost.store.integrity.damage import BAD_BODY, BAD_RECORD, NO_CHECKSUM
 
 RECORD_BYTES_MIN: Final = 91
@@ -72,14 +71,7 @@ def is_blank(data: bytes | memoryview, at: int) -> bool:
 
 def entry_code(found: Found, record: bytes | memoryview, delays_ms: tuple[int, ...]) -> int:
     """Return the tags code of the queue entry that leads to a record."""
-    if found.topic != SCHEDULE_TOPIC:
-        return found.tags_code
-    try:
-        properties = decode_record(record, verify_crc=False).properties_bytes
-    except CorruptRecord:
-        return found.tags_code
-    due_ms = deliver_time(properties, found.store_ms, delays_ms)
-    return found.tags_code if due_ms is None else due_ms
+    return code_of_record(record, found.topic, found.tags_code, found.store_ms, delays_ms)
 
 
 def resembles(data: bytes | memoryview, position: int, size: int, place: Place) -> bool:

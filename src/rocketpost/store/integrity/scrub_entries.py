@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from rocketpost.model import sysflag
 from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.store.apply import NOT_IN_QUEUE
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.integrity.record_evidence import (
@@ -29,7 +29,6 @@ BLOCK_COUNT: Final = 256
 """Number of queue entries read at once."""
 BLOCKS_MAX: Final = 1024
 OWNER_COUNT_MAX: Final = 64
-_NOT_IN_QUEUE: Final = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 _EXTENDED_CODE_MAX: Final = -(2**62)
 """Java keeps an address in place of a tags code where queues are extended."""
 
@@ -67,7 +66,7 @@ class EntryCheck:
         Returns:
             Why the record is damaged after all: it states a place that is another's. None if not.
         """
-        if found.sys_flag & _NOT_IN_QUEUE or found.position >= self.visible_end():
+        if found.sys_flag & NOT_IN_QUEUE or found.position >= self.visible_end():
             return None
         queue = self._queues.get((found.topic, found.queue_id))
         if queue is None or found.queue_offset < queue.first:

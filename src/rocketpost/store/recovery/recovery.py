@@ -21,20 +21,16 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from rocketpost.codec.record import decode_record
-from rocketpost.errors import CorruptRecord, StoreError
+from rocketpost.errors import StoreError
 from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, parse_record, scan_records
-from rocketpost.model import sysflag
 from rocketpost.model.delay_levels import parse_delay_levels
-from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.store.apply import NOT_IN_QUEUE, ApplyRules, is_possible
 from rocketpost.store.checkpoint import Checkpoint
 from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
 from rocketpost.store.deleted_topics import DroppedTopics
-from rocketpost.store.dispatch import deliver_time
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.integrity.damage import DamageRegister
-from rocketpost.store.layout import is_queue
 from rocketpost.store.log.cut_tail import keep_cut_tail
 from rocketpost.store.log.segment import Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
@@ -50,8 +46,6 @@ log = logging.getLogger(__name__)
 _RECORDS_AT_ONCE: int = 4096
 _NEVER: int = 2**63 - 1
 _FAR: int = 2**40
-_OFFSET_MAX: int = 2**58  # 20 bytes each must stay below the largest file offset
-_NOT_IN_QUEUE: int = sysflag.TRANSACTION_PREPARED  # set in PREPARED and in ROLLBACK
 
 
 class Recovered(NamedTuple):
@@ -100,7 +94,7 @@ class Recovery:
         self._clean = found.clean
         self._verify_crc = config.verify_crc
         self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
-        self._delays_ms = parse_delay_levels(config.delay_levels)
+        self._rules = ApplyRules(delays_ms=parse_delay_levels(config.delay_levels), drops=drops)
         self._is_foreign = found.checkpoint.progress is None
         self._extent = _trusted_extent(found)
         self._lost_power = self._extent is not None and self._extent.lost_power(found.boot)
@@ -322,7 +316,7 @@ class Recovery:
             for entry in entries:
                 if entry[0] >= stop:
                     return entry[0]
-                self._replay(entry)
+                self._replay(entry, segment)
             position = segment.start + at
             if position >= stop:
                 break
@@ -371,39 +365,35 @@ class Recovery:
     def _put_lost(self, bad: BadRange) -> bool:
         """Keep the offset of a damaged record; False if its place is not known."""
         entry = bad.entry
-        if entry is None or not _is_possible(entry):
+        if entry is None or not is_possible(entry):
             return False
-        position, size, topic, queue_id, queue_offset, sys_flag, _, tags_code, _ = entry
-        in_queue = not sys_flag & _NOT_IN_QUEUE and position >= self._drops.position(topic)
-        if in_queue and position >= self._queue_from:
-            placed = Placed(queue_offset, position, size, tags_code)
+        position, size, topic, queue_id, queue_offset, sys_flag, *_ = entry
+        is_in_queue = not sys_flag & NOT_IN_QUEUE and position >= self._drops.position(topic)
+        if is_in_queue and position >= self._queue_from:
+            placed = Placed(queue_offset, position, size, 0)
             # If the body is sound, topic, queue or offset may be what is damaged.
             if bad.is_body_sound and not self._replay_queues.awaits(topic, queue_id, placed):
                 return False
             self._replay_queues.put_lost(topic, queue_id, placed)
         return True
 
-    def _replay(self, entry: Entry) -> None:
-        position, size, topic, queue_id, queue_offset, sys_flag, store_ms, tags_code, keys = entry
+    def _replay(self, entry: Entry, segment: Segment) -> None:
+        position, size, topic, queue_id, queue_offset, _, store_ms, _, _ = entry
         self._replayed += 1
         self._store_ms = store_ms
-        if not _is_possible(entry):
+        effects = self._rules.effects_of(entry, segment.view(), position - segment.start)
+        placed = Placed(queue_offset, position, size, effects.tags_code)
+        if not is_possible(entry):
             reason = "topic, queue id or queue offset is impossible"
-            placed = Placed(queue_offset, position, size, tags_code)
             self._losses.add_misplaced(placed, topic, queue_id, reason)
             self._replay_queues.has_unknown_losses = True
             return
-        if position < self._drops.position(topic):
-            if not sys_flag & _NOT_IN_QUEUE:
-                self._drops.raise_next(topic, queue_id, queue_offset + 1)
-        elif position >= self._queue_from and not sys_flag & _NOT_IN_QUEUE:
-            if topic == SCHEDULE_TOPIC:
-                tags_code = self._schedule_code(position, size, store_ms, tags_code)
-            placed = Placed(queue_offset, position, size, tags_code)
+        if effects.is_in_queue and effects.is_deleted:
+            self._drops.raise_next(topic, queue_id, queue_offset + 1)
+        elif effects.is_in_queue and position >= self._queue_from:
             self._replay_queues.put(topic, queue_id, placed)
-        rolled_back = sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_ROLLBACK
-        if keys and position >= self._index_from and not rolled_back:
-            self._replay_index(topic, keys, position, store_ms)
+        if effects.keys and position >= self._index_from:
+            self._replay_index(topic, effects.keys, position, store_ms)
 
     def _replay_index(
         self, topic: str, keys: tuple[str, ...], position: int, store_ms: int
@@ -415,17 +405,6 @@ class Recovery:
             log.error("key index cannot be built position=%s reason=%s", position, error)
             self._index_position = position
             self._index_from = _NEVER
-
-    def _schedule_code(self, position: int, size: int, store_ms: int, tags_code: int) -> int:
-        segment = self._segments.find(position)
-        assert segment is not None
-        at = position - segment.start
-        try:
-            record = decode_record(segment.view()[at : at + size], verify_crc=False)
-        except CorruptRecord:
-            return tags_code
-        due_ms = deliver_time(record.properties_bytes, store_ms, self._delays_ms)
-        return tags_code if due_ms is None else due_ms
 
     # -- finishing
 
@@ -500,11 +479,6 @@ def _trusted_extent(found: Found) -> Extent | None:
         log.warning("extent file is older than the checkpoint, it is written again")
         return None
     return extent
-
-
-def _is_possible(entry: Entry) -> bool:
-    """Tell whether a queue can have this record; damaged fields may say anything."""
-    return is_queue(entry[2], entry[3]) and 0 <= entry[4] < _OFFSET_MAX
 
 
 def _is_blank(segment: Segment, at: int) -> bool:
