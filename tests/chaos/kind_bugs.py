@@ -11,8 +11,8 @@ from rocketpost.broker.pull import PullService
 from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.sysflag import TRANSACTION_COMMIT
-from rocketpost.server.dispatch import Reply
 from rocketpost.server.handlers.retry import RetryHandlers
+from rocketpost.server.route import Reply
 from rocketpost.store import message_store
 from rocketpost.store.apply import schedule_code
 from rocketpost.testing.workloads import OrderedWorkload
@@ -29,7 +29,7 @@ def pop_acks_ignored() -> None:
 def send_backs_dropped() -> None:
     """Confirm that a message was taken back without storing it."""
 
-    async def send_back(self: Any, connection: Any, command: Any) -> Reply:
+    async def send_back(self: Any, connection: Any, command: Any, header: Any) -> Reply:
         return Reply()
 
     RetryHandlers.send_back = send_back  # type: ignore[method-assign]

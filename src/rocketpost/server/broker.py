@@ -294,7 +294,7 @@ class BrokerServer:
                 registration_values=self._registration_values,
                 turns=self._turns,
             )
-            services.register(self._dispatcher)
+            self._dispatcher.use(services.routes())
         except BaseException:
             if timers is not None:
                 timers.close()

@@ -1,24 +1,29 @@
-"""Requests to handlers, results to responses.
+"""The dispatcher: finds a request's route, decodes its header, calls the handler, answers.
 
-A handler is a plain function ``(connection, command) -> Reply | None``. It raises a ``Fault`` to
-refuse; it returns None when it answers later by itself: a held pull, a send that awaits the disk.
-What may take long is registered with :meth:`Dispatcher.on_sliced`: a generator that yields about
-every millisecond, so that others are served in between. What must wait for somebody else is
-registered with :meth:`Dispatcher.on_async` and runs as a task; ``server.pools`` bounds how many of
-those run, and how many bytes of requests they hold.
+Every request of every connection passes :meth:`Dispatcher.handle`. That is the one place for what
+concerns all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
-from rocketpost.server.pools import BOUNDS, Kind, Pool
+from rocketpost.server.pools import BOUNDS, Pool
+from rocketpost.server.route import (
+    NO_HEADER,
+    How,
+    Reply,
+    Route,
+    SlicedHandler,
+    WaitingHandler,
+)
 from rocketpost.transport.connection import Buffer, Connection
 
 logger = logging.getLogger(__name__)
@@ -26,79 +31,38 @@ logger = logging.getLogger(__name__)
 REMARK_LENGTH_MAX: Final = 4096
 """A refusal may quote what it refuses, which may be megabytes."""
 
-
 _DONE: Final = object()
 
-
-class Reply(NamedTuple):
-    """A response in the making; success with nothing in it unless said otherwise."""
-
-    code: int = ResponseCode.SUCCESS
-    fields: Mapping[str, str] | None = None
-    body: bytes | list[Buffer] = b""
-    remark: str | None = None
-
-
-Handler = Callable[[Connection, Command], Reply | None]
-AsyncHandler = Callable[[Connection, Command], Awaitable[Reply]]
-SlicedHandler = Callable[[Connection, Command], Generator[None, None, Reply | None]]
+Start = Callable[[Connection, Command, Any], Reply | None]
+"""Begins to serve a request; returns the reply if there is one already."""
 
 
 class Dispatcher:
-    """The table of handlers. Belongs to the event loop."""
+    """Serves the requests that a table of routes lists. Belongs to the event loop."""
 
-    def __init__(self) -> None:
-        self._handlers: dict[int, Handler] = {}
+    def __init__(self, routes: Iterable[Route] = ()) -> None:
         self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
+        self.use(routes)
 
-    def on(self, code: int, handler: Handler) -> None:
-        """Let ``handler`` serve requests of ``code``."""
-        assert code not in self._handlers
-        self._handlers[code] = handler
+    def use(self, routes: Iterable[Route]) -> None:
+        """Serve these routes from now on, and no others.
 
-    def on_sliced(self, code: int, handler: SlicedHandler) -> None:
-        """Let a generator function serve requests of ``code``; it yields where it may pause."""
-
-        def start(connection: Connection, command: Command) -> None:
-            steps = _steps(handler, connection, command)
-            if next(steps, _DONE) is not _DONE:
-                connection.work(steps)
-
-        self.on(code, start)
-
-    def on_async(self, code: int, handler: AsyncHandler, kind: Kind = Kind.ADMIN) -> None:
-        """Let a coroutine function serve requests of ``code``, each in a task.
-
-        Args:
-            code: The requests.
-            handler: Serves one.
-            kind: What it waits for.
+        Requests that a former route began to serve are finished by its handler.
         """
-        pool = self.pools[kind]
-
-        def start(connection: Connection, command: Command) -> None:
-            self._start(pool, handler, connection, command)
-
-        self.on(code, start)
-
-    def on_either(
-        self, code: int, handler: Handler, later: AsyncHandler, kind: Kind = Kind.ADMIN
-    ) -> None:
-        """Let ``handler`` serve requests of ``code``; those that it leaves go on in ``later``."""
-        pool = self.pools[kind]
-
-        def start(connection: Connection, command: Command) -> Reply | None:
-            reply = handler(connection, command)
-            if reply is None:
-                self._start(pool, later, connection, command)
-            return reply
-
-        self.on(code, start)
+        table: dict[int, Route] = {}
+        for route in routes:
+            assert route.code not in table, f"two routes for {route.code!r}"
+            table[route.code] = route
+        self._routes = table
+        self._entries = {
+            code: (None if route.header is NO_HEADER else route.header, self._start_of(route))
+            for code, route in table.items()
+        }
 
     @property
-    def codes(self) -> frozenset[int]:
-        """The request codes that somebody serves."""
-        return frozenset(self._handlers)
+    def routes(self) -> Mapping[int, Route]:
+        """The routes in use, by request code."""
+        return MappingProxyType(self._routes)
 
     @property
     def is_idle(self) -> bool:
@@ -106,17 +70,24 @@ class Dispatcher:
         return not any(pool.tasks for pool in self.pools.values())
 
     def handle(self, connection: Connection, command: Command) -> None:
-        """Serve one request; every request that wants a response gets exactly one."""
-        handler = self._handlers.get(command.code)
-        if handler is None:
+        """Serve one request; every request that wants a response gets exactly one.
+
+        Authorisation, counters and timers belong between decoding and the handler: there the
+        request's route (``self._routes[command.code]``), header and connection are all known, and
+        ``route.access.needs(command, header)`` tells what it touches.
+        """
+        entry = self._entries.get(command.code)
+        if entry is None:
             remark = f" request type {command.code} not supported"
             reply = Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             answer(connection, command, reply)
             return
         if command.flag & ONEWAY and command.code in ANSWER_ONLY:
             return  # it would be computed for nobody
+        header_type, start = entry
         try:
-            result = handler(connection, command)
+            header = None if header_type is None else command.read(header_type)
+            result = start(connection, command, header)
         except Exception as error:
             result = refusal(connection, command, error)
         if result is not None:
@@ -129,29 +100,63 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(
-        self, pool: Pool, handler: AsyncHandler, connection: Connection, command: Command
+    def _start_of(self, route: Route) -> Start:
+        """Return the function that begins to serve requests of a route."""
+        handler, pool = route.handler, self.pools[route.pool]
+
+        def start_sliced(connection: Connection, command: Command, header: Any) -> None:
+            steps = _steps(handler, connection, command, header)
+            if next(steps, _DONE) is not _DONE:
+                connection.work(steps)
+
+        def start_waiting(connection: Connection, command: Command, header: Any) -> None:
+            self._start_task(pool, handler, connection, command, header)
+
+        def start_either(connection: Connection, command: Command, header: Any) -> Reply | None:
+            reply: Reply | None = handler(connection, command, header)
+            if reply is None:
+                assert route.later is not None
+                self._start_task(pool, route.later, connection, command, header)
+            return reply
+
+        return {
+            How.PLAIN: handler,
+            How.SLICED: start_sliced,
+            How.WAITING: start_waiting,
+            How.EITHER: start_either,
+        }[route.how]
+
+    def _start_task(
+        self,
+        pool: Pool,
+        handler: WaitingHandler[Any],
+        connection: Connection,
+        command: Command,
+        header: Any,
     ) -> None:
         size = len(command.body) + len(command.raw_fields)
         pool.check(connection, size)
-        pool.start(connection, size, self._run(handler, connection, command))
+        pool.start(connection, size, _run(handler, connection, command, header))
         if pool.is_dear:
             # Its first steps run outside the budget of the connection, so they are not let pile up.
             connection.end_turn()
 
-    async def _run(self, handler: AsyncHandler, connection: Connection, command: Command) -> None:
-        try:
-            reply = await handler(connection, command)
-        except Exception as error:
-            reply = refusal(connection, command, error)
-        answer(connection, command, reply)
+
+async def _run(
+    handler: WaitingHandler[Any], connection: Connection, command: Command, header: Any
+) -> None:
+    try:
+        reply = await handler(connection, command, header)
+    except Exception as error:
+        reply = refusal(connection, command, error)
+    answer(connection, command, reply)
 
 
 def _steps(
-    handler: SlicedHandler, connection: Connection, command: Command
+    handler: SlicedHandler[Any], connection: Connection, command: Command, header: Any
 ) -> Generator[None, None, None]:
     try:
-        reply = yield from handler(connection, command)
+        reply = yield from handler(connection, command, header)
     except Exception as error:
         reply = refusal(connection, command, error)
     if reply is not None:

@@ -7,8 +7,10 @@ feature overrides only the methods that concern it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rocketpost.model.ids import Position
-from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
@@ -23,8 +25,9 @@ class Feature:
         """Number of requests that wait for something to happen before they are answered."""
         return 0
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve the requests of this feature."""
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this feature's requests."""
+        return ()
 
     async def run(self) -> None:
         """Do what is to be done in the background; cancelled when the broker stops."""

@@ -33,7 +33,6 @@ from rocketpost.model.topic import PERM_READ, PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.broker_tables import Identity, Tables, table_repairs
 from rocketpost.server.clock import BrokerClock
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.server.features.dedup import DedupFeature
@@ -60,6 +59,7 @@ from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.notices import Notices
 from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
+from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits, topic_rules
 from rocketpost.server.settings.live_config import LiveConfig
@@ -358,8 +358,8 @@ class Services:
         """Number of requests that wait for something to happen before they are answered."""
         return self.pulls.held + sum(feature.held for feature in self.features)
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request that a broker serves."""
+    def routes(self) -> list[Route]:
+        """Return the routes of every request that a broker serves."""
         saved = self.persistence.save
         queries = ProgressQueries(
             clock=self._clock,
@@ -371,20 +371,15 @@ class Services:
             stats=self.stats,
             cause=self._standstill.cause,
         )
-        self.sends.register(dispatcher)
-        self.pulls.register(dispatcher)
-        self.clients.register(dispatcher)
-        for feature in self.features:
-            feature.register(dispatcher)
-        TopicHandlers(
+        topics = TopicHandlers(
             topics=self.topics,
             offsets=self.offsets,
             stats=self.stats,
             queries=queries,
             store=SendsFirst(self.sends, self.store),
             saved=self._saved_and_told,
-        ).register(dispatcher)
-        GroupHandlers(
+        )
+        groups = GroupHandlers(
             groups=self.groups,
             topics=self.topics,
             offsets=self.offsets,
@@ -392,8 +387,8 @@ class Services:
             stats=self.stats,
             broker_address=self._identity.address,
             saved=saved,
-        ).register(dispatcher)
-        OffsetHandlers(
+        )
+        offsets = OffsetHandlers(
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
@@ -405,8 +400,8 @@ class Services:
             saved=saved,
             memory_bytes=self._pull_service.limits.memory_bytes,
             on_back=self._offset_back,
-        ).register(dispatcher)
-        ResetHandlers(
+        )
+        resets = ResetHandlers(
             service=ResetService(
                 topics=self.topics, groups=self.groups, offsets=self.offsets, queues=self.store
             ),
@@ -416,9 +411,8 @@ class Services:
             saved=saved,
             server_side=lambda: self._broker.server_side_reset,
             on_reset=self._offset_reset,
-        ).register(dispatcher)
-        self._damage.register(dispatcher)
-        QueryHandlers(
+        )
+        messages = QueryHandlers(
             store=self.store,
             topics=self.topics,
             membership=self._membership,
@@ -427,8 +421,8 @@ class Services:
             limits=lambda: QueryLimits(
                 self._broker.query_count_max, self._broker.query_count_default
             ),
-        ).register(dispatcher)
-        AdminHandlers(
+        )
+        admin = AdminHandlers(
             clock=self._clock,
             config=self._live,
             topics=self.topics,
@@ -439,7 +433,21 @@ class Services:
             clean=self._clean,
             saved=self.persistence.save_urgent,
             extra=self._runtime_values,
-        ).register(dispatcher)
+        )
+        tables: list[Sequence[Route]] = [
+            self.sends.routes(),
+            self.pulls.routes(),
+            self.clients.routes(),
+            *(feature.routes() for feature in self.features),
+            topics.routes(),
+            groups.routes(),
+            offsets.routes(),
+            resets.routes(),
+            self._damage.routes(),
+            messages.routes(),
+            admin.routes(),
+        ]
+        return [route for table in tables for route in table]
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take settings that may change while the broker runs."""

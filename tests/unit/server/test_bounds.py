@@ -17,10 +17,12 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, of_cluster
+from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.long_polling import Held, LongPolls
 from rocketpost.server.pools import BOUNDS, Bounds, Kind
 from rocketpost.server.process import OneLineFormatter
+from rocketpost.server.route import NO_HEADER, Reply, plain, waiting
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
@@ -30,6 +32,13 @@ from rocketpost.testing.clock import FakeClock
 from .handlers.fakes import FakeConnection
 from .handlers.test_send import DRAFT, Store, handler
 from .handlers.world import World
+
+OPEN = of_cluster(GET)
+ONE, TWO, THREE = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+)
 
 
 async def no_news() -> None:
@@ -149,22 +158,25 @@ async def test_a_topic_asked_for_a_million_times_is_looked_at_once(world: World)
 
 
 async def test_an_answer_that_does_not_fit_is_an_answer_all_the_same() -> None:
-    dispatcher = Dispatcher()
     connection = FakeConnection()
-    dispatcher.on(1, lambda _, __: Reply(body=bytes(17 * 1024 * 1024)))
-    dispatcher.on(2, lambda _, __: Reply(70_000))
 
-    async def slow(_: object, __: Command) -> Reply:
+    async def slow(*_: object) -> Reply:
         return Reply(fields={"a": "\x01" * (4 * 1024 * 1024)})
 
-    dispatcher.on_async(3, slow)
-    for code in (1, 2, 3):
-        dispatcher.handle(connection, Command(code, opaque=code, encoding=int(code == 2)))  # type: ignore[arg-type]
+    dispatcher = Dispatcher(
+        [
+            plain(ONE, NO_HEADER, OPEN, lambda *_: Reply(body=bytes(17 * 1024 * 1024))),
+            plain(TWO, NO_HEADER, OPEN, lambda *_: Reply(70_000)),
+            waiting(THREE, NO_HEADER, OPEN, slow),
+        ]
+    )
+    for code in (ONE, TWO, THREE):
+        dispatcher.handle(connection, Command(code, opaque=code, encoding=int(code == TWO)))  # type: ignore[arg-type]
     async with asyncio.timeout(5):
         while len(connection.responses) < 3:
             await asyncio.sleep(0)
     assert {answer.code for answer in connection.responses} == {ResponseCode.SYSTEM_ERROR}
-    assert sorted(answer.opaque for answer in connection.responses) == [1, 2, 3]
+    assert sorted(answer.opaque for answer in connection.responses) == sorted([ONE, TWO, THREE])
 
 
 async def test_a_refusal_quotes_little_of_what_it_refuses(world: World) -> None:
@@ -176,18 +188,17 @@ async def test_a_refusal_quotes_little_of_what_it_refuses(world: World) -> None:
 @pytest.mark.parametrize("flag", [0, 2])
 async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, flag: int) -> None:
     monkeypatch.setitem(BOUNDS, Kind.ADMIN, Bounds(100, 1700))
-    dispatcher = Dispatcher()
-    pool = dispatcher.pools[Kind.ADMIN]
     connection = FakeConnection()
     gate = asyncio.Event()
 
-    async def wait(_: object, __: Command) -> Reply:
+    async def wait(*_: object) -> Reply:
         await gate.wait()
         return Reply()
 
-    dispatcher.on_async(1, wait)
+    dispatcher = Dispatcher([waiting(ONE, NO_HEADER, OPEN, wait)])
+    pool = dispatcher.pools[Kind.ADMIN]
     for opaque in range(5):
-        command = Command(1, opaque=opaque, flag=flag, body=bytes(400))
+        command = Command(ONE, opaque=opaque, flag=flag, body=bytes(400))
         dispatcher.handle(connection, command)  # type: ignore[arg-type]
     assert len(pool.tasks) == 2
     gate.set()
@@ -202,25 +213,28 @@ async def test_those_who_wait_for_one_thing_block_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(BOUNDS, Kind.CLIENTS, Bounds(9, 1000))
-    dispatcher = Dispatcher()
     greedy, modest = FakeConnection(), FakeConnection()
     gate = asyncio.Event()
 
-    async def wait(_: object, __: Command) -> Reply:
+    async def wait(*_: object) -> Reply:
         await gate.wait()
         return Reply()
 
-    async def save(_: object, __: Command) -> Reply:
+    async def save(*_: object) -> Reply:
         return Reply()
 
-    dispatcher.on_async(1, wait, Kind.CLIENTS)
-    dispatcher.on_async(2, save)
+    dispatcher = Dispatcher(
+        [
+            waiting(ONE, NO_HEADER, OPEN, wait, Kind.CLIENTS),
+            waiting(TWO, NO_HEADER, OPEN, save),
+        ]
+    )
     for opaque in range(20):
-        dispatcher.handle(greedy, Command(1, opaque=opaque))  # type: ignore[arg-type]
+        dispatcher.handle(greedy, Command(ONE, opaque=opaque))  # type: ignore[arg-type]
     assert len(greedy.responses) == 15  # it got five, so four stay free
     assert {answer.code for answer in greedy.responses} == {ResponseCode.SYSTEM_BUSY}
-    dispatcher.handle(modest, Command(1, opaque=1))  # type: ignore[arg-type]
-    dispatcher.handle(modest, Command(2, opaque=2))  # type: ignore[arg-type]
+    dispatcher.handle(modest, Command(ONE, opaque=1))  # type: ignore[arg-type]
+    dispatcher.handle(modest, Command(TWO, opaque=2))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert [answer.opaque for answer in modest.responses] == [2]

@@ -10,11 +10,11 @@ from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.request_modes import ModeRules, RequestModes
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.assignment import AssignmentHandlers
 from rocketpost.server.name_servers.route_view import RouteView
 from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 
@@ -53,9 +53,9 @@ class AssignmentFeature(Feature):
             saved=self._persistence.save,
         )
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve assignments and request modes."""
-        self._handlers.register(dispatcher)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of assignments and request modes."""
+        return self._handlers.routes()
 
     def use_name_servers(self, addresses: Sequence[str]) -> None:
         """Ask these name servers from now on."""

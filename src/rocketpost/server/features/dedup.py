@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -15,11 +15,12 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, of_cluster, strict
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.persistence import File
+from rocketpost.server.route import Reply, Route, plain
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.message_store import MessageStore
@@ -65,9 +66,16 @@ class DedupFeature(Feature):
         self._saved_position = self._producers.position
         self._saving = asyncio.Lock()
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve who asks about producers."""
-        dispatcher.on(RequestCode.GET_PRODUCER_STATES, self.show)
+    def routes(self) -> Sequence[Route]:
+        """Return the route of questions about producers."""
+        return [
+            plain(
+                RequestCode.GET_PRODUCER_STATES,
+                GetProducerStates,
+                strict(of_cluster(GET)),
+                self.show,
+            ),
+        ]
 
     async def run(self) -> None:
         """Forget who is silent, and save the rest."""
@@ -97,9 +105,8 @@ class DedupFeature(Feature):
             "producerStateRepair": self._repair,
         }
 
-    def show(self, connection: Connection, command: Command) -> Reply:
+    def show(self, connection: Connection, command: Command, header: GetProducerStates) -> Reply:
         """Return what is known of one producer, or of those that sent last."""
-        header = command.read(GetProducerStates)
         count_max = min(max(1, header.count_max), SHOWN_MAX)
         states = list(islice(self._producers.states(header.producer_id), count_max))
         runs_left = RUNS_SHOWN_MAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.delay.service import DelayService
@@ -14,11 +14,11 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Delivery, Put
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.route import Route
 from rocketpost.store.draft import Arrival, Draft
 from rocketpost.store.message_store import MessageStore
 
@@ -86,9 +86,9 @@ class DelayFeature(Feature):
             broker_writable=broker_writable,
         )
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve send-backs and what is asked about delays."""
-        self._handlers.register(dispatcher)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of send-backs and what is asked about delays."""
+        return self._handlers.routes()
 
     async def run(self) -> None:
         """Deliver, and save how far that has come."""

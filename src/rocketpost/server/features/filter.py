@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from rocketpost.broker.filter.filters import FilterRules, Filters
 from rocketpost.broker.filter.named import NamedFilters
 from rocketpost.codec.bloom import bloom_shape
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.filter import FilterHandlers
 from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 
@@ -40,9 +41,9 @@ class FilterFeature(Feature):
             [Saved(filters.table, table_file, at_once=False)], interval_s=_SAVE_SECONDS
         )
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve requests about kept filters."""
-        self._handlers.register(dispatcher)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of requests about kept filters."""
+        return self._handlers.routes()
 
     async def run(self) -> None:
         """Keep the tables on disk."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketpost.broker.filter.filters import Filters
@@ -26,7 +26,6 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.features.pop_revival import Revival
@@ -34,6 +33,7 @@ from rocketpost.server.handlers.pop import PopHandlers, PopRules
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
 from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
@@ -153,10 +153,9 @@ class PopFeature(Feature):
         """Number of pops that wait for messages."""
         return self._handlers.held
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve pops and receipts."""
-        self._handlers.register(dispatcher)
-        self._receipts.register(dispatcher)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of pops and receipts."""
+        return [*self._handlers.routes(), *self._receipts.routes()]
 
     async def run(self) -> None:
         """Revive what is due, let go of queues whose time is over, save what is out in order."""

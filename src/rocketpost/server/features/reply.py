@@ -24,10 +24,11 @@ from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.codec.record import message_id, unpack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
 from rocketpost.model.clock import Clock
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.send import Stored
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
@@ -67,24 +68,27 @@ class ReplyFeature(Feature):
         self._store_host = store_host
         self._region = region
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve both forms of a reply."""
-        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE, self.reply, Kind.REPLIES)
-        dispatcher.on_async(RequestCode.SEND_REPLY_MESSAGE_V2, self.reply_v2, Kind.REPLIES)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of both forms of a reply."""
+        return [
+            waiting(
+                RequestCode.SEND_REPLY_MESSAGE, SendMessage, of_topic(PUB), self.reply, Kind.REPLIES
+            ),
+            waiting(
+                RequestCode.SEND_REPLY_MESSAGE_V2,
+                SendMessageV2,
+                of_topic(PUB),
+                self.reply,
+                Kind.REPLIES,
+            ),
+        ]
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Store replies, or not."""
         self._stores = broker.store_replies
 
-    async def reply(self, connection: Connection, command: Command) -> Reply:
-        """Serve the long form."""
-        return await self._reply(connection, command, command.read(SendMessage))
-
-    async def reply_v2(self, connection: Connection, command: Command) -> Reply:
-        """Serve the short form."""
-        return await self._reply(connection, command, command.read(SendMessageV2))
-
-    async def _reply(self, connection: Connection, command: Command, header: SendHeader) -> Reply:
+    async def reply(self, connection: Connection, command: Command, header: SendHeader) -> Reply:
+        """Hand a reply to the requester, and store it."""
         accepted = self._service.accept(
             header,
             command.body,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -31,11 +31,12 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import CLOCK_LOOK_SECONDS, Put
 from rocketpost.server.features.timer_removal import TimerRemoval
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
@@ -179,9 +180,13 @@ class TimerFeature(Feature):
         # A thread of its own: a save that was under way when we were cancelled stays the first.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve recalls."""
-        dispatcher.on_async(RequestCode.RECALL_MESSAGE, self._recall, Kind.MESSAGES)
+    def routes(self) -> Sequence[Route]:
+        """Return the route of recalls."""
+        return [
+            waiting(
+                RequestCode.RECALL_MESSAGE, RecallHeader, of_topic(PUB), self._recall, Kind.MESSAGES
+            ),
+        ]
 
     async def run(self) -> None:
         """Deliver and save until cancelled."""
@@ -391,9 +396,10 @@ class TimerFeature(Feature):
 
     # -- recalling
 
-    async def _recall(self, connection: Connection, command: Command) -> Reply:
+    async def _recall(
+        self, connection: Connection, command: Command, header: RecallHeader
+    ) -> Reply:
         """Serve RECALL_MESSAGE: answer once the message will surely not be delivered."""
-        header = command.read(RecallHeader)
         if not self._may_recall:
             raise NoPermission("recalls are off here: set recallMessageEnable=true")
         if not self._is_open or not self._store.writable:

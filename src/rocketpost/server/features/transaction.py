@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from rocketpost.broker.group.membership import Membership
@@ -28,10 +28,12 @@ from rocketpost.codec.record import encode_record, parse_message_id
 from rocketpost.errors import RemoteProtocolError, RocketpostError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.sysflag import TRANSACTION_NONE
-from rocketpost.server.dispatch import Dispatcher, Reply, answer, refusal
+from rocketpost.server.access import PUB, UPDATE, of_message, of_message_id
+from rocketpost.server.dispatch import answer, refusal
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
@@ -114,10 +116,23 @@ class TransactionFeature(Feature):
         kind.pending_count = self._service.table.__len__
         membership.on_producer = self._producer_joined
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve the ends of transactions, and discarded ones that are resumed."""
-        dispatcher.on(RequestCode.END_TRANSACTION, self.end)
-        dispatcher.on_async(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume, Kind.MESSAGES)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of ends, and of discarded transactions to be checked again."""
+        return [
+            plain(
+                RequestCode.END_TRANSACTION,
+                EndTransaction,
+                of_message(PUB, field="commit_log_offset"),
+                self.end,
+            ),
+            waiting(
+                RequestCode.RESUME_CHECK_HALF_MESSAGE,
+                ResumeCheck,
+                of_message_id(UPDATE),
+                self.resume,
+                Kind.MESSAGES,
+            ),
+        ]
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take over when to ask, how often, and when to give up."""
@@ -127,9 +142,8 @@ class TransactionFeature(Feature):
 
     # Requests.
 
-    def end(self, connection: Connection, command: Command) -> Reply | None:
+    def end(self, connection: Connection, command: Command, header: EndTransaction) -> Reply | None:
         """Commit or roll back; answer once that is stored, at once to who does not know."""
-        header = command.read(EndTransaction)
         if header.commit_or_rollback == TRANSACTION_NONE:
             self._service.unknown(header)
             return Reply(remark="noted; the broker will ask again")
@@ -148,9 +162,8 @@ class TransactionFeature(Feature):
         stored.add_done_callback(finished)
         return None
 
-    async def resume(self, connection: Connection, command: Command) -> Reply:
+    async def resume(self, connection: Connection, command: Command, header: ResumeCheck) -> Reply:
         """Have a discarded transaction asked about again."""
-        header = command.read(ResumeCheck)
         try:
             _, position = parse_message_id(header.msg_id)
         except RemoteProtocolError as error:

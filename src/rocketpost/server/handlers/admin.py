@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from rocketpost import VERSION as OUR_VERSION
@@ -20,9 +20,10 @@ from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import ConfigError
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, UPDATE, of_cluster
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.handlers.topic import Dropped
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.settings import format_properties, parse_properties
 from rocketpost.transport.connection import Connection
@@ -129,18 +130,32 @@ class AdminHandlers:
         self._saved = saved
         self._extra = extra
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.UPDATE_BROKER_CONFIG, self.update_config)
-        dispatcher.on(RequestCode.GET_BROKER_CONFIG, self.show_config)
-        dispatcher.on_async(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
-        dispatcher.on(RequestCode.VIEW_BROKER_STATS_DATA, self.stats_item)
-        dispatcher.on(RequestCode.GET_BROKER_HA_STATUS, self.replication)
-        dispatcher.on_async(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean)
-        dispatcher.on_async(RequestCode.DELETE_EXPIRED_COMMITLOG, self.clean)
-        dispatcher.on_async(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(
+                RequestCode.UPDATE_BROKER_CONFIG, NO_HEADER, of_cluster(UPDATE), self.update_config
+            ),
+            plain(RequestCode.GET_BROKER_CONFIG, NO_HEADER, of_cluster(GET), self.show_config),
+            waiting(
+                RequestCode.GET_BROKER_RUNTIME_INFO, NO_HEADER, of_cluster(GET), self.runtime_info
+            ),
+            plain(
+                RequestCode.VIEW_BROKER_STATS_DATA, StatsRequest, of_cluster(GET), self.stats_item
+            ),
+            plain(RequestCode.GET_BROKER_HA_STATUS, NO_HEADER, of_cluster(GET), self.replication),
+            waiting(
+                RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NO_HEADER, of_cluster(UPDATE), self.clean
+            ),
+            waiting(
+                RequestCode.DELETE_EXPIRED_COMMITLOG, NO_HEADER, of_cluster(UPDATE), self.clean
+            ),
+            waiting(
+                RequestCode.CLEAN_UNUSED_TOPIC, NO_HEADER, of_cluster(UPDATE), self.clean_unused
+            ),
+        ]
 
-    async def update_config(self, connection: Connection, command: Command) -> Reply:
+    async def update_config(self, connection: Connection, command: Command, header: None) -> Reply:
         """Change settings that may be changed, all of the request or none."""
         if len(command.body) > CONFIG_BYTES_MAX:
             raise InvalidParameter(f"more than {CONFIG_BYTES_MAX} bytes of settings")
@@ -155,7 +170,7 @@ class AdminHandlers:
         await self._saved()
         return Reply()
 
-    def show_config(self, connection: Connection, command: Command) -> Reply:
+    def show_config(self, connection: Connection, command: Command, header: None) -> Reply:
         """Return every setting as properties text."""
         version = encode(self._config.version).decode()
         return Reply(
@@ -163,30 +178,29 @@ class AdminHandlers:
             fields=to_fields(ConfigResponse(version=version)),
         )
 
-    async def runtime_info(self, connection: Connection, command: Command) -> Reply:
+    async def runtime_info(self, connection: Connection, command: Command, header: None) -> Reply:
         """Return how the broker is doing, all as text."""
         disk = await asyncio.to_thread(_disk_values, self._commit_log_path)
         values = {**_ABSENT, **self._counters(), **self._positions(), **disk, **self._extra()}
         return json_reply(encode_key_values(values))
 
-    def stats_item(self, connection: Connection, command: Command) -> Reply:
+    def stats_item(self, connection: Connection, command: Command, header: StatsRequest) -> Reply:
         """Return one counter over a minute, an hour and a day."""
-        header = command.read(StatsRequest)
         body = self._stats.item(header.stats_name, header.stats_key)
         if body is None:
             raise ServerError(f"nothing was counted as {header.stats_name} of {header.stats_key}")
         return json_reply(body)
 
-    def replication(self, connection: Connection, command: Command) -> Reply:
+    def replication(self, connection: Connection, command: Command, header: None) -> Reply:
         """Describe a master without slaves, which is what this broker is."""
         return json_reply(ReplicationState(master_commit_log_max_offset=self._store.end_position))
 
-    async def clean(self, connection: Connection, command: Command) -> Reply:
+    async def clean(self, connection: Connection, command: Command, header: None) -> Reply:
         """Delete what has expired, whatever the hour."""
         await self._clean()
         return Reply()
 
-    async def clean_unused(self, connection: Connection, command: Command) -> Reply:
+    async def clean_unused(self, connection: Connection, command: Command, header: None) -> Reply:
         """Delete queues of topics that do not exist any more."""
         unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
         dropped: Dropped | None = None

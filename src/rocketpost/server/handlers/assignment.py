@@ -13,9 +13,11 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import LIST, of_every_group, of_every_topic
+from rocketpost.server.body_access import ASSIGNMENT, REQUEST_MODE
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -49,13 +51,20 @@ class AssignmentHandlers:
         self._routes = routes
         self._saved = saved
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.QUERY_ASSIGNMENT, self.assign, Kind.ROUTES)
-        dispatcher.on_async(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode)
-        dispatcher.on(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.modes)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(RequestCode.QUERY_ASSIGNMENT, NO_HEADER, ASSIGNMENT, self.assign, Kind.ROUTES),
+            waiting(RequestCode.SET_MESSAGE_REQUEST_MODE, NO_HEADER, REQUEST_MODE, self.set_mode),
+            plain(
+                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+                NO_HEADER,
+                of_every_topic(LIST) + of_every_group(LIST),
+                self.modes,
+            ),
+        ]
 
-    async def assign(self, connection: Connection, command: Command) -> Reply:
+    async def assign(self, connection: Connection, command: Command, header: None) -> Reply:
         """Say which queues are the asker's."""
         asked = read_body(command, decode_query)
         try:
@@ -68,12 +77,12 @@ class AssignmentHandlers:
             Assignments(message_queue_assignments=self._service.assign(asked, queues))
         )
 
-    async def set_mode(self, connection: Connection, command: Command) -> Reply:
+    async def set_mode(self, connection: Connection, command: Command, header: None) -> Reply:
         """Set how a group takes messages from a topic."""
         self._modes.set(read_body(command, decode_request_mode))
         await self._saved()
         return Reply()
 
-    def modes(self, connection: Connection, command: Command) -> Reply:
+    def modes(self, connection: Connection, command: Command, header: None) -> Reply:
         """List the modes that are set, as a slave wants them."""
         return json_reply(self._modes.body())

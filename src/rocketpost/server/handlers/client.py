@@ -57,10 +57,13 @@ from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeou
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.dispatch import REMARK_LENGTH_MAX, Dispatcher, Reply
+from rocketpost.server.access import GET, SUB, of_cluster, of_group, of_message_id
+from rocketpost.server.body_access import CLIENT_CONFIG, HEARTBEAT, LOCKS
+from rocketpost.server.dispatch import REMARK_LENGTH_MAX
 from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
 from rocketpost.server.notices import Notices
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, sliced, waiting
 from rocketpost.transport.connection import Buffer, Connection
 
 logger = logging.getLogger(__name__)
@@ -114,25 +117,59 @@ class ClientHandlers:
         self._notices = notices
         self._leaving: dict[Connection, dict[str, asyncio.TimerHandle]] = {}
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_sliced(RequestCode.HEART_BEAT, self.heartbeat)
-        dispatcher.on(RequestCode.UNREGISTER_CLIENT, self.unregister)
-        dispatcher.on(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
-        dispatcher.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_ids)
-        dispatcher.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.consumers)
-        dispatcher.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.producers)
-        dispatcher.on_sliced(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
-        dispatcher.on_sliced(RequestCode.LOCK_BATCH_MQ, self.lock)
-        dispatcher.on_sliced(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
-        dispatcher.on_async(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info, Kind.CLIENTS)
-        dispatcher.on_async(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly, Kind.CLIENTS
-        )
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            sliced(RequestCode.HEART_BEAT, NO_HEADER, HEARTBEAT, self.heartbeat),
+            plain(
+                RequestCode.UNREGISTER_CLIENT,
+                Unregister,
+                of_group(SUB, field="consumer_group", optional=True),
+                self.unregister,
+            ),
+            plain(RequestCode.CHECK_CLIENT_CONFIG, NO_HEADER, CLIENT_CONFIG, self.check_config),
+            plain(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                ConsumerGroupRequest,
+                of_group(SUB, GET, field="consumer_group"),
+                self.consumer_ids,
+            ),
+            plain(
+                RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                ConsumerGroupRequest,
+                of_group(GET, field="consumer_group"),
+                self.consumers,
+            ),
+            plain(
+                RequestCode.GET_PRODUCER_CONNECTION_LIST,
+                ProducerGroupRequest,
+                of_cluster(GET),
+                self.producers,
+            ),
+            sliced(
+                RequestCode.GET_ALL_PRODUCER_INFO, NO_HEADER, of_cluster(GET), self.all_producers
+            ),
+            sliced(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self.lock),
+            sliced(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
+            waiting(
+                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                RunningInfo,
+                of_group(GET, field="consumer_group"),
+                self.running_info,
+                Kind.CLIENTS,
+            ),
+            waiting(
+                RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                ConsumeDirectly,
+                of_group(SUB, field="consumer_group") + of_message_id(SUB),
+                self.consume_directly,
+                Kind.CLIENTS,
+            ),
+        ]
 
     # Coming and going.
 
-    def heartbeat(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def heartbeat(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """Note which groups a client belongs to."""
         if len(command.body) > HEARTBEAT_BYTES_MAX:
             raise InvalidParameter(f"a heartbeat takes at most {HEARTBEAT_BYTES_MAX} bytes")
@@ -177,9 +214,8 @@ class ClientHandlers:
         reply = fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
         return reply._replace(remark="; ".join(refused)[:REMARK_LENGTH_MAX] or None)
 
-    def unregister(self, connection: Connection, command: Command) -> Reply:
+    def unregister(self, connection: Connection, command: Command, header: Unregister) -> Reply:
         """Take a client out of the groups it names."""
-        header = command.read(Unregister)
         left = self._membership.leave(
             connection,
             producer_group=header.producer_group,
@@ -211,7 +247,7 @@ class ClientHandlers:
         self._locks.expire()
         self._filters.table.expire()
 
-    def check_config(self, connection: Connection, command: Command) -> Reply:
+    def check_config(self, connection: Connection, command: Command, header: None) -> Reply:
         """Say whether a subscription could be served."""
         subscription = read_body(command, decode_client_config_check).subscription_data
         if not subscription.is_tag:
@@ -220,9 +256,11 @@ class ClientHandlers:
 
     # Who is connected.
 
-    def consumer_ids(self, connection: Connection, command: Command) -> Reply:
+    def consumer_ids(
+        self, connection: Connection, command: Command, header: ConsumerGroupRequest
+    ) -> Reply:
         """List the client ids of a group, by which its members share the queues."""
-        group = command.read(ConsumerGroupRequest).consumer_group
+        group = header.consumer_group
         members = self._membership.consumer_group(group)
         if members is None:
             if self._groups.find(group) is None and not self._groups.auto_create:
@@ -230,9 +268,11 @@ class ClientHandlers:
             raise ServerError(f"no consumer of the group {group} is online")
         return json_reply(ConsumerIds(members.client_ids))
 
-    def consumers(self, connection: Connection, command: Command) -> Reply:
+    def consumers(
+        self, connection: Connection, command: Command, header: ConsumerGroupRequest
+    ) -> Reply:
         """List the connections of a consumer group and what it subscribes."""
-        group = command.read(ConsumerGroupRequest).consumer_group
+        group = header.consumer_group
         members = self._membership.consumer_group(group)
         if members is None:
             raise ConsumerNotOnline(f"no consumer of the group {group} is online")
@@ -246,9 +286,11 @@ class ClientHandlers:
             )
         )
 
-    def producers(self, connection: Connection, command: Command) -> Reply:
+    def producers(
+        self, connection: Connection, command: Command, header: ProducerGroupRequest
+    ) -> Reply:
         """List the connections of a producer group."""
-        group = command.read(ProducerGroupRequest).producer_group
+        group = header.producer_group
         members = self._membership.producers.get(group)
         if members is None:
             raise ServerError(f"no producer of the group {group} is online")
@@ -256,7 +298,7 @@ class ClientHandlers:
             ProducerConnections([_connection(each.client) for each in members.values()])
         )
 
-    def all_producers(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def all_producers(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """List every connected producer by group."""
         data: dict[str, list[ProducerInfo]] = {}
         for group, members in list(self._membership.producers.items()):
@@ -276,7 +318,7 @@ class ClientHandlers:
 
     # Locks of orderly groups.
 
-    def lock(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def lock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """Lock queues for one client of a group; the answer lists those that it holds now."""
         request = read_body(command, decode_lock_request)
         if problem := group_problem(request.consumer_group):
@@ -291,7 +333,7 @@ class ClientHandlers:
                 yield
         return json_reply(LockResponse(held))
 
-    def unlock(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def unlock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """Free queues that the client holds."""
         request = read_body(command, decode_lock_request)
         for some in _batched(request.mq_set):
@@ -302,15 +344,17 @@ class ClientHandlers:
 
     # Passed on to a client.
 
-    async def running_info(self, connection: Connection, command: Command) -> Reply:
+    async def running_info(
+        self, connection: Connection, command: Command, header: RunningInfo
+    ) -> Reply:
         """Ask a consumer how it is doing; its answer goes back unread."""
-        header = command.read(RunningInfo)
         target = self._online(header.consumer_group, header.client_id)
         return await _relay(target, command.code, command.fields, command.body)
 
-    async def consume_directly(self, connection: Connection, command: Command) -> Reply:
+    async def consume_directly(
+        self, connection: Connection, command: Command, header: ConsumeDirectly
+    ) -> Reply:
         """Have a consumer consume a stored message at once."""
-        header = command.read(ConsumeDirectly)
         target = self._online(header.consumer_group, header.client_id)
         record, body = self._message(header.msg_id)
         topic = self._topics.find(record.topic)

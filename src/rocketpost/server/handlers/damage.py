@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rocketpost.codec.bodies.damage import DamagedRange, DamageList
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.admin import GetDamage
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, of_cluster, strict
 from rocketpost.server.handlers.replies import json_reply
+from rocketpost.server.route import Reply, Route, plain
 from rocketpost.store.integrity.damage import Damage
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
@@ -24,13 +26,15 @@ class DamageHandlers:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve the one request of this family."""
-        dispatcher.on(RequestCode.GET_DAMAGE, self.list)
+    def routes(self) -> Sequence[Route]:
+        """Return the one route of this family."""
+        return [
+            plain(RequestCode.GET_DAMAGE, GetDamage, strict(of_cluster(GET)), self.list),
+        ]
 
-    def list(self, connection: Connection, command: Command) -> Reply:
+    def list(self, connection: Connection, command: Command, header: GetDamage) -> Reply:
         """Return what was lost, of one topic or of all, found last first."""
-        topic = command.read(GetDamage).topic
+        topic = header.topic
         found = [
             damage
             for damage in self._store.damage.all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.filter.matching import BODY_BYTES_MAX
@@ -16,8 +16,9 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.filter import NamedFilterRequest
 from rocketpost.model.group import SQL92
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, UPDATE, of_cluster, strict
 from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 _WORDS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
@@ -41,31 +42,40 @@ class FilterHandlers:
         self._named = named
         self._saved = saved
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.PUT_NAMED_FILTER, self.put)
-        dispatcher.on_async(RequestCode.DELETE_NAMED_FILTER, self.delete)
-        dispatcher.on(RequestCode.GET_NAMED_FILTERS, self.all)
-        dispatcher.on(RequestCode.TEST_FILTER, self.test)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(RequestCode.PUT_NAMED_FILTER, NO_HEADER, strict(of_cluster(UPDATE)), self.put),
+            waiting(
+                RequestCode.DELETE_NAMED_FILTER,
+                NamedFilterRequest,
+                strict(of_cluster(UPDATE)),
+                self.delete,
+            ),
+            plain(RequestCode.GET_NAMED_FILTERS, NO_HEADER, strict(of_cluster(GET)), self.all),
+            plain(RequestCode.TEST_FILTER, NO_HEADER, strict(of_cluster(GET)), self.test),
+        ]
 
-    async def put(self, connection: Connection, command: Command) -> Reply:
+    async def put(self, connection: Connection, command: Command, header: None) -> Reply:
         """Keep a filter."""
         wanted = read_body(command, decode_named_filter)
         self._named.put(wanted.name, wanted.expression)
         await self._saved()
         return Reply()
 
-    async def delete(self, connection: Connection, command: Command) -> Reply:
+    async def delete(
+        self, connection: Connection, command: Command, header: NamedFilterRequest
+    ) -> Reply:
         """Give a filter up."""
-        self._named.delete(command.read(NamedFilterRequest).name)
+        self._named.delete(header.name)
         await self._saved()
         return Reply()
 
-    def all(self, connection: Connection, command: Command) -> Reply:
+    def all(self, connection: Connection, command: Command, header: None) -> Reply:
         """List the filters that are kept."""
         return json_reply(self._named.body())
 
-    def test(self, connection: Connection, command: Command) -> Reply:
+    def test(self, connection: Connection, command: Command, header: None) -> Reply:
         """Judge a message that is not stored."""
         asked = read_body(command, decode_filter_test)
         expression = self._filters.check(SQL92, asked.expression).expression

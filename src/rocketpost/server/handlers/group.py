@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.offsets import OffsetTable
@@ -27,8 +27,10 @@ from rocketpost.codec.headers.group import (
     GroupRequest,
     QuerySubscription,
 )
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import DELETE, GET, LIST, UPDATE, of_every_group, of_group, of_topic
+from rocketpost.server.body_access import CREATED_GROUP, CREATED_GROUPS
 from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -61,24 +63,58 @@ class GroupHandlers:
         self._broker_address = broker_address
         self._saved = saved
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
-        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_list)
-        dispatcher.on_async(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete)
-        dispatcher.on_async(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, self.forbid)
-        dispatcher.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_configs)
-        dispatcher.on(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.config)
-        dispatcher.on(RequestCode.QUERY_TOPICS_BY_CONSUMER, self.topics)
-        dispatcher.on(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.subscription)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                NO_HEADER,
+                CREATED_GROUP,
+                self.update,
+            ),
+            waiting(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+                NO_HEADER,
+                CREATED_GROUPS,
+                self.update_list,
+            ),
+            waiting(
+                RequestCode.DELETE_SUBSCRIPTIONGROUP,
+                DeleteGroup,
+                of_group(DELETE, field="group_name"),
+                self.delete,
+            ),
+            waiting(
+                RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+                ForbidGroup,
+                of_topic(UPDATE) + of_group(UPDATE),
+                self.forbid,
+            ),
+            plain(
+                RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                NO_HEADER,
+                of_every_group(LIST),
+                self.all_configs,
+            ),
+            plain(
+                RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequest, of_group(GET), self.config
+            ),
+            plain(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequest, of_group(GET), self.topics),
+            plain(
+                RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+                QuerySubscription,
+                of_topic(GET) + of_group(GET),
+                self.subscription,
+            ),
+        ]
 
-    async def update(self, connection: Connection, command: Command) -> Reply:
+    async def update(self, connection: Connection, command: Command, header: None) -> Reply:
         """Create or change one group; what the request leaves out stays as it is."""
         self._groups.update(read_body(command, decode_group_change), by=connection.peer_text)
         await self._saved()
         return Reply()
 
-    async def update_list(self, connection: Connection, command: Command) -> Reply:
+    async def update_list(self, connection: Connection, command: Command, header: None) -> Reply:
         """Create or change several groups, all or none."""
         wanted = read_body(command, decode_group_changes)
         names = [config.group_name for config in wanted]
@@ -91,9 +127,8 @@ class GroupHandlers:
         await self._saved()
         return Reply()
 
-    async def delete(self, connection: Connection, command: Command) -> Reply:
+    async def delete(self, connection: Connection, command: Command, header: DeleteGroup) -> Reply:
         """Delete a group, with its offsets if asked; success also if there is none."""
-        header = command.read(DeleteGroup)
         self._groups.delete(header.group_name, by=connection.peer_text)
         self._stats.forget_group(header.group_name)
         if header.clean_offset:
@@ -102,9 +137,8 @@ class GroupHandlers:
         await self._saved()
         return Reply()
 
-    async def forbid(self, connection: Connection, command: Command) -> Reply:
+    async def forbid(self, connection: Connection, command: Command, header: ForbidGroup) -> Reply:
         """Forbid or allow a group to read a topic; without a wish, say how it is."""
-        header = command.read(ForbidGroup)
         self._topics.require(header.topic)
         self._groups.require(header.group, by=connection.peer_text)
         if header.readable is not None:
@@ -120,26 +154,27 @@ class GroupHandlers:
         readable = self._groups.may_read(header.group, header.topic)
         return json_reply(GroupForbidden(group=header.group, readable=readable, topic=header.topic))
 
-    def all_configs(self, connection: Connection, command: Command) -> Reply:
+    def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:
         """List every group with its configuration, as a slave wants it."""
         return json_reply(encode_group_table(self._groups.body()))
 
-    def config(self, connection: Connection, command: Command) -> Reply:
+    def config(self, connection: Connection, command: Command, header: GroupRequest) -> Reply:
         """Return one group's configuration."""
-        group = command.read(GroupRequest).group
+        group = header.group
         config = self._groups.find(group)  # asking for a group must not make it
         if config is None:
             raise GroupNotExist(f"the group {group!r} does not exist on this broker")
         return json_reply(config)
 
-    def topics(self, connection: Connection, command: Command) -> Reply:
+    def topics(self, connection: Connection, command: Command, header: GroupRequest) -> Reply:
         """List the topics in which a group has offsets."""
-        names = self._offsets.topics_of(command.read(GroupRequest).group)
+        names = self._offsets.topics_of(header.group)
         return json_reply(TopicList(topic_list=names, broker_addr=self._broker_address))
 
-    def subscription(self, connection: Connection, command: Command) -> Reply:
+    def subscription(
+        self, connection: Connection, command: Command, header: QuerySubscription
+    ) -> Reply:
         """Return what the online members of a group want of a topic."""
-        header = command.read(QuerySubscription)
         return json_reply(
             GroupSubscription(
                 group=header.group,

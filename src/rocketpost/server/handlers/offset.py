@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from rocketpost.broker.group.membership import Membership
@@ -39,8 +39,10 @@ from rocketpost.codec.headers.offset import (
 )
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import group_problem, is_own_offset
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, SUB, UPDATE, of_cluster, of_consumer, of_group, of_topic
+from rocketpost.server.body_access import LEFT_OUT_GROUPS, LISTED_TOPICS
 from rocketpost.server.handlers.replies import fields_reply, json_reply
+from rocketpost.server.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -131,31 +133,71 @@ class OffsetHandlers:
         self._memory_bytes = memory_bytes
         self._on_back = on_back
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on(RequestCode.QUERY_CONSUMER_OFFSET, self.query)
-        dispatcher.on_either(RequestCode.UPDATE_CONSUMER_OFFSET, self.update, self.update_saved)
-        dispatcher.on(RequestCode.GET_MAX_OFFSET, self.end)
-        dispatcher.on(RequestCode.GET_MIN_OFFSET, self.first)
-        dispatcher.on(RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest)
-        dispatcher.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search)
-        dispatcher.on(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
-        dispatcher.on_sliced(RequestCode.GET_CONSUME_STATS, self.progress)
-        dispatcher.on_sliced(RequestCode.GET_BROKER_CONSUME_STATS, self.broker_progress)
-        dispatcher.on(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_spans)
-        dispatcher.on_async(RequestCode.CLONE_GROUP_OFFSET, self.clone)
-        dispatcher.on(RequestCode.QUERY_CORRECTION_OFFSET, self.correction)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            plain(
+                RequestCode.QUERY_CONSUMER_OFFSET, QueryOffset, of_consumer(SUB, GET), self.query
+            ),
+            either(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                UpdateOffset,
+                of_consumer(SUB, UPDATE),
+                self.update,
+                self.update_saved,
+            ),
+            plain(RequestCode.GET_MAX_OFFSET, QueueRequest, of_topic(GET), self.end),
+            plain(RequestCode.GET_MIN_OFFSET, QueueRequest, of_topic(GET), self.first),
+            plain(
+                RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequest, of_topic(GET), self.earliest
+            ),
+            plain(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffset, of_topic(GET), self.search),
+            plain(
+                RequestCode.GET_ALL_CONSUMER_OFFSET, NO_HEADER, of_cluster(GET), self.all_offsets
+            ),
+            sliced(
+                RequestCode.GET_CONSUME_STATS,
+                ConsumeStats,
+                of_group(GET, field="consumer_group") + LISTED_TOPICS,
+                self.progress,
+            ),
+            sliced(
+                RequestCode.GET_BROKER_CONSUME_STATS,
+                BrokerConsumeStats,
+                of_cluster(GET),
+                self.broker_progress,
+            ),
+            plain(
+                RequestCode.QUERY_CONSUME_TIME_SPAN,
+                ConsumeTimeSpan,
+                of_topic(GET) + of_group(GET),
+                self.time_spans,
+            ),
+            waiting(
+                RequestCode.CLONE_GROUP_OFFSET,
+                CloneOffset,
+                of_topic(UPDATE)
+                + of_group(UPDATE, field="dest_group")
+                + of_group(GET, field="src_group"),
+                self.clone,
+            ),
+            plain(
+                RequestCode.QUERY_CORRECTION_OFFSET,
+                CorrectionOffset,
+                of_topic(GET) + of_group(GET, field="compare_group") + LEFT_OUT_GROUPS,
+                self.correction,
+            ),
+        ]
 
     # A group's offsets.
 
-    def query(self, connection: Connection, command: Command) -> Reply:
+    def query(self, connection: Connection, command: Command, header: QueryOffset) -> Reply:
         """Return where a group goes on in a queue.
 
         A group without an offset starts at 0 where the queue is young or never had a message,
         whatever its client would choose: else messages sent while the first consumer was starting
         would never be consumed (ADR 0053).
         """
-        header = command.read(QueryOffset)
         offset = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
         if offset == NO_OFFSET:
             if not header.set_zero_if_not_found or not self._starts_at_zero(header):
@@ -166,13 +208,14 @@ class OffsetHandlers:
             offset = 0
         return fields_reply(OffsetResponse(offset=offset))
 
-    def update(self, connection: Connection, command: Command) -> Reply | None:
+    def update(
+        self, connection: Connection, command: Command, header: UpdateOffset
+    ) -> Reply | None:
         """Set where a group goes on in a queue; left to :meth:`update_saved` for administrators.
 
         A member of the group commits what it consumed, and does so again and again: it is answered
         at once, and saved with the next round. Whoever is no member sets the offset on purpose.
         """
-        header = command.read(UpdateOffset)
         config = self._topics.require(header.topic)
         if self._groups.find(header.consumer_group) is None:
             self._groups.require(header.consumer_group, by=connection.peer_text)
@@ -195,18 +238,19 @@ class OffsetHandlers:
         is_member = members is not None and connection in members.members
         return Reply() if is_member or command.is_oneway else None
 
-    async def update_saved(self, connection: Connection, command: Command) -> Reply:
+    async def update_saved(
+        self, connection: Connection, command: Command, header: UpdateOffset
+    ) -> Reply:
         """Answer once an offset that was set is on disk."""
         await self._saved()
         return Reply()
 
-    def all_offsets(self, connection: Connection, command: Command) -> Reply:
+    def all_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
         """Return every group's offsets, as a slave wants them."""
         return json_reply(self._offsets.body())
 
-    async def clone(self, connection: Connection, command: Command) -> Reply:
+    async def clone(self, connection: Connection, command: Command, header: CloneOffset) -> Reply:
         """Let a group go on where another is; answered when that is on disk."""
-        header = command.read(CloneOffset)
         if problem := group_problem(header.src_group):
             raise InvalidParameter(problem)
         self._groups.require(header.dest_group, by=connection.peer_text)
@@ -238,9 +282,10 @@ class OffsetHandlers:
             if old == NO_OFFSET or after.get(queue_id, NO_OFFSET) < old:
                 self._on_back(topic, queue_id)
 
-    def correction(self, connection: Connection, command: Command) -> Reply:
+    def correction(
+        self, connection: Connection, command: Command, header: CorrectionOffset
+    ) -> Reply:
         """Return, by queue, the lowest offset of all groups but some."""
-        header = command.read(CorrectionOffset)
         left_out = {name.strip() for name in header.filter_groups.split(",")}
         lowest: dict[int, int] = {}
         for group in self._offsets.groups_of(header.topic):
@@ -256,44 +301,43 @@ class OffsetHandlers:
 
     # A queue's offsets.
 
-    def end(self, connection: Connection, command: Command) -> Reply:
+    def end(self, connection: Connection, command: Command, header: QueueRequest) -> Reply:
         """Return the offset after the newest message of a queue."""
-        header = command.read(QueueRequest)
         queue = self._store.queue(header.topic, header.queue_id)
         offset = 0 if queue is None else queue.end if header.committed else queue.next_offset
         return fields_reply(OffsetResponse(offset=offset))
 
-    def first(self, connection: Connection, command: Command) -> Reply:
+    def first(self, connection: Connection, command: Command, header: QueueRequest) -> Reply:
         """Return the offset of the oldest message of a queue."""
-        header = command.read(QueueRequest)
         queue = self._store.queue(header.topic, header.queue_id)
         return fields_reply(OffsetResponse(offset=0 if queue is None else queue.first))
 
-    def earliest(self, connection: Connection, command: Command) -> Reply:
+    def earliest(self, connection: Connection, command: Command, header: QueueRequest) -> Reply:
         """Return when the oldest message of a queue was stored."""
-        header = command.read(QueueRequest)
         queue = self._store.queue(header.topic, header.queue_id)
         timestamp = -1 if queue is None else queue.store_time(queue.first)
         return fields_reply(TimestampResponse(timestamp=timestamp))
 
-    def search(self, connection: Connection, command: Command) -> Reply:
+    def search(self, connection: Connection, command: Command, header: SearchOffset) -> Reply:
         """Return the offset of a queue at a time."""
-        header = command.read(SearchOffset)
         queue = self._store.queue(header.topic, header.queue_id)
         offset = 0 if queue is None else queue.offset_at(header.timestamp, upper=header.upper)
         return fields_reply(OffsetResponse(offset=offset))
 
     # How far apart they are.
 
-    def progress(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def progress(
+        self, connection: Connection, command: Command, header: ConsumeStats
+    ) -> Steps[Reply]:
         """Return how far a group has come."""
-        header = command.read(ConsumeStats)
         state = yield from self._queries.consume_state(header.consumer_group, header.topics)
         return json_reply(encode_consume_state(state))
 
-    def broker_progress(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def broker_progress(
+        self, connection: Connection, command: Command, header: BrokerConsumeStats
+    ) -> Steps[Reply]:
         """Return how far every group has come, in all topics or only in ordered ones."""
-        only_ordered = command.read(BrokerConsumeStats).is_order
+        only_ordered = header.is_order
         groups = []
         diff = in_flight = 0
         for group in list(self._offsets.groups):
@@ -318,9 +362,10 @@ class OffsetHandlers:
         )
         return json_reply(encode_broker_consume_state(body))
 
-    def time_spans(self, connection: Connection, command: Command) -> Reply:
+    def time_spans(
+        self, connection: Connection, command: Command, header: ConsumeTimeSpan
+    ) -> Reply:
         """Return between which times a group has still to consume."""
-        header = command.read(ConsumeTimeSpan)
         config = self._topics.require(header.topic)
         return json_reply(TimeSpans(self._queries.time_spans(config, header.group)))
 

@@ -5,7 +5,7 @@ A pop that finds nothing waits until something arrives, comes again or is let go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -39,10 +39,12 @@ from rocketpost.codec.headers.pop import (
 from rocketpost.errors import StoreError
 from rocketpost.model.group import TAG, parse_tags
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.dispatch import Dispatcher, Reply, refusal
+from rocketpost.server.access import GET, SUB, of_consumer
+from rocketpost.server.dispatch import refusal
 from rocketpost.server.features.pop_hold import Fresh, Place, PopHolds, Waiting
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import check_invisible
+from rocketpost.server.route import Reply, Route, plain, sliced
 from rocketpost.server.settings.limits import share
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
@@ -105,12 +107,14 @@ class PopHandlers:
             retry=self._try_again, time_over=self._time_over, turns=turns
         )
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_sliced(RequestCode.POP_MESSAGE, self.pop)
-        dispatcher.on_sliced(RequestCode.NOTIFICATION, self.notify)
-        dispatcher.on_sliced(RequestCode.PEEK_MESSAGE, self.peek)
-        dispatcher.on(RequestCode.POLLING_INFO, self.polling_info)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            sliced(RequestCode.POP_MESSAGE, PopMessage, of_consumer(SUB), self.pop),
+            sliced(RequestCode.NOTIFICATION, Notification, of_consumer(SUB), self.notify),
+            sliced(RequestCode.PEEK_MESSAGE, PeekMessage, of_consumer(SUB), self.peek),
+            plain(RequestCode.POLLING_INFO, PollingInfo, of_consumer(GET), self.polling_info),
+        ]
 
     @property
     def held(self) -> int:
@@ -135,9 +139,8 @@ class PopHandlers:
 
     # Popping.
 
-    def pop(self, connection: Connection, command: Command) -> Steps[None]:
+    def pop(self, connection: Connection, command: Command, header: PopMessage) -> Steps[None]:
         """Answer a pop when what it takes is stored, or hold it."""
-        header = command.read(PopMessage)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
@@ -165,9 +168,8 @@ class PopHandlers:
         else:
             self._hold(connection, _Asked(command, request, is_pop=True), header.poll_time)
 
-    def notify(self, connection: Connection, command: Command) -> Steps[None]:
+    def notify(self, connection: Connection, command: Command, header: Notification) -> Steps[None]:
         """Answer as soon as a pop might find something."""
-        header = command.read(Notification)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         request = PopRequest(
             topic,
@@ -182,9 +184,8 @@ class PopHandlers:
         else:
             self._hold(connection, _Asked(command, request, is_pop=False), header.poll_time)
 
-    def peek(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def peek(self, connection: Connection, command: Command, header: PeekMessage) -> Steps[Reply]:
         """Return what a pop would take, without taking it."""
-        header = command.read(PeekMessage)
         topic = self._check(connection, header.topic, header.consumer_group, header.queue_id)
         if not 0 < header.max_msg_nums <= COUNT_MAX:
             raise InvalidParameter(f"maxMsgNums must be between 1 and {COUNT_MAX}")
@@ -196,9 +197,8 @@ class PopHandlers:
         code = ResponseCode.SUCCESS if views else ResponseCode.PULL_NOT_FOUND
         return Reply(code, fields=to_fields(head), body=list[Buffer](views))
 
-    def polling_info(self, connection: Connection, command: Command) -> Reply:
+    def polling_info(self, connection: Connection, command: Command, header: PollingInfo) -> Reply:
         """Return how many pops wait in one place."""
-        header = command.read(PollingInfo)
         self._check(connection, header.topic, header.consumer_group, header.queue_id)
         place = Place(header.topic, header.consumer_group, header.queue_id)
         return Reply(fields={"pollingNum": str(self._holds.count(place))})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import NamedTuple
@@ -36,8 +36,10 @@ from rocketpost.model.group import TAG, GroupConfig, Subscription, parse_tags
 from rocketpost.model.ids import Position
 from rocketpost.model.names import is_own_offset
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.dispatch import Dispatcher, refusal
+from rocketpost.server.access import SUB, of_group, of_topic
+from rocketpost.server.dispatch import refusal
 from rocketpost.server.long_polling import Held, LongPolls
+from rocketpost.server.route import Route, plain
 from rocketpost.server.settings.limits import share
 from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Buffer, Connection
@@ -122,19 +124,30 @@ class PullHandler:
         self._rules = rules
         self._holds = LongPolls[Connection, _Waiting](resume=self._resume, turns=turns)
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve both kinds of pull."""
-        dispatcher.on(RequestCode.PULL_MESSAGE, self.pull)
-        dispatcher.on(RequestCode.LITE_PULL_MESSAGE, self.pull)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of both kinds of pull."""
+        return [
+            plain(
+                RequestCode.PULL_MESSAGE,
+                PullMessage,
+                of_topic(SUB) + of_group(SUB, field="consumer_group"),
+                self.pull,
+            ),
+            plain(
+                RequestCode.LITE_PULL_MESSAGE,
+                PullMessage,
+                of_topic(SUB) + of_group(SUB, field="consumer_group"),
+                self.pull,
+            ),
+        ]
 
     @property
     def held(self) -> int:
         """Number of waiting pulls."""
         return len(self._holds)
 
-    def pull(self, connection: Connection, command: Command) -> None:
+    def pull(self, connection: Connection, command: Command, header: PullMessage) -> None:
         """Answer a pull, or hold it."""
-        header = command.read(PullMessage)
         rules = self._rules()
         group = self._check_group(connection, command, header, rules)
         topic = self._check_topic(header)

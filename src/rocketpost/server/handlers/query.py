@@ -5,7 +5,7 @@ Records go out as views of the log, without a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -24,8 +24,9 @@ from rocketpost.codec.lenient_json import encode
 from rocketpost.codec.record import Record
 from rocketpost.model.group import Subscription
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, SUB, of_group, of_message, of_topic
 from rocketpost.server.handlers.replies import BODY_BYTES_MAX, json_reply
+from rocketpost.server.route import Reply, Route, plain
 from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.transport.connection import Buffer, Connection
 
@@ -111,15 +112,27 @@ class QueryHandlers:
         self._index_state = index_state
         self._limits = limits
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on(RequestCode.VIEW_MESSAGE_BY_ID, self.view)
-        dispatcher.on(RequestCode.QUERY_MESSAGE, self.by_key)
-        dispatcher.on(RequestCode.QUERY_CONSUME_QUEUE, self.queue_entries)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            plain(
+                RequestCode.VIEW_MESSAGE_BY_ID,
+                ViewMessage,
+                of_message(GET, field="offset"),
+                self.view,
+            ),
+            plain(RequestCode.QUERY_MESSAGE, QueryMessage, of_topic(SUB, GET), self.by_key),
+            plain(
+                RequestCode.QUERY_CONSUME_QUEUE,
+                QueryQueue,
+                of_topic(GET) + of_group(GET, field="consumer_group", optional=True),
+                self.queue_entries,
+            ),
+        ]
 
-    def view(self, connection: Connection, command: Command) -> Reply:
+    def view(self, connection: Connection, command: Command, header: ViewMessage) -> Reply:
         """Return the message at a position of the log."""
-        position = command.read(ViewMessage).offset
+        position = header.offset
         body = self._record(position)[1] if position >= 0 else None
         if body is None:
             damage = self._store.damage.covering(position)
@@ -128,9 +141,8 @@ class QueryHandlers:
             raise ServerError(f"there is no message at {position} in the commit log")
         return Reply(body=[body])
 
-    def by_key(self, connection: Connection, command: Command) -> Reply:
+    def by_key(self, connection: Connection, command: Command, header: QueryMessage) -> Reply:
         """Return the messages with a key, newest first."""
-        header = command.read(QueryMessage)
         if not header.key or len(header.key) > _KEY_LENGTH_MAX:
             raise InvalidParameter("key must be a word")
         unique = (header.unique_key_query or "").lower() == "true"
@@ -164,9 +176,8 @@ class QueryHandlers:
         )
         return Reply(body=body, fields=fields)
 
-    def queue_entries(self, connection: Connection, command: Command) -> Reply:
+    def queue_entries(self, connection: Connection, command: Command, header: QueryQueue) -> Reply:
         """Show entries of a consume queue, and which a group's filter lets through."""
-        header = command.read(QueryQueue)
         self._topics.require(header.topic)
         queue = self._store.queue(header.topic, header.queue_id)
         if queue is None:

@@ -6,6 +6,7 @@ What changes something is answered when it is stored.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rocketpost.broker.own_state import check_pop
@@ -39,9 +40,11 @@ from rocketpost.codec.headers.pop import (
 )
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.ids import QueueOffset
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, SUB, of_consumer, strict
+from rocketpost.server.body_access import BATCH_ACK
 from rocketpost.server.handlers.replies import fields_reply
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
@@ -71,16 +74,25 @@ class ReceiptHandlers:
         self._store = store
         self._topics = topics
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.ACK_MESSAGE, self.ack, Kind.MESSAGES)
-        dispatcher.on_async(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack, Kind.MESSAGES)
-        dispatcher.on_async(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change, Kind.MESSAGES)
-        dispatcher.on(RequestCode.GET_POP_STATE, self.state)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(RequestCode.ACK_MESSAGE, AckMessage, of_consumer(SUB), self.ack, Kind.MESSAGES),
+            waiting(
+                RequestCode.BATCH_ACK_MESSAGE, NO_HEADER, BATCH_ACK, self.batch_ack, Kind.MESSAGES
+            ),
+            waiting(
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                ChangeInvisibleTime,
+                of_consumer(SUB),
+                self.change,
+                Kind.MESSAGES,
+            ),
+            plain(RequestCode.GET_POP_STATE, GetPopState, strict(of_consumer(GET)), self.state),
+        ]
 
-    async def ack(self, connection: Connection, command: Command) -> Reply:
+    async def ack(self, connection: Connection, command: Command, header: AckMessage) -> Reply:
         """Acknowledge a message; answered when that is stored."""
-        header = command.read(AckMessage)
         cursor, receipt = self._named(header)
         if receipt.revive_queue == ORDER_QUEUE:
             storing = self._ordered.ack(cursor, receipt.pop_ms, header.offset)
@@ -90,7 +102,7 @@ class ReceiptHandlers:
         await _wait([storing])
         return Reply()
 
-    async def batch_ack(self, connection: Connection, command: Command) -> Reply:
+    async def batch_ack(self, connection: Connection, command: Command, header: None) -> Reply:
         """Acknowledge messages of several checkpoints; answered when all that is stored."""
         try:
             batch = decode_batch_ack(command.body)
@@ -114,9 +126,10 @@ class ReceiptHandlers:
         await _wait(storing)
         return Reply()
 
-    async def change(self, connection: Connection, command: Command) -> Reply:
+    async def change(
+        self, connection: Connection, command: Command, header: ChangeInvisibleTime
+    ) -> Reply:
         """Give a message more or less time; answered when that is stored."""
-        header = command.read(ChangeInvisibleTime)
         cursor, receipt = self._named(header)
         check_invisible(header.invisible_time)
         if receipt.revive_queue == ORDER_QUEUE:
@@ -142,9 +155,8 @@ class ReceiptHandlers:
             )
         )
 
-    def state(self, connection: Connection, command: Command) -> Reply:
+    def state(self, connection: Connection, command: Command, header: GetPopState) -> Reply:
         """Say until when a message is in somebody's hands."""
-        header = command.read(GetPopState)
         cursor = Cursor(header.topic, header.consumer_group, header.queue_id)
         until_ms = self._receipts.until_ms(cursor, header.offset)
         if until_ms is None:

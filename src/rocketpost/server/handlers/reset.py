@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, cast
 
 from rocketpost.broker.group.membership import Client, Membership
@@ -28,10 +28,11 @@ from rocketpost.codec.faults import ConsumerNotOnline, ServerError
 from rocketpost.codec.headers.offset import ConsumerStatus, ResetOffset
 from rocketpost.errors import ClientError, ConnectionLost, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, UPDATE, of_group, of_topic
 from rocketpost.server.handlers.client import RELAYS_MAX
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -72,16 +73,26 @@ class ResetHandlers:
         self._server_side = server_side
         self._on_reset = on_reset
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
-        dispatcher.on_async(
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status, Kind.CLIENTS
-        )
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                ResetOffset,
+                of_topic(UPDATE) + of_group(UPDATE),
+                self.reset,
+            ),
+            waiting(
+                RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+                ConsumerStatus,
+                of_topic(GET) + of_group(GET),
+                self.status,
+                Kind.CLIENTS,
+            ),
+        ]
 
-    async def reset(self, connection: Connection, command: Command) -> Reply:
+    async def reset(self, connection: Connection, command: Command, wish: ResetOffset) -> Reply:
         """Set where a group goes on, by time or by offset; answered when that is on disk."""
-        wish = command.read(ResetOffset)
         if self._server_side():
             offsets = await self._reset_here(wish)
         else:
@@ -96,9 +107,10 @@ class ResetHandlers:
         await self._saved()
         return json_reply(encode_queue_offsets(self._named(wish.topic, offsets)))
 
-    async def status(self, connection: Connection, command: Command) -> Reply:
+    async def status(
+        self, connection: Connection, command: Command, asked: ConsumerStatus
+    ) -> Reply:
         """Collect the offsets that the members of a group hold in memory."""
-        asked = command.read(ConsumerStatus)
         members = [
             client
             for client in self._members(asked.group)

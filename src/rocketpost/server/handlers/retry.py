@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.group.retry import RetryService
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import GET, SUB, of_cluster, of_group
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.pools import Kind
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 
@@ -36,15 +37,25 @@ class RetryHandlers:
         self._put = put
         self._broker_writable = broker_writable
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back, Kind.MESSAGES)
-        dispatcher.on(RequestCode.GET_ALL_DELAY_OFFSET, self.delay_offsets)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                SendBackHeader,
+                of_group(SUB),
+                self.send_back,
+                Kind.MESSAGES,
+            ),
+            plain(RequestCode.GET_ALL_DELAY_OFFSET, NO_HEADER, of_cluster(GET), self.delay_offsets),
+        ]
 
-    async def send_back(self, connection: Connection, command: Command) -> Reply:
+    async def send_back(
+        self, connection: Connection, command: Command, header: SendBackHeader
+    ) -> Reply:
         """Store a message again, for later or among the dead letters; answer once it is stored."""
         draft = self._service.draft(
-            command.read(SendBackHeader),
+            header,
             client_version=command.version,
             broker_writable=self._broker_writable(),
             by=f"{connection.peer_text} cause=send-back",
@@ -53,6 +64,6 @@ class RetryHandlers:
             await self._put([draft])
         return Reply()
 
-    def delay_offsets(self, connection: Connection, command: Command) -> Reply:
+    def delay_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
         """Return how far each level is delivered, as ``delayOffset.json`` has it."""
         return Reply(body=self._progress.body())

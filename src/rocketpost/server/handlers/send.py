@@ -30,9 +30,11 @@ from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC
-from rocketpost.server.dispatch import Dispatcher, Reply, answer
+from rocketpost.server.access import PUB, of_topic
+from rocketpost.server.dispatch import answer
 from rocketpost.server.durability import DurabilityGate
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.route import Reply, Route, plain
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.topic_deletion import DroppedQueues
@@ -109,19 +111,13 @@ class SendHandler:
         self._ok_traced = before + b',"TRACE_ON":"true' + after
         self._ok_untraced = before + b',"TRACE_ON":"false' + after
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve the three kinds of send."""
-        dispatcher.on(RequestCode.SEND_MESSAGE, self.send)
-        dispatcher.on(RequestCode.SEND_MESSAGE_V2, self.send_v2)
-        dispatcher.on(RequestCode.SEND_BATCH_MESSAGE, self.send_v2)
-
-    def send(self, connection: Connection, command: Command) -> None:
-        """Serve the long form."""
-        self._send(connection, command, command.read(SendMessage))
-
-    def send_v2(self, connection: Connection, command: Command) -> None:
-        """Serve the short form, single or batch: a header field decides, not the code."""
-        self._send(connection, command, command.read(SendMessageV2))
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of the three kinds of send."""
+        return [
+            plain(RequestCode.SEND_MESSAGE, SendMessage, of_topic(PUB), self.send),
+            plain(RequestCode.SEND_MESSAGE_V2, SendMessageV2, of_topic(PUB), self.send),
+            plain(RequestCode.SEND_BATCH_MESSAGE, SendMessageV2, of_topic(PUB), self.send),
+        ]
 
     def put(self, drafts: Sequence[Draft]) -> Stored:
         """Store messages of the broker's own, together with the sends of this turn.
@@ -210,7 +206,8 @@ class SendHandler:
             self._refuse(ticket, reason)
         self._fail_own(reason)
 
-    def _send(self, connection: Connection, command: Command, header: SendHeader) -> None:
+    def send(self, connection: Connection, command: Command, header: SendHeader) -> None:
+        """Serve a send, single or batch: a header field decides, not the code."""
         if header.sequence is not None or self._keys.is_on:
             self._send_once(connection, command, header)
             return

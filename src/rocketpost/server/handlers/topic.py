@@ -26,8 +26,10 @@ from rocketpost.codec.faults import IllegalOperation, InvalidParameter
 from rocketpost.codec.headers.topic import CreateTopic, CreateTopics, TopicRequest
 from rocketpost.model.shrinking import hidden_messages, is_hiding
 from rocketpost.model.topic import TopicChange
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import CREATE, DELETE, GET, LIST, of_every_topic, of_topic
+from rocketpost.server.body_access import CREATED_TOPICS
 from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, sliced, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -76,20 +78,39 @@ class TopicHandlers:
         self._dropped_count = 0
         self._finished_count = 0
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every request of this family."""
-        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update)
-        dispatcher.on_async(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_list)
-        dispatcher.on_async(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete)
-        dispatcher.on(RequestCode.GET_ALL_TOPIC_CONFIG, self.all_configs)
-        dispatcher.on(RequestCode.GET_TOPIC_CONFIG, self.config)
-        dispatcher.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
-        dispatcher.on_sliced(RequestCode.GET_TOPIC_STATS_INFO, self.state)
-        dispatcher.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.readers)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of this family."""
+        return [
+            waiting(
+                RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopic, of_topic(CREATE), self.update
+            ),
+            waiting(
+                RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+                CreateTopics,
+                CREATED_TOPICS,
+                self.update_list,
+            ),
+            waiting(
+                RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest, of_topic(DELETE), self.delete
+            ),
+            plain(
+                RequestCode.GET_ALL_TOPIC_CONFIG, NO_HEADER, of_every_topic(LIST), self.all_configs
+            ),
+            plain(RequestCode.GET_TOPIC_CONFIG, TopicRequest, of_topic(GET), self.config),
+            plain(
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+                NO_HEADER,
+                of_every_topic(LIST),
+                self.system_topics,
+            ),
+            sliced(RequestCode.GET_TOPIC_STATS_INFO, TopicRequest, of_topic(GET), self.state),
+            plain(
+                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest, of_topic(GET), self.readers
+            ),
+        ]
 
-    async def update(self, connection: Connection, command: Command) -> Reply:
+    async def update(self, connection: Connection, command: Command, header: CreateTopic) -> Reply:
         """Create or change one topic; what the request leaves out stays as it is."""
-        header = command.read(CreateTopic)
         wanted = TopicChange(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -102,13 +123,15 @@ class TopicHandlers:
         )
         return await self._update([wanted], force=header.force, by=connection.peer_text)
 
-    async def update_list(self, connection: Connection, command: Command) -> Reply:
+    async def update_list(
+        self, connection: Connection, command: Command, header: CreateTopics
+    ) -> Reply:
         """Create or change several topics, all or none."""
         wanted = read_body(command, decode_topic_changes)
         names = [change.topic_name for change in wanted]
         if len(set(names)) != len(names):
             raise InvalidParameter("a topic is listed twice")
-        force = command.read(CreateTopics).force
+        force = header.force
         return await self._update(wanted, force=force, by=connection.peer_text)
 
     async def _update(self, wanted: Sequence[TopicChange], *, force: bool, by: str) -> Reply:
@@ -138,9 +161,9 @@ class TopicHandlers:
             )
         return warning
 
-    async def delete(self, connection: Connection, command: Command) -> Reply:
+    async def delete(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
         """Delete a topic with its queues and offsets; success also if there is none."""
-        topic = command.read(TopicRequest).topic
+        topic = header.topic
         self._topics.check_name(topic)
         dropped = self._store.drop_queues(topic)
         self._dropped_count = number = self._dropped_count + 1
@@ -156,24 +179,24 @@ class TopicHandlers:
         await self._saved()
         return Reply()
 
-    def all_configs(self, connection: Connection, command: Command) -> Reply:
+    def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:
         """List every topic with its configuration, as a slave wants it."""
         return json_reply(encode_topic_table(self._topics.body()))
 
-    def config(self, connection: Connection, command: Command) -> Reply:
+    def config(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
         """Return one topic's configuration."""
-        return json_reply(self._topics.require(command.read(TopicRequest).topic))
+        return json_reply(self._topics.require(header.topic))
 
-    def system_topics(self, connection: Connection, command: Command) -> Reply:
+    def system_topics(self, connection: Connection, command: Command, header: None) -> Reply:
         """List the topics that the system keeps for itself."""
         return json_reply(TopicList(topic_list=sorted(self._topics.system_topics)))
 
-    def state(self, connection: Connection, command: Command) -> Steps[Reply]:
+    def state(self, connection: Connection, command: Command, header: TopicRequest) -> Steps[Reply]:
         """Return where the queues of a topic begin and end."""
-        config = self._topics.require(command.read(TopicRequest).topic)
+        config = self._topics.require(header.topic)
         state = yield from self._queries.topic_state(config)
         return json_reply((yield from encode_topic_state_steps(state)))
 
-    def readers(self, connection: Connection, command: Command) -> Reply:
+    def readers(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
         """List the groups that read a topic."""
-        return json_reply(GroupNames(self._queries.readers(command.read(TopicRequest).topic)))
+        return json_reply(GroupNames(self._queries.readers(header.topic)))

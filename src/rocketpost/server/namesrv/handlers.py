@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketpost.codec.bodies.cluster import encode_cluster, encode_member_group
@@ -38,8 +38,20 @@ from rocketpost.namesrv.report import (
     check_name,
 )
 from rocketpost.namesrv.route_table import FoundRoute, RouteTable, in_zone
-from rocketpost.server.dispatch import Dispatcher, Reply
+from rocketpost.server.access import (
+    GET,
+    LIST,
+    PUB,
+    SUB,
+    UPDATE,
+    of_cluster,
+    of_every_topic,
+    of_named_cluster,
+    of_topic,
+    strict,
+)
 from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import (
     changed,
@@ -88,35 +100,101 @@ class NamesrvHandlers:
         self._started_ms = clock.now_ms()
         self._cache = _RouteCache()
 
-    def serve(self, dispatcher: Dispatcher) -> None:
-        """Let ``dispatcher`` bring requests here."""
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of a name server."""
         code = RequestCode
-        for number, handler in {
-            code.GET_KV_CONFIG: self._get_kv,
-            code.GET_KVLIST_BY_NAMESPACE: self._list_kv,
-            code.REGISTER_BROKER: self._register,
-            code.UNREGISTER_BROKER: self._unregister,
-            code.QUERY_DATA_VERSION: self._query_data_version,
-            code.BROKER_HEARTBEAT: self._heartbeat,
-            code.GET_ROUTEINFO_BY_TOPIC: self._route,
-            code.GET_BROKER_CLUSTER_INFO: self._cluster_info,
-            code.GET_BROKER_MEMBER_GROUP: self._member_group,
-            code.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
-            code.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
-            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
-            code.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-            code.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
-            code.GET_TOPICS_BY_CLUSTER: self._topics_by_cluster,
-            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            code.GET_UNIT_TOPIC_LIST: self._unit_topics,
-            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
-            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_without_unit_topics,
-            code.UPDATE_NAMESRV_CONFIG: self._update_config,
-            code.GET_NAMESRV_CONFIG: self._get_config,
-        }.items():
-            dispatcher.on(number, handler)
-        dispatcher.on_async(code.PUT_KV_CONFIG, self._put_kv)
-        dispatcher.on_async(code.DELETE_KV_CONFIG, self._delete_kv)
+        listing = strict(of_every_topic(LIST))
+        return [
+            waiting(code.PUT_KV_CONFIG, headers.PutKv, of_cluster(UPDATE), self._put_kv),
+            plain(code.GET_KV_CONFIG, headers.KvKey, of_cluster(GET), self._get_kv),
+            waiting(code.DELETE_KV_CONFIG, headers.KvKey, of_cluster(UPDATE), self._delete_kv),
+            plain(
+                code.GET_KVLIST_BY_NAMESPACE, headers.KvNamespace, of_cluster(GET), self._list_kv
+            ),
+            plain(
+                code.REGISTER_BROKER,
+                headers.RegisterBroker,
+                of_named_cluster(UPDATE),
+                self._register,
+            ),
+            plain(
+                code.UNREGISTER_BROKER,
+                headers.UnregisterBroker,
+                of_named_cluster(UPDATE),
+                self._unregister,
+            ),
+            plain(
+                code.QUERY_DATA_VERSION,
+                headers.QueryDataVersion,
+                of_named_cluster(GET),
+                self._query_data_version,
+            ),
+            plain(
+                code.BROKER_HEARTBEAT,
+                headers.BrokerHeartbeat,
+                of_named_cluster(UPDATE),
+                self._heartbeat,
+            ),
+            plain(
+                code.GET_ROUTEINFO_BY_TOPIC, headers.GetRoute, of_topic(PUB, SUB, GET), self._route
+            ),
+            plain(
+                code.GET_BROKER_CLUSTER_INFO, NO_HEADER, strict(of_cluster(GET)), self._cluster_info
+            ),
+            plain(
+                code.GET_BROKER_MEMBER_GROUP,
+                headers.GetMemberGroup,
+                of_named_cluster(GET),
+                self._member_group,
+            ),
+            plain(
+                code.WIPE_WRITE_PERM_OF_BROKER,
+                headers.BrokerName,
+                of_cluster(UPDATE),
+                self._wipe_write_perm,
+            ),
+            plain(
+                code.ADD_WRITE_PERM_OF_BROKER,
+                headers.BrokerName,
+                of_cluster(UPDATE),
+                self._add_write_perm,
+            ),
+            plain(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NO_HEADER, listing, self._all_topics),
+            plain(
+                code.DELETE_TOPIC_IN_NAMESRV,
+                headers.DeleteTopic,
+                of_named_cluster(UPDATE),
+                self._delete_topic,
+            ),
+            plain(
+                code.REGISTER_TOPIC_IN_NAMESRV,
+                headers.RegisterTopic,
+                of_cluster(UPDATE),
+                self._register_topic,
+            ),
+            plain(
+                code.GET_TOPICS_BY_CLUSTER,
+                headers.TopicsByCluster,
+                listing,
+                self._topics_by_cluster,
+            ),
+            plain(code.GET_SYSTEM_TOPIC_LIST_FROM_NS, NO_HEADER, listing, self._system_topics),
+            plain(code.GET_UNIT_TOPIC_LIST, NO_HEADER, listing, self._unit_topics),
+            plain(code.GET_HAS_UNIT_SUB_TOPIC_LIST, NO_HEADER, listing, self._unit_sub_topics),
+            plain(
+                code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+                NO_HEADER,
+                listing,
+                self._unit_sub_without_unit_topics,
+            ),
+            plain(
+                code.UPDATE_NAMESRV_CONFIG,
+                NO_HEADER,
+                strict(of_cluster(UPDATE)),
+                self._update_config,
+            ),
+            plain(code.GET_NAMESRV_CONFIG, NO_HEADER, strict(of_cluster(GET)), self._get_config),
+        ]
 
     def started(self) -> None:
         """Count the time during which routes may be withheld from now on."""
@@ -124,8 +202,9 @@ class NamesrvHandlers:
 
     # Brokers.
 
-    def _register(self, connection: Connection, command: Command) -> Reply:
-        header = command.read(headers.RegisterBroker)
+    def _register(
+        self, connection: Connection, command: Command, header: headers.RegisterBroker
+    ) -> Reply:
         body = bytes(command.body)
         if header.body_crc32 and body_crc(body) != header.body_crc32:
             raise ServerError("crc32 not match")
@@ -160,8 +239,10 @@ class NamesrvHandlers:
             fields=to_fields(result), body=encode_kv_table(orders or {}) if wanted else b""
         )
 
-    def _unregister(self, connection: Connection, command: Command) -> Reply:
-        identity = _identity(command.read(headers.UnregisterBroker))
+    def _unregister(
+        self, connection: Connection, command: Command, header: headers.UnregisterBroker
+    ) -> Reply:
+        identity = _identity(header)
         check_identity(identity)
         try:
             self._table.unregister(identity, owner=connection, source=connection.peer[0])
@@ -170,8 +251,9 @@ class NamesrvHandlers:
             raise
         return Reply()
 
-    def _query_data_version(self, connection: Connection, command: Command) -> Reply:
-        header = command.read(headers.QueryDataVersion)
+    def _query_data_version(
+        self, connection: Connection, command: Command, header: headers.QueryDataVersion
+    ) -> Reply:
         check_identity(_identity(header))
         theirs = decode_data_version(command.body)
         ours = self._table.data_version(header.cluster_name, header.broker_addr)
@@ -180,8 +262,9 @@ class NamesrvHandlers:
         fields = to_fields(headers.QueryDataVersionResponse(changed=ours != theirs))
         return Reply(fields=fields, body=encode_data_version(ours) if ours is not None else b"")
 
-    def _heartbeat(self, connection: Connection, command: Command) -> Reply:
-        header = command.read(headers.BrokerHeartbeat)
+    def _heartbeat(
+        self, connection: Connection, command: Command, header: headers.BrokerHeartbeat
+    ) -> Reply:
         check_name(header.cluster_name, "cluster name")
         check_address(header.broker_addr, "broker address")
         self._touch(connection, header.cluster_name, header.broker_addr)
@@ -193,8 +276,7 @@ class NamesrvHandlers:
 
     # Routes.
 
-    def _route(self, _: Connection, command: Command) -> Reply:
-        header = command.read(headers.GetRoute)
+    def _route(self, _: Connection, command: Command, header: headers.GetRoute) -> Reply:
         check_name(header.topic, "topic")
         if not self._ready():
             raise ServerError("name server not ready")
@@ -231,12 +313,13 @@ class NamesrvHandlers:
         waited_ms = self._clock.now_ms() - self._started_ms
         return waited_ms >= self.config.wait_for_service_seconds * 1000
 
-    def _cluster_info(self, _: Connection, __: Command) -> Reply:
+    def _cluster_info(self, _: Connection, command: Command, header: None) -> Reply:
         info, zones = self._table.cluster_info()
         return Reply(body=encode_cluster(info, zones=zones))
 
-    def _member_group(self, _: Connection, command: Command) -> Reply:
-        header = command.read(headers.GetMemberGroup)
+    def _member_group(
+        self, _: Connection, command: Command, header: headers.GetMemberGroup
+    ) -> Reply:
         check_name(header.cluster_name, "cluster name")
         check_name(header.broker_name, "broker name")
         group = self._table.member_group(header.cluster_name, header.broker_name)
@@ -244,50 +327,55 @@ class NamesrvHandlers:
 
     # Topics.
 
-    def _wipe_write_perm(self, _: Connection, command: Command) -> Reply:
-        count = self._table.wipe_write_perm(_broker_name(command))
+    def _wipe_write_perm(
+        self, _: Connection, command: Command, header: headers.BrokerName
+    ) -> Reply:
+        count = self._table.wipe_write_perm(_broker_name(header))
         return Reply(fields=to_fields(headers.WipeWritePermResponse(wipe_topic_count=count)))
 
-    def _add_write_perm(self, _: Connection, command: Command) -> Reply:
-        count = self._table.add_write_perm(_broker_name(command))
+    def _add_write_perm(self, _: Connection, command: Command, header: headers.BrokerName) -> Reply:
+        count = self._table.add_write_perm(_broker_name(header))
         return Reply(fields=to_fields(headers.AddWritePermResponse(add_topic_count=count)))
 
-    def _delete_topic(self, _: Connection, command: Command) -> Reply:
-        header = command.read(headers.DeleteTopic)
+    def _delete_topic(self, _: Connection, command: Command, header: headers.DeleteTopic) -> Reply:
         check_name(header.topic, "topic")
         if header.cluster_name:
             check_name(header.cluster_name, "cluster name")
         self._table.delete_topic(header.topic, header.cluster_name or None)
         return Reply()
 
-    def _register_topic(self, _: Connection, command: Command) -> Reply:
-        topic = command.read(headers.RegisterTopic).topic
+    def _register_topic(
+        self, _: Connection, command: Command, header: headers.RegisterTopic
+    ) -> Reply:
+        topic = header.topic
         self._table.register_topic(topic, decode_route(command.body).queue_datas)
         return Reply()
 
-    def _all_topics(self, _: Connection, __: Command) -> Reply:
+    def _all_topics(self, _: Connection, command: Command, header: None) -> Reply:
         if not self.config.all_topic_list:
             raise ServerError("disable: enableAllTopicList is false")
         return _topic_list(self._table.topics())
 
-    def _topics_by_cluster(self, _: Connection, command: Command) -> Reply:
+    def _topics_by_cluster(
+        self, _: Connection, command: Command, header: headers.TopicsByCluster
+    ) -> Reply:
         self._check_lists_enabled()
-        cluster = command.read(headers.TopicsByCluster).cluster
+        cluster = header.cluster
         check_name(cluster, "cluster name")
         return _topic_list(self._table.topics_of_cluster(cluster))
 
-    def _system_topics(self, _: Connection, __: Command) -> Reply:
+    def _system_topics(self, _: Connection, command: Command, header: None) -> Reply:
         self._check_lists_enabled()
         names, address = self._table.system_topics()
         return _topic_list(names, address)
 
-    def _unit_topics(self, _: Connection, __: Command) -> Reply:
+    def _unit_topics(self, _: Connection, command: Command, header: None) -> Reply:
         return self._topics_by_flag(lambda flag: bool(flag & _UNIT))
 
-    def _unit_sub_topics(self, _: Connection, __: Command) -> Reply:
+    def _unit_sub_topics(self, _: Connection, command: Command, header: None) -> Reply:
         return self._topics_by_flag(lambda flag: bool(flag & _UNIT_SUB))
 
-    def _unit_sub_without_unit_topics(self, _: Connection, __: Command) -> Reply:
+    def _unit_sub_without_unit_topics(self, _: Connection, command: Command, header: None) -> Reply:
         return self._topics_by_flag(lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
 
     def _topics_by_flag(self, wanted: Callable[[int], bool]) -> Reply:
@@ -300,26 +388,23 @@ class NamesrvHandlers:
 
     # The key-value table.
 
-    async def _put_kv(self, _: Connection, command: Command) -> Reply:
-        header = command.read(headers.PutKv)
+    async def _put_kv(self, _: Connection, command: Command, header: headers.PutKv) -> Reply:
         await self._kv.change(lambda kv: kv.put(header.namespace, header.key, header.value))
         return Reply()
 
-    async def _delete_kv(self, _: Connection, command: Command) -> Reply:
-        header = command.read(headers.KvKey)
+    async def _delete_kv(self, _: Connection, command: Command, header: headers.KvKey) -> Reply:
         await self._kv.change(lambda kv: kv.delete(header.namespace, header.key))
         return Reply()
 
-    def _get_kv(self, _: Connection, command: Command) -> Reply:
-        header = command.read(headers.KvKey)
+    def _get_kv(self, _: Connection, command: Command, header: headers.KvKey) -> Reply:
         value = self._kv.current.get(header.namespace, header.key)
         if value is None:
             where = f"Namespace: {header.namespace[:255]} Key: {header.key[:255]}"
             raise QueryNotFound(f"No config item, {where}")
         return Reply(fields=to_fields(headers.KvValue(value=value)))
 
-    def _list_kv(self, _: Connection, command: Command) -> Reply:
-        namespace = command.read(headers.KvNamespace).namespace
+    def _list_kv(self, _: Connection, command: Command, header: headers.KvNamespace) -> Reply:
+        namespace = header.namespace
         table = self._kv.current.namespace(namespace)
         if table is None:
             raise QueryNotFound(f"No config item, Namespace: {namespace[:255]}")
@@ -327,10 +412,10 @@ class NamesrvHandlers:
 
     # Settings.
 
-    def _get_config(self, _: Connection, __: Command) -> Reply:
+    def _get_config(self, _: Connection, command: Command, header: None) -> Reply:
         return Reply(body=format_properties(to_properties(self.config)).encode())
 
-    def _update_config(self, _: Connection, command: Command) -> Reply:
+    def _update_config(self, _: Connection, command: Command, header: None) -> Reply:
         known = keys_of(NamesrvConfig)
         try:
             values = parse_properties(bytes(command.body).decode("utf-8", "replace"))
@@ -386,8 +471,8 @@ def _log_refusal(what: str, connection: Connection, identity: BrokerIdentity, er
     )  # fmt: skip
 
 
-def _broker_name(command: Command) -> str:
-    name = command.read(headers.BrokerName).broker_name
+def _broker_name(header: headers.BrokerName) -> str:
+    name = header.broker_name
     check_name(name, "broker name")
     return name
 

@@ -60,7 +60,7 @@ class NameServer:
             on_config=self._schedule_scan,
         )
         self._dispatcher = Dispatcher()
-        self._handlers.serve(self._dispatcher)
+        self._dispatcher.use(self._handlers.routes())
         self._listener = Listener(
             on_request=self._dispatcher.handle,
             on_lost=self._connection_lost,

@@ -68,9 +68,11 @@ class Caller:
     """Sends requests to handlers through the real dispatcher."""
 
     def __init__(self, *handlers: object) -> None:
-        self.dispatcher = Dispatcher()
-        for handler in handlers:
-            handler.register(self.dispatcher)  # type: ignore[attr-defined]
+        self.dispatcher = Dispatcher(
+            route
+            for handler in handlers
+            for route in handler.routes()  # type: ignore[attr-defined]
+        )
 
     async def __call__(
         self,

@@ -12,6 +12,7 @@ from rocketpost.broker.dedup.service import OnceService
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
+from rocketpost.codec.headers.message import SendMessageV2
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.handlers.send import SendHandler
@@ -97,7 +98,7 @@ class Client(FakeConnection):
     def send(self, sequence: int, properties: str = "") -> None:
         fields = {"a": "p", "b": "T", "i": properties, "sequence": f"0:{sequence}::p"}
         command = Command(RequestCode.SEND_MESSAGE_V2, text_fields=fields)
-        self._sends.send_v2(self, command)
+        self._sends.send(self, command, command.read(SendMessageV2))
 
     def told(self) -> list[tuple[int, str | None, str]]:
         """What was answered: code, whether a duplicate, and which position."""

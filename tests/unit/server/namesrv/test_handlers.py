@@ -77,8 +77,7 @@ class Server:
             on_registered=self.registered.append,
             on_config=self._count,
         )
-        self.dispatcher = Dispatcher()
-        self.handlers.serve(self.dispatcher)
+        self.dispatcher = Dispatcher(self.handlers.routes())
 
     def _count(self) -> None:
         self.config_changes += 1
@@ -130,7 +129,7 @@ def names_in(answer: Command) -> list[str]:
 
 
 def test_every_code_of_the_protocol_is_served() -> None:
-    served = Server().dispatcher.codes
+    served = Server().dispatcher.routes.keys()
     codes = (100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312)
     assert served == {*codes, 313, 318, 319, 322, 327, 901, 904}
 

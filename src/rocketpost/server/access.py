@@ -1,0 +1,231 @@
+"""Access rules: the rights that each request needs, as RocketMQ's access control names them.
+
+A rule says which resource a request touches, where the request names it, and which actions are
+needed there (any one of them suffices). A request needs every rule of its route. The rules are
+data: nothing is refused by them yet; :meth:`Access.needs` is what authorisation will ask.
+
+- A topic that is a group's retry topic counts as that group; publishing to it needs Sub.
+- A name that is required but missing stands for every topic or group, which few users may touch.
+- The cluster is the broker's own: a request cannot choose whose rights count. Only a name server,
+  which serves several clusters, takes the name from the request.
+- A message is named by its position. It counts as a message of its topic in the log, whatever topic
+  the request claims; a message that waits (half, delayed, timed) as one of the topic it is for.
+
+The rules are RocketMQ's (5.3 and later). ``strict`` marks those that are ours because RocketMQ has
+none: they need a right on the cluster, or on everything that the answer tells of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import InvalidParameter
+from rocketpost.codec.record import parse_message_id
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.model.names import RETRY_PREFIX, retry_topic
+
+EVERY: Final = "*"
+"""The name that stands for every topic, group or cluster."""
+OWN: Final = ""
+"""The name that stands for this server's own cluster."""
+
+
+class Action(Enum):
+    """What a request does with a resource; the values are RocketMQ's words."""
+
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = Action
+
+
+class Resource(Enum):
+    """Kind of thing that a request touches."""
+
+    CLUSTER = "Cluster"
+    TOPIC = "Topic"
+    GROUP = "Group"
+    MESSAGE = "Message"
+    """A stored message, named by its position; its topic decides."""
+
+
+class Need(NamedTuple):
+    """A right that one request needs: any of the actions on the resource."""
+
+    resource: Resource
+    name: str
+    actions: tuple[Action, ...]
+
+
+Find = Callable[[Command, Any], Iterable[Need]]
+"""Returns the needs of a request, given its command and header."""
+
+
+class Rule(NamedTuple):
+    """One rule: how the rights to one resource are found in a request."""
+
+    text: str
+    """The rule in words, for the table of routes."""
+    fields: tuple[str, ...]
+    """Attributes of the header that the rule reads."""
+    find: Find
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rights that requests of one route need; ``+`` joins the rules of two."""
+
+    rules: tuple[Rule, ...]
+    is_strict: bool = False
+    """Whether RocketMQ has no rule for these requests, and this one is ours."""
+
+    def needs(self, command: Command, header: object) -> list[Need]:
+        """Return every right that a request needs, each once.
+
+        Args:
+            command: The request.
+            header: Its decoded header, None if the route has none.
+
+        Raises:
+            Fault: What names topics, groups or messages cannot be read.
+        """
+        needs = (need for rule in self.rules for need in rule.find(command, header))
+        return list(dict.fromkeys(needs))
+
+    def __add__(self, other: Access) -> Access:
+        return Access(self.rules + other.rules, self.is_strict or other.is_strict)
+
+    def __str__(self) -> str:
+        text = " + ".join(rule.text for rule in self.rules)
+        return f"{text} (strict)" if self.is_strict else text
+
+
+def strict(access: Access) -> Access:
+    """Mark a rule as ours: RocketMQ has none for these requests."""
+    return Access(access.rules, is_strict=True)
+
+
+def of_cluster(*actions: Action) -> Access:
+    """The request touches this server's cluster."""
+    return _always(f"Cluster {_words(actions)}", Need(Resource.CLUSTER, OWN, actions))
+
+
+def of_named_cluster(*actions: Action) -> Access:
+    """The request touches the cluster that it names, or every cluster if it names none."""
+
+    def find(command: Command, header: Any) -> list[Need]:
+        return [Need(Resource.CLUSTER, header.cluster_name or EVERY, actions)]
+
+    return Access((Rule(f"Cluster(cluster_name) {_words(actions)}", ("cluster_name",), find),))
+
+
+def of_every_topic(*actions: Action) -> Access:
+    """The request touches all topics at once."""
+    return _always(f"Topic:* {_words(actions)}", Need(Resource.TOPIC, EVERY, actions))
+
+
+def of_every_group(*actions: Action) -> Access:
+    """The request touches all groups at once."""
+    return _always(f"Group:* {_words(actions)}", Need(Resource.GROUP, EVERY, actions))
+
+
+def of_topic(*actions: Action, field: str = "topic") -> Access:
+    """The request touches the topic in a header field, or every topic if it names none."""
+
+    def find(command: Command, header: object) -> list[Need]:
+        return [topic_need(getattr(header, field), actions)]
+
+    return Access((Rule(f"Topic({field}) {_words(actions)}", (field,), find),))
+
+
+def of_group(*actions: Action, field: str = "group", optional: bool = False) -> Access:
+    """The request touches the group in a header field.
+
+    A request that names none touches no group if that is ``optional``, else every group.
+    """
+
+    def find(command: Command, header: object) -> Iterator[Need]:
+        name = getattr(header, field)
+        if name or not optional:
+            yield group_need(name, actions)
+
+    return Access((Rule(f"Group({field}{'?' * optional}) {_words(actions)}", (field,), find),))
+
+
+def of_consumer(*actions: Action) -> Access:
+    """The request is about a consumer group and a topic that it pops or commits: needs both."""
+
+    def find(command: Command, header: Any) -> list[Need]:
+        return consumer_needs(header.topic, header.consumer_group, actions)
+
+    words = _words(actions)
+    text = f"Topic(topic) {words} + Group(consumer_group) {words}"
+    return Access((Rule(text, ("topic", "consumer_group"), find),))
+
+
+def of_message(*actions: Action, field: str) -> Access:
+    """The request touches the stored message at the position in a header field."""
+
+    def find(command: Command, header: object) -> list[Need]:
+        return [Need(Resource.MESSAGE, str(getattr(header, field)), actions)]
+
+    return Access((Rule(f"Message({field}) {_words(actions)}", (field,), find),))
+
+
+def of_message_id(*actions: Action, field: str = "msg_id") -> Access:
+    """The request touches the stored message whose offset message id is in a header field."""
+
+    def find(command: Command, header: object) -> list[Need]:
+        try:
+            _, position = parse_message_id(getattr(header, field))
+        except RemoteProtocolError as error:
+            raise InvalidParameter(f"msgId: {error}") from None
+        return [Need(Resource.MESSAGE, str(position), actions)]
+
+    return Access((Rule(f"Message({field}) {_words(actions)}", (field,), find),))
+
+
+def topic_need(name: str | None, actions: tuple[Action, ...]) -> Need:
+    """Return the right to a topic; a retry topic counts as its group, no name as every topic."""
+    if not name or not name.startswith(RETRY_PREFIX):
+        return Need(Resource.TOPIC, name or EVERY, actions)
+    # Popping has retry topics for each topic of a group: ``%RETRY%group+topic``.
+    owner = name.removeprefix(RETRY_PREFIX).partition("+")[0]
+    mapped = dict.fromkeys(SUB if action is PUB else action for action in actions)
+    return group_need(owner, tuple(mapped))
+
+
+def group_need(name: str | None, actions: tuple[Action, ...]) -> Need:
+    """Return the right to a group; no name counts as every group."""
+    return Need(Resource.GROUP, name or EVERY, actions)
+
+
+def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]) -> list[Need]:
+    """Return the rights to a group and to a topic that it consumes.
+
+    The older retry topic of popping, ``%RETRY%group_topic``, could be another group's as well. It
+    counts as the named group and the topic, so that nobody reads what neither of them allows.
+    """
+    of_group = group_need(group_name, actions)
+    popped = f"{retry_topic(group_name)}_"
+    if group_name and topic_name.startswith(popped) and len(topic_name) > len(popped):
+        return [Need(Resource.TOPIC, topic_name.removeprefix(popped), actions), of_group]
+    return [topic_need(topic_name, actions), of_group]
+
+
+def _always(text: str, need: Need) -> Access:
+    return Access((Rule(text, (), lambda command, header: (need,)),))
+
+
+def _words(actions: Iterable[Action]) -> str:
+    return "|".join(action.value for action in actions)

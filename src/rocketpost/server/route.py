@@ -1,0 +1,102 @@
+"""Routes: for each request code its header type, its access rule and its handler.
+
+A handler takes the connection, the command and the decoded header, or None where the route has no
+header. There are four kinds of routes:
+
+- ``plain``: a function that returns a :class:`Reply`, or None if it answers later by itself: a
+  held pull, a send that waits for the disk.
+- ``sliced``: a generator function for work that may take long. It yields about every millisecond,
+  so that others are served in between, and returns like a plain one.
+- ``waiting``: a coroutine function that waits for somebody else. Each request runs as a task;
+  ``server.pools`` bounds how many run and how many bytes of requests they hold.
+- ``either``: a plain function; the requests that it answers with None go on in a coroutine.
+
+A handler raises a ``Fault`` to refuse. ``server.dispatch`` serves a table of routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.server.access import Access
+from rocketpost.server.pools import Kind
+from rocketpost.transport.connection import Buffer, Connection
+
+H = TypeVar("H")
+
+
+class Reply(NamedTuple):
+    """A response before it is encoded; an empty success unless said otherwise."""
+
+    code: int = ResponseCode.SUCCESS
+    fields: Mapping[str, str] | None = None
+    body: bytes | list[Buffer] = b""
+    remark: str | None = None
+
+
+Handler = Callable[[Connection, Command, H], Reply | None]
+SlicedHandler = Callable[[Connection, Command, H], Generator[None, None, Reply | None]]
+WaitingHandler = Callable[[Connection, Command, H], Awaitable[Reply]]
+
+
+class How(Enum):
+    """How a handler is run."""
+
+    PLAIN = "plain"
+    SLICED = "sliced"
+    WAITING = "waiting"
+    EITHER = "either"
+
+
+NO_HEADER: Final = type(None)
+"""Header type of requests whose header fields nobody reads."""
+
+
+class Route(NamedTuple):
+    """An entry of the request table; made by the functions below, which check its types."""
+
+    code: RequestCode
+    header: type[Any]
+    access: Access
+    handler: Callable[..., Any]
+    how: How = How.PLAIN
+    pool: Kind = Kind.ADMIN
+    """What the request waits for, if it waits."""
+    later: WaitingHandler[Any] | None = None
+    """Goes on with what the handler leaves."""
+
+
+def plain(code: RequestCode, header: type[H], access: Access, handler: Handler[H]) -> Route:
+    """Return a route to a function."""
+    return Route(code, header, access, handler)
+
+
+def sliced(code: RequestCode, header: type[H], access: Access, handler: SlicedHandler[H]) -> Route:
+    """Return a route to a generator function."""
+    return Route(code, header, access, handler, How.SLICED)
+
+
+def waiting(
+    code: RequestCode,
+    header: type[H],
+    access: Access,
+    handler: WaitingHandler[H],
+    pool: Kind = Kind.ADMIN,
+) -> Route:
+    """Return a route to a coroutine function."""
+    return Route(code, header, access, handler, How.WAITING, pool)
+
+
+def either(
+    code: RequestCode,
+    header: type[H],
+    access: Access,
+    handler: Handler[H],
+    later: WaitingHandler[H],
+) -> Route:
+    """Return a route to a function that may leave a request to a coroutine function."""
+    return Route(code, header, access, handler, How.EITHER, Kind.ADMIN, later)
