@@ -27,7 +27,7 @@ from rocketpost.store.queue.files import QueueFiles
 from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.recovery.extent import ExtentKeeper
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REPLAY_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much of the log a restart after a crash reads again, about."""
@@ -157,7 +157,7 @@ class Upkeep:
             return  # the flusher has said so
         except OSError as error:
             if is_shortage(error) and self._is_patient():
-                log.warning("queues and index not saved yet reason=%s", error.strerror)
+                logger.warning("queues and index not saved yet reason=%s", error.strerror)
                 return
             self._on_trouble(f"queues or index could not be saved: {error.strerror}")
             return
@@ -176,7 +176,7 @@ class Upkeep:
             self._damage.save_blocking()
         except OSError as error:
             # It was logged when it was found, and is tried again at the next wake-up.
-            log.warning("list of damage not saved reason=%s", error.strerror)
+            logger.warning("list of damage not saved reason=%s", error.strerror)
 
     def _sync_queues(self) -> None:
         self._drain()

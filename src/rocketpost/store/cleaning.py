@@ -28,7 +28,7 @@ from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.retention import CleanPlan, gather_facts_blocking, plan_cleaning
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MAPS_MAX: Final = 4096
 """Segments that readers have maps of, each of which keeps a descriptor."""
@@ -109,13 +109,13 @@ class Cleaning:
     def forget(self, plan: CleanPlan) -> None:
         """Hide the segments of a plan from readers, and refuse or take writes as it says."""
         if plan.is_rejecting and not self._is_rejecting:
-            log.error("messages are refused: reason=%s", plan.why_rejecting)
+            logger.error("messages are refused: reason=%s", plan.why_rejecting)
         elif self._is_rejecting and not plan.is_rejecting:
-            log.warning("messages are accepted again: disk_used=%.0f%%", plan.ratio * 100)
+            logger.warning("messages are accepted again: disk_used=%.0f%%", plan.ratio * 100)
         self._is_rejecting = plan.is_rejecting
         self.disk_ratio = plan.ratio
         if plan.why_kept is not None and self.why_kept is None:
-            log.warning("segments are kept, sends may be refused: reason=%s", plan.why_kept)
+            logger.warning("segments are kept, sends may be refused: reason=%s", plan.why_kept)
         self.why_kept = plan.why_kept
         self._set_disk_full(plan.why_rejecting)
         safe = self._safe_position()
@@ -124,7 +124,7 @@ class Cleaning:
             if segment is not None and segment is self._segments.first and segment.end <= safe:
                 self._segments.remove(segment)
                 self._doomed_segments.append(segment.path)
-                log.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
+                logger.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
         self._close_idle(safe)
         if plan.gone:
             self._untrimmed = list(self._queues)

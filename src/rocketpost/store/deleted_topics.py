@@ -25,7 +25,7 @@ import msgspec
 from rocketpost.errors import StoreError
 from rocketpost.store.files import FileSystem, make_directory, read_whole_blocking, write_all
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 COUNTED_MAX: Final = 10_000
 """How many deletions are remembered after their last record has expired."""
@@ -84,7 +84,7 @@ class DroppedTopics:
             try:
                 found.append(_decode(data))
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                log.error("list of deleted topics is damaged path=%s reason=%s", path, error)
+                logger.error("list of deleted topics is damaged path=%s reason=%s", path, error)
                 problem = error
         if not found:
             if self._files.stat(self._path) is None:

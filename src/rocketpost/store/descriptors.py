@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Spares:
                 return False
             os.close(self._held.pop())
             self.missing += 1
-        log.warning(
+        logger.warning(
             "file descriptors run short: spares_left=%s limit=%s; raise the limit (ulimit -n)",
             len(self._held),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],

@@ -18,7 +18,7 @@ from rocketpost.store.draft import Appended
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.queue.table import QueueTable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _position_of = itemgetter(0)
 
@@ -131,7 +131,7 @@ class Dispatcher:
             self._index_failed(entry, error)
 
     def _index_failed(self, entry: Appended, error: StoreError) -> None:
-        log.error("key index not written position=%s reason=%s", entry.position, error)
+        logger.error("key index not written position=%s reason=%s", entry.position, error)
         self.why_unindexed = str(error)
         self._unindexed.append(entry)
 

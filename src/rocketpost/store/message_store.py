@@ -48,7 +48,7 @@ from rocketpost.store.recovery.recovery import Found, Recovery
 from rocketpost.store.store_lock import Guard
 from rocketpost.store.topic_deletion import DroppedQueues, Dropping
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLOCK_STEP_MS_MAX: Final = 60_000
 """Store times do not fall when the clock is set back by less than this; time search needs that."""
@@ -82,8 +82,8 @@ class MessageStore:
         self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
         self._delays_ms = parse_delay_levels(config.delay_levels)
         self._readiness = Readiness(on_broken=on_broken)
-        self._hindrances = self._readiness.hindrances
-        self._wave_ms = 0
+        self._refusal_reasons = self._readiness.refusal_reasons
+        self._batch_time_ms = 0
         self._store_ms = 0
 
         segment_bytes = config.segment_bytes
@@ -220,9 +220,9 @@ class MessageStore:
             StoreFull: There is no room; what was appended before can still be committed.
             StoreBroken: Nothing is taken any more.
         """
-        if self._hindrances:
-            self._check_hindrances()
-        store_ms = self._wave_ms or self._start_wave()
+        if self._refusal_reasons:
+            self._check_refusals()
+        store_ms = self._batch_time_ms or self._start_batch()
         topic = draft.topic
         queue_id = draft.queue_id
         log = self._log
@@ -235,7 +235,7 @@ class MessageStore:
         tags_code = draft.tags_code
         if topic == SCHEDULE_TOPIC:
             # It may have been sent after this wake-up began; its delay must not begin before that.
-            store_ms = self._start_wave()
+            store_ms = self._start_batch()
             tags_code = schedule_code(draft.properties, tags_code, store_ms, self._delays_ms)
         position = log.append(draft, queue_offset, store_ms)
         queue.next_offset = queue_offset + 1  # type: ignore[assignment]
@@ -263,8 +263,8 @@ class MessageStore:
             StoreFull: There is no room; none of them was appended.
             StoreBroken: Nothing is taken any more.
         """
-        if self._hindrances:
-            self._check_hindrances()
+        if self._refusal_reasons:
+            self._check_refusals()
         self._log.reserve(sum(map(self._log.size_of, drafts)))
         return [self.append(draft) for draft in drafts]
 
@@ -273,7 +273,7 @@ class MessageStore:
 
         Messages of one wake-up share theirs, so it may lie behind the clock.
         """
-        return self._wave_ms or self._clock.now_ms()
+        return self._batch_time_ms or self._clock.now_ms()
 
     def commit(self) -> Position:
         """Write what was appended since the last commit; returns the end of it.
@@ -286,7 +286,7 @@ class MessageStore:
             StoreBroken: The write failed; the same, and nothing is taken any more.
         """
         log = self._log
-        self._wave_ms = 0
+        self._batch_time_ms = 0
         try:
             log.write()
         except StoreError as error:
@@ -423,8 +423,8 @@ class MessageStore:
             StoreFull: There is no room, or hardly any.
             StoreBroken: Only a restart helps.
         """
-        if self._hindrances:
-            self._check_hindrances()
+        if self._refusal_reasons:
+            self._check_refusals()
         self._readiness.check()
 
     def set_disk_full(self, why: str | None) -> None:
@@ -484,7 +484,9 @@ class MessageStore:
             self.confirm(Position(self._log.written))
             self._upkeep.save_blocking()
         except (StoreError, OSError) as error:
-            log.error("store not stopped cleanly, it recovers at the next start reason=%s", error)
+            logger.error(
+                "store not stopped cleanly, it recovers at the next start reason=%s", error
+            )
             return False
         return True
 
@@ -504,19 +506,19 @@ class MessageStore:
         self._dispatcher.pending.append(appended)
         return appended
 
-    def _start_wave(self) -> int:
+    def _start_batch(self) -> int:
         """Read the clock: once per wake-up, and for each message whose delay begins now."""
         now_ms = self._clock.now_ms()
         if now_ms < self._store_ms:
             if self._store_ms - now_ms > CLOCK_STEP_MS_MAX:
-                log.warning("the clock was set back by_ms=%s", self._store_ms - now_ms)
+                logger.warning("the clock was set back by_ms=%s", self._store_ms - now_ms)
             else:
                 now_ms = self._store_ms
-        self._wave_ms = self._store_ms = now_ms
+        self._batch_time_ms = self._store_ms = now_ms
         return now_ms
 
-    def _check_hindrances(self) -> None:
-        """Check that what hindered appends is gone by now.
+    def _check_refusals(self) -> None:
+        """Check that the reasons for refusing appends are gone by now.
 
         Raises:
             StoreFull: There is no room.

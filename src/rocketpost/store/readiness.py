@@ -1,4 +1,4 @@
-"""Whether a store takes messages, and if not, why.
+"""The reasons for which a store refuses messages.
 
     broken     a write or a sync failed: only a restart helps
     closed     it is being closed
@@ -7,7 +7,7 @@
     (nearly)   the disk is nearly full: only *new* messages are refused, what delivers or moves
                messages that were taken before still finds room
 
-The first four hinder every append. They are set from any thread and looked at with every append, so
+The first four refuse every append. They are set from any thread and looked at with every append, so
 they are a dictionary that is nearly always empty.
 """
 
@@ -25,7 +25,7 @@ _INDEX: Final = "index"
 
 
 class Readiness:
-    """Why one store takes nothing just now. Thread-safe: each step is a single one.
+    """Keeps the reasons of one store. Thread-safe: each step is a single one.
 
     Args:
         on_broken: Called once, in the thread that found out.
@@ -34,28 +34,28 @@ class Readiness:
     def __init__(self, *, on_broken: Callable[[str], None]) -> None:
         self._on_broken = on_broken
         self._nearly_full: str | None = None
-        self.hindrances: dict[str, str] = {}
+        self.refusal_reasons: dict[str, str] = {}
         """Why appends are refused; empty if they are not."""
 
     @property
     def is_ready(self) -> bool:
         """Whether new messages are taken."""
-        return not self.hindrances and self._nearly_full is None
+        return not self.refusal_reasons and self._nearly_full is None
 
     @property
     def why_not(self) -> str | None:
         """Reason why new messages are refused."""
-        return next(iter(list(self.hindrances.values())), self._nearly_full)
+        return next(iter(list(self.refusal_reasons.values())), self._nearly_full)
 
     @property
     def is_broken(self) -> bool:
         """Whether only a restart helps."""
-        return _BROKEN in self.hindrances
+        return _BROKEN in self.refusal_reasons
 
     @property
     def is_unindexed_only(self) -> bool:
         """Whether all would be well if the index found room."""
-        return list(self.hindrances) == [_INDEX]
+        return list(self.refusal_reasons) == [_INDEX]
 
     def check(self) -> None:
         """Check that new messages are accepted.
@@ -75,20 +75,20 @@ class Readiness:
             StoreFull: There is no room.
             StoreBroken: Only a restart helps.
         """
-        if _BROKEN in self.hindrances:
-            raise StoreBroken(self.hindrances[_BROKEN])
-        if self.hindrances:
+        if _BROKEN in self.refusal_reasons:
+            raise StoreBroken(self.refusal_reasons[_BROKEN])
+        if self.refusal_reasons:
             raise StoreFull(self.why_not or "the store takes nothing now")
 
     def break_from_thread(self, why: str) -> None:
         """Take nothing any more."""
-        if _BROKEN not in self.hindrances:
-            self.hindrances[_BROKEN] = why
+        if _BROKEN not in self.refusal_reasons:
+            self.refusal_reasons[_BROKEN] = why
             self._on_broken(why)
 
     def close(self) -> None:
         """Take nothing any more, since the store is closed."""
-        self.hindrances.setdefault(_CLOSED, "the store is closed")
+        self.refusal_reasons.setdefault(_CLOSED, "the store is closed")
 
     def set_trouble(self, why: str | None) -> None:
         """Note why queues or index are not saved, or that they are."""
@@ -104,6 +104,6 @@ class Readiness:
 
     def _set(self, kind: str, why: str | None) -> None:
         if why is None:
-            self.hindrances.pop(kind, None)
+            self.refusal_reasons.pop(kind, None)
         else:
-            self.hindrances[kind] = why
+            self.refusal_reasons[kind] = why

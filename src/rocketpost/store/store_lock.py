@@ -16,7 +16,7 @@ from rocketpost.errors import StoreError, StoreLocked
 from rocketpost.store.files import FileSystem, make_directory, read_whole_blocking, write_all
 from rocketpost.store.layout import Layout
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Guard:
@@ -79,7 +79,9 @@ class Guard:
             write_all(self._files, self._log_lock_fd, owner.encode(), 0)
         except OSError as error:
             # It only helps another broker to say who has the log; a full disk must not stop us.
-            log.warning("owner of the commit log not noted path=%s reason=%s", path, error.strerror)
+            logger.warning(
+                "owner of the commit log not noted path=%s reason=%s", path, error.strerror
+            )
 
     def _make_directory(self, path: str, key: str) -> None:
         try:

@@ -13,7 +13,7 @@ from rocketpost.errors import StoreBroken
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.files import FileSystem
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Dropping:
@@ -71,4 +71,4 @@ class DroppedQueues:
             # A checkpoint that counts queues which are gone makes a restart read the whole log.
             self._checkpoint()
         except (OSError, StoreBroken) as error:
-            log.warning("checkpoint not moved after a deletion reason=%s", error)
+            logger.warning("checkpoint not moved after a deletion reason=%s", error)

@@ -25,7 +25,7 @@ import msgspec
 
 from rocketpost.store.files import FileSystem, read_whole_blocking, write_all
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BAD_BODY: Final = "the body does not match its CRC"
 BAD_RECORD: Final = "the record does not match its checksum, __CRC32#"
@@ -100,7 +100,7 @@ class DamageRegister:
                 raise ValueError("a range ends before it begins")
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             aside = self._path + ".damaged"
-            log.error(
+            logger.error(
                 "list of damage cannot be read, starting an empty one path=%s moved_to=%s"
                 " reason=%s", self._path, aside, error,
             )  # fmt: skip
@@ -130,14 +130,14 @@ class DamageRegister:
                 self._insert(damage)
                 is_listed, is_first_unlisted = True, False
         if is_listed:
-            log.error(
+            logger.error(
                 "commit log is damaged position=%s bytes=%s topic=%s queue=%s offset=%s found_by=%s"
                 " reason=%s; the bytes are kept, what they held cannot be read",
                 damage.begin, damage.end - damage.begin, damage.topic, damage.queue_id,
                 damage.queue_offset, damage.found_by, damage.reason,
             )  # fmt: skip
         elif is_first_unlisted:
-            log.error(
+            logger.error(
                 "commit log has more than %s damaged ranges, the others are only counted"
                 " position=%s", RANGE_COUNT_MAX, damage.begin,
             )  # fmt: skip

@@ -35,7 +35,7 @@ from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import FILLER_SIZE
 from rocketpost.store.queue.table import QueueTable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Unit = tuple[int, int, int]
 """Ordinal behind an offset, position and size of a record."""
@@ -300,7 +300,7 @@ class ReadCheck:
         code = entry_code(found, segment.view()[at : at + found.size], self._delays_ms)
         is_mended = queue.mend_from_thread(queue_offset, position, found.size, code)
         self.mended_count += 1
-        log.error(
+        logger.error(
             "queue entry was damaged and %s topic=%s queue=%s offset=%s position=%s",
             "is mended" if is_mended else "cannot be written; its record is served",
             found.topic, found.queue_id, queue_offset, position,
@@ -325,7 +325,7 @@ class ReadCheck:
         self.lost_count += 1
         if len(self._lost) < LOST_COUNT_MAX:
             self._lost.add(wanted)
-        log.error(
+        logger.error(
             "queue entry is damaged, its message cannot be read by queue topic=%s queue=%s"
             " offset=%s position=%s; the scrub of the commit log mends it if the record is there",
             *wanted, position,

@@ -40,7 +40,7 @@ from rocketpost.store.log.segment import Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.tables import TableFile
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes read and checked at once: about half a millisecond of the interpreter's time."""
@@ -161,7 +161,7 @@ class Scrub:
         try:
             self._state = self._table.load_blocking()
         except (StoreError, OSError) as error:
-            log.warning("state of the scrub cannot be read, a new round begins reason=%s", error)
+            logger.warning("state of the scrub cannot be read, a new round begins reason=%s", error)
 
     def _run(self) -> None:
         self._wait()
@@ -172,7 +172,7 @@ class Scrub:
                 if self.config.scrub_enabled and self._is_due():
                     self.run_round_blocking()
             except OSError as error:
-                log.error("scrub of the commit log failed, it is tried again reason=%s", error)
+                logger.error("scrub of the commit log failed, it is tried again reason=%s", error)
             self._wait()
 
     def _wait(self) -> None:
@@ -272,7 +272,7 @@ class Scrub:
         try:
             self._table.save_blocking(msgspec.json.encode(self._state))
         except OSError as error:
-            log.warning("state of the scrub not saved reason=%s", error.strerror)
+            logger.warning("state of the scrub not saved reason=%s", error.strerror)
 
 
 class _SegmentScrub:

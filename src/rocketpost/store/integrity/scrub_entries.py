@@ -23,7 +23,7 @@ from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES
 from rocketpost.store.queue.table import QueueTable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BLOCK_COUNT: Final = 256
 """Number of queue entries read at once."""
@@ -162,7 +162,7 @@ class EntryCheck:
         self._blocks.clear()
         if queue.mend_from_thread(found.queue_offset, found.position, found.size, code):
             self.mended_count += 1
-            log.error(
+            logger.error(
                 "queue entry was damaged and is mended topic=%s queue=%s offset=%s position=%s",
                 found.topic, found.queue_id, found.queue_offset, found.position,
             )  # fmt: skip

@@ -16,7 +16,7 @@ from rocketpost.store.files import FileSystem
 from rocketpost.store.layout import LOG_LOCK_NAME, Layout
 from rocketpost.store.log.segment import Segment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Allocator:
@@ -96,7 +96,7 @@ class Allocator:
             try:
                 self._ready = self._make(start)
             except StoreFull as error:
-                log.warning("no segment made ahead reason=%s", error)
+                logger.warning("no segment made ahead reason=%s", error)
 
     def _make(self, start: int) -> Segment:
         unfinished, path = self._layout.unfinished_segment(start), self._layout.segment(start)

@@ -40,7 +40,7 @@ from rocketpost.store.log.allocator import Allocator
 from rocketpost.store.log.segment import Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BLANK: Final = Struct(">ii")
 BLANK_BYTES: Final = BLANK.size
@@ -302,7 +302,7 @@ class CommitLog:
                 if segment.end > self.written:
                     segment.zero_from(max(0, self.written - segment.start))
         except OSError as error:
-            log.error("could not erase a half-written tail reason=%s", error.strerror)
+            logger.error("could not erase a half-written tail reason=%s", error.strerror)
             return False
         return True
 

@@ -14,7 +14,7 @@ from rocketpost.store.files import FileSystem, make_directory, write_all
 from rocketpost.store.layout import file_name
 from rocketpost.store.log.segmented_log import SegmentedLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 1024 * 1024
 
@@ -25,12 +25,12 @@ def keep_cut_tail(files: FileSystem, segments: SegmentedLog, position: int, dire
     try:
         size = _copy(files, segments, position, directory, path)
     except OSError as error:
-        log.error(
+        logger.error(
             "records behind a torn one are cut off and could not be kept position=%s reason=%s",
             position, error.strerror,
         )  # fmt: skip
         return
-    log.error(
+    logger.error(
         "power was lost: records behind a torn one are cut off, none of them was synced"
         " position=%s bytes=%s kept_in=%s", position, size, path,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from rocketpost.store.descriptors import is_shortage
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.segmented_log import SegmentedLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
 """Until the next try when there are no descriptors."""
@@ -103,11 +103,11 @@ class Flusher:
                 segment.sync_blocking()
         except OSError as error:
             if is_shortage(error):  # no file was opened, so none failed: tried again soon
-                log.error("commit log not durable yet reason=%s", error.strerror)
+                logger.error("commit log not durable yet reason=%s", error.strerror)
                 self._retry_at = time.monotonic() + RETRY_SECONDS
                 return
             self.why_broken = f"the commit log could not be made durable: {error.strerror}"
-            log.critical("fdatasync failed, no more is acknowledged reason=%s", error.strerror)
+            logger.critical("fdatasync failed, no more is acknowledged reason=%s", error.strerror)
             self._on_broken(self.why_broken)
             return
         self._retry_at = 0.0

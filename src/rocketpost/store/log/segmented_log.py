@@ -14,7 +14,7 @@ from rocketpost.store.files import FileSystem, make_directory
 from rocketpost.store.layout import Layout, parse_file_name
 from rocketpost.store.log.segment import Segment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SegmentedLog:
@@ -62,7 +62,7 @@ class SegmentedLog:
                 if not has_whole and (clean or not is_last):
                     raise self._wrong_size(path, size)
                 if clean or not is_last:
-                    log.error("segment was cut short path=%s bytes=%s", path, size)
+                    logger.error("segment was cut short path=%s bytes=%s", path, size)
                     self.cut_short.add(start)
                 self._restore_size(path)
             self.add(Segment(self._files, path, start=start, size=self.segment_bytes))

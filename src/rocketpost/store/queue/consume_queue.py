@@ -14,7 +14,7 @@ from typing import Final
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, FILLER, FILLER_SIZE, QueueFiles
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TAIL_BYTES_MAX: Final = 102 * ENTRY_BYTES
 GAP_COUNT_MAX: Final = 4096
@@ -134,7 +134,7 @@ class ConsumeQueue:
         try:
             found = self._files.read(self._directory, offset, from_files)
         except FileNotFoundError:
-            log.error("queue file is gone directory=%s offset=%s", self._directory, offset)
+            logger.error("queue file is gone directory=%s offset=%s", self._directory, offset)
             return b""
         count = len(found) // ENTRY_BYTES
         if 0 < count < count_max:
@@ -292,7 +292,7 @@ class ConsumeQueue:
                 entry = _pack(position, size, tags_code)
                 self._files.overwrite_blocking(self._directory, offset, entry)
         except OSError as error:
-            log.error("queue file not written directory=%s reason=%s", self._directory, error)
+            logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return False
         return True
 
@@ -313,7 +313,7 @@ class ConsumeQueue:
         except OSError as error:
             # The entries stay readable in memory; the upkeep thread reports what it cannot write.
             self._spill_at = len(tail.data) + TAIL_BYTES_MAX
-            log.error("queue file not written directory=%s reason=%s", self._directory, error)
+            logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return
         self._tail = Tail(self.end)
         self._spill_at = TAIL_BYTES_MAX

@@ -17,7 +17,7 @@ from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.layout import file_name, parse_file_name
 from rocketpost.store.writing_lock import WritingLock
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ENTRY: Final = Struct(">qiq")
 """Position of the record, its size, tags code."""

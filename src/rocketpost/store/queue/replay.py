@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.table import QueueTable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FILLER_COUNT_MAX: Final = 4 * 1024 * 1024
 """Longest run of lost offsets that is filled; a queue that lost more starts over after them."""
@@ -158,7 +158,7 @@ class QueueReplay:
         gap = placed.queue_offset - queue.end
         is_new = queue.last_position < 0
         if gap and not (is_new and (self._is_from_start or self._is_foreign)):
-            log.error(
+            logger.error(
                 "messages are missing in a queue topic=%s queue=%s offset=%s count=%s",
                 queue.topic, queue.queue_id, queue.end, gap,
             )  # fmt: skip
@@ -173,7 +173,7 @@ class QueueReplay:
         queue.put_recovered(*placed)
 
     def _start_over(self, queue: ConsumeQueue, placed: Placed) -> None:
-        log.error(
+        logger.error(
             "queue starts over topic=%s queue=%s end=%s offset=%s: its earlier messages stay in the"
             " commit log, but not in the queue",
             queue.topic, queue.queue_id, queue.end, placed.queue_offset,

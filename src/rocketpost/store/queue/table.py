@@ -13,7 +13,7 @@ from rocketpost.store.queue.check import QueueCheck
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, QueueFiles
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ANYWHERE: Final = 2**63 - 1
 _WITNESS_COUNT_MAX: Final = 4 * 1024 * 1024
@@ -172,7 +172,7 @@ class QueueTable:
                 queue = self.make(topic, queue_id)
                 queue.restart_at(max(end, queue.end))
             if queue.end < end:
-                log.error(
+                logger.error(
                     "messages at the end of a queue are lost topic=%s queue=%s offset=%s count=%s",
                     topic, queue_id, queue.end, end - queue.end,
                 )  # fmt: skip
@@ -310,7 +310,7 @@ class QueueTable:
 
     def _discard(self, topic: str, queue_id: int, *, known_end: int) -> None:
         """Unlink the files of a queue, which is to be built again from the commit log."""
-        log.error(
+        logger.error(
             "queue files are missing or damaged, the queue is built again from the commit log"
             " topic=%s queue=%s", topic, queue_id,
         )  # fmt: skip

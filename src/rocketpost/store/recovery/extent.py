@@ -29,7 +29,7 @@ from rocketpost.store.files import FileSystem, read_whole_blocking, write_all
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.table import QueueTable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MAGIC: Final = b"RPEXTNT1"
 _FIELDS: Final = Struct(">8sqqq8s")
@@ -74,7 +74,7 @@ class ExtentFile:
         if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size) != (
             crc32(data[: _FIELDS.size]),
         ):
-            log.warning("extent file is damaged, it is written again path=%s", self._path)
+            logger.warning("extent file is damaged, it is written again path=%s", self._path)
             return None
         return Extent(first, durable, start_sum, boot)
 
@@ -168,7 +168,7 @@ class ExtentKeeper:
     def _warn(self, error: OSError) -> None:
         # The log itself is on disk; this only helps to notice what is lost later.
         if not self._is_failing:
-            log.warning("extent file not written reason=%s", error.strerror)
+            logger.warning("extent file not written reason=%s", error.strerror)
         self._is_failing = True
 
     def _extent(self, durable: int) -> Extent:

@@ -41,7 +41,7 @@ from rocketpost.store.recovery.losses import Losses
 from rocketpost.store.recovery.missing import MissingLog
 from rocketpost.store.recovery.resync import BadRange, Resync
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _RECORDS_AT_ONCE: int = 4096
 _NEVER: int = 2**63 - 1
@@ -106,7 +106,7 @@ class Recovery:
             self._extent.durable if self._extent is not None else 0,
         )
         if progress is not None and not self._fits_log(progress.position):
-            log.warning("checkpoint lies outside the commit log position=%s", progress.position)
+            logger.warning("checkpoint lies outside the commit log position=%s", progress.position)
             progress = None
         self._progress = progress
         self._queue_from = 0
@@ -146,7 +146,7 @@ class Recovery:
         self._losses.report(self._segments, end)
         if self._index is not None and self._index_from != _NEVER:
             self._index_position = end
-        log.info(
+        logger.info(
             "store recovered clean=%s from=%s end=%s replayed=%s queues=%s",
             self._clean, start, end, self._replayed, len(self._queues),
         )  # fmt: skip
@@ -197,7 +197,7 @@ class Recovery:
         if counted != (progress.queue_count, progress.queue_end_sum) or (
             self._queues.start_sum() > start_sum
         ):
-            log.error("queue files are missing, they are built again from the commit log")
+            logger.error("queue files are missing, they are built again from the commit log")
             self._queues.check_all_blocking(limit=progress.position, start_sum=start_sum)
             self._queues.is_incomplete = True
         if self._queues.is_incomplete:
@@ -212,7 +212,7 @@ class Recovery:
             self._index_from = progress.index_position
             return
         if progress is not None:
-            log.warning("index files are missing, they are built again from the commit log")
+            logger.warning("index files are missing, they are built again from the commit log")
         self._index_from = self._index.end_position
 
     def _is_from_expired_start(self, start: int) -> bool:
@@ -267,7 +267,7 @@ class Recovery:
                 heads.append(newest)
             is_short = segment.start in self._segments.cut_short
             if is_short or not all(self._is_sound(segment, head) for head in heads):
-                log.error("segment is damaged and will be read path=%s", segment.path)
+                logger.error("segment is damaged and will be read path=%s", segment.path)
                 store_ms = self._store_ms
                 self._scan(segment.start, min(segment.end, start), min(segment.end, start))
                 self._store_ms = store_ms
@@ -402,7 +402,7 @@ class Recovery:
         try:
             self._index.put(topic, keys, position, store_ms)  # type: ignore[arg-type]
         except StoreError as error:
-            log.error("key index cannot be built position=%s reason=%s", position, error)
+            logger.error("key index cannot be built position=%s reason=%s", position, error)
             self._index_position = position
             self._index_from = _NEVER
 
@@ -428,7 +428,7 @@ class Recovery:
         try:
             segment.zero_from(offset)
         except OSError as error:
-            log.warning("room not reserved path=%s reason=%s", segment.path, error.strerror)
+            logger.warning("room not reserved path=%s reason=%s", segment.path, error.strerror)
             self._files.ftruncate(segment.fd, segment.size)
 
     def _finish_queues(self, end: int) -> None:
@@ -439,7 +439,7 @@ class Recovery:
                 known_end = queue.end
                 queue.cut_at(end)
                 if queue.end < known_end:
-                    log.error(
+                    logger.error(
                         "queue has entries past the end of the log topic=%s queue=%s offset=%s"
                         " count=%s", queue.topic, queue.queue_id, queue.end, known_end - queue.end,
                     )  # fmt: skip
@@ -466,7 +466,7 @@ class Recovery:
             self._drops.save_blocking()
         except OSError as error:
             # One of the two is sound and says the same; there may be no room for the other.
-            log.warning("list of deleted topics not copied reason=%s", error.strerror)
+            logger.warning("list of deleted topics not copied reason=%s", error.strerror)
             self._drops.is_changed = False
 
 
@@ -476,7 +476,7 @@ def _trusted_extent(found: Found) -> Extent | None:
     if progress is None or extent is None:
         return None
     if extent.durable < progress.position:
-        log.warning("extent file is older than the checkpoint, it is written again")
+        logger.warning("extent file is older than the checkpoint, it is written again")
         return None
     return extent
 

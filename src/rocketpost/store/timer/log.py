@@ -29,7 +29,7 @@ from rocketpost.store.files import FileSystem, write_all
 from rocketpost.store.layout import file_name, parse_file_name
 from rocketpost.store.timer.checkpoint import FileSum
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _UNIT: Final = Struct(">iqiqiqiiq")
 UNIT_BYTES: Final = _UNIT.size

@@ -48,7 +48,7 @@ from rocketpost.store.timer.log import RECALL, ROLL, UNIT_BYTES, TimerLog, Unit,
 from rocketpost.store.timer.rebuild import live_units
 from rocketpost.store.timer.wheel import EMPTY, NOWHERE, SLOT_COUNT, Slot, TimerWheel
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _DELAY_MAX: Final = 2**31 - 1
 _WRITE_AT_ONCE: Final = 50_000
@@ -243,7 +243,7 @@ class TimerStore:
         while position != NOWHERE:
             unit = self.log.unit(position)
             if unit is None or unit.previous >= position:
-                log.error("chain of timers broken: position=%s", position)
+                logger.error("chain of timers broken: position=%s", position)
                 return
             yield position, unit
             position = unit.previous
@@ -411,14 +411,14 @@ class TimerStore:
         try:
             return self.wheel.open_blocking()
         except StoreError as error:
-            log.warning("the timer's wheel is made anew: reason=%s", error)
+            logger.warning("the timer's wheel is made anew: reason=%s", error)
             return False
 
     def _begin(self, now_ms: int, oldest_ms: int | None, *, because: str | None) -> None:
         """Begin with nothing in the wheel; the timer topic is read from its beginning."""
         if oldest_ms is not None:
             self.rebuilt_because = because
-            log.warning("the timer topic is read from its beginning: reason=%s", because)
+            logger.warning("the timer topic is read from its beginning: reason=%s", because)
         self.done_before = (self.queue_offset, min(self.read_ms, now_ms))
         self.log.set_aside_blocking()
         # What was due meanwhile is delivered in the order of its times, as far as those fit.
@@ -487,7 +487,7 @@ class TimerStore:
             unit = self.log.unit(at)
             if unit is not None:
                 self._chain_again(unit, now_ms)
-        log.info("timers chained anew: count=%s", len(newest))
+        logger.info("timers chained anew: count=%s", len(newest))
 
     def _chain_again(self, unit: Unit, now_ms: int) -> None:
         slot_ms = unit.slot_ms // self.precision_ms * self.precision_ms
