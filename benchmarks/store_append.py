@@ -44,7 +44,7 @@ def measure(
     places = [(topics[n // per_topic % len(topics)], n % per_topic) for n in range(queue_count)]
     for topic, queue_id in places:
         store.append(_draft(topic, queue_id, "warm-up", host, body, properties))
-    store.commit()
+    store.confirm(store.commit())
     store.save_blocking()  # the files are there now: what follows is the steady state
     cpu = wall = 0.0
     for start in range(0, messages, batch):
@@ -56,7 +56,7 @@ def measure(
         cpu_before, wall_before = time.process_time(), time.perf_counter()
         for draft in drafts:
             store.append(draft)
-        store.commit()
+        store.confirm(store.commit())
         cpu += time.process_time() - cpu_before
         wall += time.perf_counter() - wall_before
     cpu_before = time.process_time()

@@ -45,7 +45,8 @@ def ack_before_commit() -> None:
         self._scheduled = False
         tickets, self._pending, self._impatient = self._pending, [], set()
         self._acknowledge(tickets)
-        self._loop.call_later(LATE_SECONDS, self._store.commit)
+        store = self._store
+        self._loop.call_later(LATE_SECONDS, lambda: store.confirm(store.commit()))
 
     SendHandler.commit = commit  # type: ignore[method-assign]
 

@@ -1,8 +1,8 @@
 """From the commit log to readers: queue entries and index entries, in log order.
 
-A message waits here from its append until it is confirmed (written, or durable under SYNC_FLUSH);
-only then can a queue or a query find it. After each round the dispatcher leaves a :class:`Mark`,
-one consistent picture that the upkeep thread makes durable.
+A message waits here from its append until it is confirmed; only then can a queue or a query find
+it. After each round the dispatcher leaves a :class:`Mark`, one consistent picture that the upkeep
+thread makes durable.
 """
 
 from __future__ import annotations

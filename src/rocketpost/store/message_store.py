@@ -1,11 +1,10 @@
 """The store as the rest of the broker sees it.
 
-Within one wake-up of the loop messages are appended, then committed by one write. Under ASYNC_FLUSH
-a commit also makes them visible; under SYNC_FLUSH that waits for :meth:`MessageStore.confirm`,
-which the owner calls when ``on_durable`` has told that they are on disk: a message that a consumer
-has seen must not vanish in a crash and leave its offset to another.
+Messages are appended during one iteration of the loop and written together by one commit. They
+become visible when the owner calls :meth:`MessageStore.confirm`; how safe a message must be before
+that is the owner's decision (``server.log_writer``), and the store has no idea of it.
 
-**Invariant:** confirmed <= durable (SYNC_FLUSH), durable <= written <= end.
+**Invariant:** confirmed <= written <= end, durable <= written.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rocketpost.store.apply import NOT_IN_QUEUE, indexed_keys, schedule_code
 from rocketpost.store.checkpoint import load_checkpoint_blocking
 from rocketpost.store.checkpointer import Upkeep
 from rocketpost.store.cleaning import Cleaning
-from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.config import StoreConfig
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.draft import Appended, Arrival, Draft
@@ -79,7 +78,6 @@ class MessageStore:
         self._clock = clock
         self._files = files
         self._on_arrivals = on_arrivals
-        self._sync = config.flush_mode is FlushMode.SYNC_FLUSH
         self._delays_ms = parse_delay_levels(config.delay_levels)
         self._readiness = Readiness(on_broken=on_broken)
         self._refusal_reasons = self._readiness.refusal_reasons
@@ -185,8 +183,8 @@ class MessageStore:
             on_durable: Called from a store thread after each successful sync, with the position
                 before which everything is on disk.
             on_broken: Called from a store thread, once, when nothing will be acknowledged any more.
-            on_arrivals: Called on the loop thread with messages that became visible, whether by
-                :meth:`commit` or by :meth:`confirm`.
+            on_arrivals: Called on the loop thread, by :meth:`confirm`, with messages that became
+                visible.
 
         Raises:
             StoreLocked: Another process has it.
@@ -278,8 +276,7 @@ class MessageStore:
     def commit(self) -> Position:
         """Write what was appended since the last commit; returns the end of it.
 
-        Under ASYNC_FLUSH it is visible now. Under SYNC_FLUSH call :meth:`request_flush`, and
-        :meth:`confirm` when it is durable.
+        Nobody can read it before :meth:`confirm`.
 
         Raises:
             StoreFull: There was no room; everything since the last commit is undone.
@@ -294,10 +291,7 @@ class MessageStore:
             if isinstance(error, StoreBroken):
                 self._readiness.break_from_thread(str(error))
             raise
-        end = Position(log.end)
-        if not self._sync and self._dispatcher.position < end:
-            self.confirm(end)
-        return end
+        return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:
         """Make every message before ``position`` visible; returns those that a queue shows now."""

@@ -103,7 +103,7 @@ class Broker:
 
     def put(self, drafts: list[Draft], room: int = 1000) -> list[Appended]:
         stored = [self.store.append(draft) for draft in drafts[:room]]
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         if not stored:
             raise StoreFull("no room")
         return stored

@@ -189,7 +189,9 @@ class OnceMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.world.running.commit()
+        end = self.world.running.commit()
+        if self.world.config.flush_mode is FlushMode.ASYNC_FLUSH:
+            self.world.running.confirm(end)
         self.once.commit()
         for stamp, appended in self.unwritten:
             self.model.add(stamp, appended.store_ms)

@@ -132,12 +132,14 @@ class World:
         finally:
             # What an append refused does not touch what was appended before it.
             try:
-                self.running.commit()
+                end = self.running.commit()
             except StoreBroken:
                 raise  # a part may have been written; nobody is told that it was
             except StoreError:
                 del self.sent[before:]
                 raise
+            if self.config.flush_mode is FlushMode.ASYNC_FLUSH:
+                self.running.confirm(end)
             self._look()
 
     def draft(self, rng: random.Random) -> tuple[Sent, Draft]:

@@ -166,10 +166,10 @@ class World:
     def put(self, drafts: list[Draft]) -> list[Appended]:
         store = self.running
         stored = [store.append(draft) for draft in drafts]
-        store.commit()
+        end = store.commit()
         if self.config.flush_mode is FlushMode.SYNC_FLUSH:
             store.flush_blocking()
-            store.confirm(stored[-1].end)
+        store.confirm(end)
         return stored
 
     def send(self, rng: random.Random, delay_ms: int) -> Timed:

@@ -120,7 +120,7 @@ class World:
         self.saved_delays = self.progress.to_json()
 
     def crash(self) -> None:
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         self.start()
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class World:
             TOPIC, queue_id, 7, 0, 5, BORN, HOST, 0, 0, b"body", properties, code, (name,)
         )
         self.store.append(draft)
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         return name
 
     def pull(self, place: Place, offset: int, count: int, tags: frozenset[str]) -> Pulled:
@@ -150,7 +150,7 @@ class World:
         draft = self.retries.draft(header, client_version=VERSION, broker_writable=True)
         assert draft is not None
         self.store.append(draft)
-        self.store.commit()
+        self.store.confirm(self.store.commit())
 
     def deliver(self) -> None:
         """Deliver what is due, level by level."""
@@ -159,7 +159,7 @@ class World:
                 position = Position(0)
                 for draft in step.drafts:
                     position = self.store.append(draft).end
-                self.store.commit()
+                self.store.confirm(self.store.commit())
                 self.progress.advance(level, step.next_offset, position=position)
 
     def position(self, place: Place, offset: int) -> int:

@@ -181,7 +181,7 @@ class World:
 
     def crash(self) -> None:
         """Die with everything in the log that was put, answered or not."""
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         self.start()
 
     def put(self, drafts: list[Draft]) -> FakeStored:
@@ -193,7 +193,7 @@ class World:
 
     def commit(self) -> None:
         """Store what was put, and tell."""
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         storing, self.storing = self.storing, []
         for stored, appended in storing:
             stored.settle(appended)
@@ -205,7 +205,7 @@ class World:
         code = string_hash(tag)
         draft = Draft("T", queue_id, 7, 0, 5, BORN, HOST, 0, 0, b"body", properties, code, (name,))
         self.store.append(draft)
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         return name
 
     def request(

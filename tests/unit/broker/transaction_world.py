@@ -142,7 +142,7 @@ class World:
             if not drafts:
                 raise StoreFull("no room")
         stored = [self.store.append(draft) for draft in drafts]
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         return stored
 
     def send(self, name: str = "", *, group: str = GROUP, topic: str = TOPIC, **more: str) -> Sent:

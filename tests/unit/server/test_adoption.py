@@ -37,7 +37,7 @@ class World:
         self.store.append(
             Draft(topic, queue_id, 0, 0, 5, HOST, HOST, 0, 0, b"x", encoded, 0, ("k",))
         )
-        self.store.commit()
+        self.store.confirm(self.store.commit())
 
     def adopted(self, *known: TopicConfig, saved_ms: int = 0) -> dict[str, int]:
         topics = TopicTable(clock=self.clock, cluster_name="C", broker_name="b")

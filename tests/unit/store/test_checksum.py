@@ -43,7 +43,7 @@ def fill(opener: Opener, **more: Any) -> MessageStore:
     store = opener(**{**SIGNED, **more})
     for number in range(COUNT):
         store.append(draft(b"body%03d" % number, properties=PROPERTIES))
-        store.commit()
+        store.confirm(store.commit())
     store.flush_blocking()
     store.save_blocking()
     opener.clock.ms += 60_000
@@ -91,7 +91,7 @@ def test_enabledAppendPropCRC_ends_each_record_with_its_checksum(
     store = opener(**SIGNED)
     for number in range(3):
         appended = store.append(draft(b"%d" % number, properties=given))
-        store.commit()
+        store.confirm(store.commit())
         record = raw(store, appended.position, appended.size)
         checksum = crc32(record[:-20]) & 0x7FFF_FFFF
         expected = kept + b"__CRC32#\x01" + digits(checksum) + b"\x02"
@@ -102,7 +102,7 @@ def test_a_batch_of_signed_records_has_the_room_it_reserved(opener: Opener) -> N
     store = opener(**SIGNED)
     drafts = [draft(bytes(100), properties=PROPERTIES[:-1]) for _ in range(35)]  # two do not fit
     appended = [store.append_batch(drafts) for _ in range(3)]
-    store.commit()
+    store.confirm(store.commit())
     for batch in appended:
         assert len({each.position // 16384 for each in batch}) == 1
         for each in batch:
@@ -113,7 +113,7 @@ def test_the_checksum_of_another_record_is_not_stored(opener: Opener) -> None:
     store = opener()
     stale = b"__CRC32#\x010000000001\x02"
     appended = store.append(draft(properties=PROPERTIES + stale))
-    store.commit()
+    store.confirm(store.commit())
     record = decode_record(raw(store, appended.position, appended.size))
     assert record.properties_bytes == PROPERTIES
     opener.clock.ms += 60_000
@@ -124,7 +124,7 @@ def test_a_name_that_ends_like_a_checksums_is_no_checksum(opener: Opener) -> Non
     store = opener()
     properties = b"my__CRC32#\x010000000001\x02"
     appended = store.append(draft(properties=properties))
-    store.commit()
+    store.confirm(store.commit())
     opener.clock.ms += 60_000
     assert store.sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
     record = decode_record(raw(store, appended.position, appended.size))
@@ -136,7 +136,7 @@ def test_a_copy_whose_properties_leave_no_room_is_stored_without(opener: Opener)
     for spare in (19, 20):
         properties = b"k\x01" + b"v" * (PROPERTIES_BYTES_MAX - spare - 3) + b"\x02"
         appended = store.append(draft(properties=properties))
-        store.commit()
+        store.confirm(store.commit())
         record = decode_record(raw(store, appended.position, appended.size))
         assert ("__CRC32#" in decode_properties(record.properties_bytes)) == (spare == 20)
 
@@ -182,7 +182,7 @@ def test_a_flipped_bit_of_a_signed_record_is_noticed_at_recovery(opener: Opener,
     store = opener(**SIGNED)
     for number in range(COUNT):
         store.append(draft(b"body%03d" % number, properties=PROPERTIES))
-    store.commit()
+    store.confirm(store.commit())
     flip(store, at)
     position, size = place(store, BAD)
     opener.crash(store)

@@ -25,7 +25,7 @@ def fill(store: MessageStore, count: int = 40) -> None:
                 keys=(f"k{number}",),
             )
         )
-        store.commit()
+        store.confirm(store.commit())
 
 
 def age(opener: Opener, count: int) -> None:

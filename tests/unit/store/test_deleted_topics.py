@@ -16,7 +16,7 @@ from .test_message_store import bodies
 def write(opener: Opener, store: object, *texts: bytes, topic: str = "TopicA") -> None:
     for text in texts:
         store.append(draft(text, topic=topic))  # type: ignore[attr-defined]
-    store.commit()  # type: ignore[attr-defined]
+    store.confirm(store.commit())  # type: ignore[attr-defined]
 
 
 def test_a_dropped_topic_is_gone_at_once_and_its_files_soon(opener: Opener) -> None:
@@ -45,7 +45,7 @@ def test_a_topic_made_again_shows_only_its_own_messages(
         drop.finish_blocking()
     again = store.append(draft(b"new"))
     assert again.queue_offset == 120
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store) == [b"new"]
     if not finished:
         drop.finish_blocking()
@@ -105,7 +105,7 @@ def test_a_deletion_that_moved_the_files_is_finished_after_a_crash(
     store = opener()
     assert bodies(store) == []
     assert store.append(draft(b"new")).queue_offset == 2
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     (opener.root / "kept").rename(opener.root / "dropped")
     assert bodies(opener()) == [b"new"]
@@ -124,9 +124,7 @@ def test_a_topic_dropped_twice_goes_on_counting(opener: Opener) -> None:
 
 
 def test_messages_waiting_for_the_disk_are_dropped_too(opener: Opener) -> None:
-    from rocketpost.store.config import FlushMode
-
-    store = opener(flush_mode=FlushMode.SYNC_FLUSH)
+    store = opener()
     store.append(draft(b"old"))
     store.commit()
     store.append(draft(b"old too"))
@@ -141,7 +139,7 @@ def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Open
     store = opener()
     kept = store.append(draft(b"kept", topic="TopicB"))
     store.append(draft(b"lost"))
-    store.commit()
+    store.confirm(store.commit())
     dropped = store.drop_queues("TopicA")
     # And a power cut before the checkpoint that makes the log durable.
     dropped._dropping.save_blocking()
@@ -154,7 +152,7 @@ def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Open
     store = opener()
     assert store.end_position == kept.end
     store.append(draft(b"new"))
-    store.commit()
+    store.confirm(store.commit())
     store.close_blocking()
     shutil.rmtree(opener.root / "consumequeue")
     assert bodies(opener()) == [b"new"]

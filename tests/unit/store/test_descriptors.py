@@ -10,7 +10,6 @@ import pytest
 
 from rocketpost.errors import StoreFull
 from rocketpost.store import descriptors
-from rocketpost.store.config import FlushMode
 from rocketpost.store.descriptors import SPARES, cache_count_max, with_spares
 from rocketpost.store.files import RealFiles
 
@@ -95,17 +94,17 @@ def test_a_roll_without_descriptors_is_refused_and_works_later(opener: Opener) -
     files = ShortFiles()
     store = opener(files=files)
     store.append(draft(b"x" * 8000))
-    store.commit()
+    store.confirm(store.commit())
     store._allocator.close_blocking()  # the segment made ahead goes with it
     files.short = "commitlog"
     store.append(draft(b"y" * 7000))  # fits
-    store.commit()
+    store.confirm(store.commit())
     with pytest.raises(StoreFull, match="Too many open files"):
         store.append(draft(b"z" * 8000))
     assert not store.broken
     files.short = ""
     store.append(draft(b"z" * 8000))
-    store.commit()
+    store.confirm(store.commit())
     assert [body[:1] for body in bodies(store)] == [b"x", b"y", b"z"]
 
 
@@ -113,10 +112,10 @@ def test_a_segment_is_written_with_the_descriptor_that_it_was_made_with(opener: 
     files = ShortFiles()
     store = opener(files=files)
     store.append(draft(b"x" * 8000))
-    store.commit()
+    store.confirm(store.commit())
     files.short = "commitlog"
     store.append(draft(b"y" * 8000))  # rolls into the segment made ahead
-    store.commit()
+    store.confirm(store.commit())
     assert not store.broken
     files.short = ""
     assert [body[:1] for body in bodies(store)] == [b"x", b"y"]
@@ -124,7 +123,7 @@ def test_a_segment_is_written_with_the_descriptor_that_it_was_made_with(opener: 
 
 def test_a_sync_without_descriptors_is_tried_again(opener: Opener) -> None:
     files = ShortFiles()
-    store = opener(files=files, flush_mode=FlushMode.SYNC_FLUSH)
+    store = opener(files=files)
     store.append(draft(b"one"))
     store.commit()
     last = store.segments.last
@@ -145,7 +144,7 @@ def test_queues_that_cannot_be_saved_for_want_of_descriptors_do_not_stop_sends(
     files = ShortFiles()
     store = opener(files=files)
     store.append(draft(b"one"))
-    store.commit()
+    store.confirm(store.commit())
     files.short = "consumequeue"
     store._upkeep._save_or_report()
     assert store.writable
@@ -165,7 +164,7 @@ def test_segments_that_are_written_keep_no_descriptor(
     store = opener()
     for _ in range(12):
         store.append(draft(b"x" * 8000))
-        store.commit()
+        store.confirm(store.commit())
     assert len(bodies(store)) == 12
     store.save_blocking()
     monkeypatch.setattr("rocketpost.store.cleaning._MAPS_MAX", 2)
@@ -174,7 +173,7 @@ def test_segments_that_are_written_keep_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) < before - 8
     assert len(bodies(store)) == 12
     store.append(draft(b"more"))
-    store.commit()
+    store.confirm(store.commit())
 
 
 def test_the_limit_is_the_one_of_this_process() -> None:

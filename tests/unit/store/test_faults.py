@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
-from rocketpost.store.config import FlushMode
 from rocketpost.store.files import Buffer, RealFiles
 from rocketpost.store.message_store import MessageStore
 
@@ -59,7 +58,7 @@ def offsets(store: MessageStore) -> dict[int, int]:
 
 def test_after_a_failed_sync_nothing_is_acknowledged_or_taken(opener: Opener) -> None:
     files = FaultyFiles()
-    store = opener(files=files, flush_mode=FlushMode.SYNC_FLUSH)
+    store = opener(files=files)
     store.append(draft(b"one"))
     store.commit()
     files.failing = {"fdatasync": errno.EIO}
@@ -83,7 +82,7 @@ def test_a_full_disk_at_a_roll_leaves_the_rest_of_the_wake_up(opener: Opener) ->
     files = FaultyFiles()
     store = opener(files=files)
     store.append(draft(b"x" * 8000))
-    store.commit()
+    store.confirm(store.commit())
     store._allocator.close_blocking()  # the segment made ahead goes with it
     files.failing = {"fallocate": errno.ENOSPC}
     store.append(draft(b"fits" * 500))
@@ -92,11 +91,11 @@ def test_a_full_disk_at_a_roll_leaves_the_rest_of_the_wake_up(opener: Opener) ->
     with pytest.raises(StoreFull):
         store.append_batch([draft(b"y" * 4000), draft(b"y" * 4000)])
     store.append(draft(b"small"))
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store) == [b"x" * 8000, b"fits" * 500, b"small"]
     files.failing = {}
     assert store.append(draft(b"y" * 8000)).queue_offset == 3
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store)[3] == b"y" * 8000
 
 
@@ -113,6 +112,7 @@ def test_a_failed_write_takes_back_its_wake_up(
     for queue_id in range(3):
         store.append(draft(b"kept", queue_id=queue_id))
     end = store.commit()
+    store.confirm(end)
     files.failing, files.only = {"pwrite": code}, "commitlog"
     for number in range(4):
         store.append(draft(b"lost", queue_id=number % 2))
@@ -120,7 +120,7 @@ def test_a_failed_write_takes_back_its_wake_up(
         for _ in range(2):
             store.append(draft(b"l" * 8000))
     with pytest.raises(kind):
-        store.commit()
+        store.confirm(store.commit())
     assert store.end_position == end
     assert offsets(store) == {0: 1, 1: 1, 2: 1}
     files.failing = {}
@@ -133,7 +133,7 @@ def test_a_failed_write_takes_back_its_wake_up(
         assert (appended.position, appended.queue_offset) == (end, 1)
         for _ in range(3):
             store.append(draft(b"m" * 8000, queue_id=2))
-        store.commit()
+        store.confirm(store.commit())
         assert bodies(store) == [b"kept", b"more"]
         opener.crash(store)
         again = opener()
@@ -155,12 +155,12 @@ def test_a_write_torn_by_a_full_disk_is_erased(opener: Opener) -> None:
     files = Torn()
     store = opener(files=files)
     end = store.append(draft(b"kept")).end
-    store.commit()
+    store.confirm(store.commit())
     files.torn = True
     for _ in range(5):
         store.append(draft(b"lost" * 10))
     with pytest.raises(StoreFull):
-        store.commit()
+        store.confirm(store.commit())
     files.failing = {}
     path = opener.root / "commitlog" / ("0" * 20)
     assert not any(path.read_bytes()[end:])
@@ -171,11 +171,11 @@ def test_a_tail_that_cannot_be_erased_breaks_the_store(opener: Opener) -> None:
     files = FaultyFiles()
     store = opener(files=files)
     store.append(draft())
-    store.commit()
+    store.confirm(store.commit())
     store.append(draft())
     files.failing = {"pwrite": errno.ENOSPC, "fallocate": errno.ENOSPC}
     with pytest.raises(StoreBroken):
-        store.commit()
+        store.confirm(store.commit())
     assert store.broken
 
 
@@ -185,7 +185,7 @@ def test_queue_files_that_cannot_be_written_stay_readable_and_are_reported(opene
     files.failing, files.only = {"pwrite": errno.ENOSPC}, "consumequeue"
     for number in range(250):
         store.append(draft(b"%d" % number))
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store) == [b"%d" % number for number in range(250)]
     store._upkeep._save_or_report()
     assert "could not be saved" in (store.why_not_writable or "")
@@ -202,7 +202,7 @@ def test_queue_files_that_cannot_be_synced_break_the_store(opener: Opener) -> No
     files = FaultyFiles()
     store = opener(files=files)
     store.append(draft(b"one"))
-    store.commit()
+    store.confirm(store.commit())
     files.failing, files.only = {"fdatasync": errno.EIO}, "consumequeue"
     store._upkeep._save_or_report()
     assert store.broken
@@ -217,7 +217,7 @@ def test_an_index_without_room_refuses_and_catches_up(opener: Opener) -> None:
     files.failing, files.only = {"fallocate": errno.ENOSPC}, "/store/index"
     one = store.append(draft(keys=("a",)))
     two = store.append(draft(keys=("b",)))
-    store.commit()
+    store.confirm(store.commit())
     assert not store.writable
     with pytest.raises(StoreFull, match="index"):
         store.append(draft())
@@ -225,7 +225,7 @@ def test_an_index_without_room_refuses_and_catches_up(opener: Opener) -> None:
     files.failing = {}
     three = store.append(draft(keys=("b",)))
     assert store.writable
-    store.commit()
+    store.confirm(store.commit())
     found = [store.find("TopicA", key, count_max=9, begin_ms=0, end_ms=2**62) for key in "ab"]
     assert found == [[one.position], [three.position, two.position]]
 
@@ -235,7 +235,7 @@ def test_an_index_without_room_is_built_at_the_next_start(opener: Opener) -> Non
     store = opener(files=files)
     files.failing, files.only = {"fallocate": errno.ENOSPC}, "/store/index"
     one = store.append(draft(properties=b"KEYS\x01a\x02", keys=("a",)))
-    store.commit()
+    store.confirm(store.commit())
     store.close_blocking()
     store = opener(files=files)
     assert not store.writable
@@ -249,13 +249,13 @@ def test_an_index_without_room_is_built_at_the_next_start(opener: Opener) -> Non
 def test_a_log_that_cannot_reserve_room_at_start_goes_on_sparsely(opener: Opener) -> None:
     store = opener()
     store.append(draft(b"one"))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     files = FaultyFiles()
     files.failing = {"fallocate": errno.ENOSPC}
     store = opener(files=files)
     store.append(draft(b"two"))
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store) == [b"one", b"two"]
     assert (opener.root / "commitlog" / ("0" * 20)).stat().st_size == 16384
 
@@ -282,7 +282,7 @@ def test_many_large_messages_are_written_without_joining(opener: Opener) -> None
     store = opener(files=files, segment_bytes=4 * 1024**2)
     for number in range(300):
         store.append(draft(b"%d" % number * 2000))
-    store.commit()
+    store.confirm(store.commit())
     assert files.calls > 1
     assert bodies(store) == [b"%d" % number * 2000 for number in range(300)]
 
@@ -303,7 +303,7 @@ def test_a_store_of_an_earlier_version_opens_on_a_full_disk(opener: Opener) -> N
     store = opener()
     store.append(draft(b"kept"))
     store.append(draft(b"dropped", topic="TopicB"))
-    store.commit()
+    store.confirm(store.commit())
     store.drop_queues("TopicB").finish_blocking()
     opener.crash(store)
     for name in ("extent", "config/droppedTopics.json.bak", "commitlog/allocating/lock"):
@@ -316,7 +316,7 @@ def test_a_store_of_an_earlier_version_opens_on_a_full_disk(opener: Opener) -> N
     assert (opener.root / "extent").stat().st_size
     assert (opener.root / "config/droppedTopics.json.bak").exists()
     store.append(draft(b"new", topic="TopicB"))
-    store.commit()
+    store.confirm(store.commit())
     queue = store.queue("TopicB", 0)
     assert queue is not None
     assert (queue.first, queue.end) == (1, 2)
@@ -327,7 +327,7 @@ def test_segments_expire_though_the_extent_cannot_be_written(opener: Opener) -> 
     store = opener(files=files)
     for _ in range(10):
         store.append(draft(bytes(6000)))
-        store.commit()
+        store.confirm(store.commit())
     store.save_blocking()
     plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms + 10**12, hour=4)
     assert plan.gone
@@ -346,12 +346,12 @@ def test_a_segment_whose_roll_was_taken_back_is_not_scrubbed(opener: Opener) -> 
     files = FaultyFiles()
     store = opener(files=files, scrub_bytes_per_second=2**30)
     store.append(draft(b"x" * 8000))
-    store.commit()
+    store.confirm(store.commit())
     files.failing = {"pwrite": errno.ENOSPC, "pwritev": errno.ENOSPC}
     store.append(draft(b"y" * 8000))
     store.append(draft(b"y" * 8000))
     with pytest.raises(StoreFull):
-        store.commit()
+        store.confirm(store.commit())
     files.failing = {}
     assert len(store.segments) == 2
     store.integrity.scrub.run_round_blocking()

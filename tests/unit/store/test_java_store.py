@@ -103,7 +103,7 @@ def test_it_goes_on_where_java_stopped(opener: Opener, manifest: dict[str, Any])
     ends = {queue.queue_id: queue.end for queue in store.queues_of("Orders")}
     for queue_id, end in ends.items():
         assert store.append(draft(topic="Orders", queue_id=queue_id)).queue_offset == end
-    store.commit()
+    store.confirm(store.commit())
     store.close_blocking()
     again = opener(**SIZES)
     assert {queue.queue_id: queue.end - 1 for queue in again.queues_of("Orders")} == ends

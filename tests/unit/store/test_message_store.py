@@ -10,7 +10,6 @@ from rocketpost.codec.record import decode_record
 from rocketpost.errors import StoreFull, StoreLocked
 from rocketpost.model import sysflag
 from rocketpost.model.ids import Position
-from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import ENTRY
@@ -43,7 +42,10 @@ def test_what_is_appended_and_committed_is_read_back(opener: Opener) -> None:
     assert (second.position, second.queue_offset) == (first.size, 0)
     assert third.queue_offset == 1
     assert bodies(store) == []
-    assert store.commit() == third.end == store.confirmed_position
+    assert store.commit() == third.end
+    assert bodies(store) == []
+    store.confirm(third.end)
+    assert store.confirmed_position == third.end
     assert bodies(store) == [b"one", b"three"]
     assert bodies(store, queue_id=1) == [b"two"]
     record = store.record_at(second.position)
@@ -57,7 +59,7 @@ def test_positions_that_hold_nothing_give_nothing(opener: Opener) -> None:
     store = opener()
     appended = store.append(draft())
     assert store.view(appended.position, appended.size) is None
-    store.commit()
+    store.confirm(store.commit())
     assert store.record_at(appended.end) is None
     assert store.record_at(appended.position + 1) is None
     assert store.record_at(-1) is None
@@ -75,12 +77,12 @@ def test_arrivals_are_reported_once_visible(opener: Opener) -> None:
     store.append(draft(tags_code=7))
     store.append(draft(sys_flag=sysflag.TRANSACTION_PREPARED))
     assert seen == []
-    store.commit()
+    store.confirm(store.commit())
     assert seen == [("TopicA", 0, 0, 7)]
 
 
-def test_under_sync_flush_nothing_shows_before_it_is_durable(opener: Opener) -> None:
-    store = opener(flush_mode=FlushMode.SYNC_FLUSH)
+def test_nothing_shows_before_it_is_confirmed(opener: Opener) -> None:
+    store = opener()
     first = store.append(draft(b"one"))
     store.commit()
     second = store.append(draft(b"two"))
@@ -100,7 +102,7 @@ def test_a_request_wakes_the_flusher(opener: Opener) -> None:
 
     done = threading.Event()
     opener.durable = type("", (list,), {"append": lambda self, p: done.set()})()
-    store = opener(flush_mode=FlushMode.SYNC_FLUSH)
+    store = opener()
     store.append(draft())
     store.commit()
     store.request_flush()
@@ -116,7 +118,7 @@ def test_a_batch_stays_in_one_file_with_consecutive_offsets(opener: Opener) -> N
     assert appended[0].position == 16384
     assert [a.queue_offset for a in appended] == [0, 1, 2, 3]
     assert len({a.store_ms for a in appended}) == 1
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store, queue_id=3) == [b"z" * 1000] * 4
 
 
@@ -125,7 +127,7 @@ def test_the_end_of_a_file_is_a_blank(opener: Opener) -> None:
     a = store.append(draft(b"x" * 8000))
     b = store.append(draft(b"y" * 8000))
     c = store.append(draft(b"z" * 8000))
-    store.commit()
+    store.confirm(store.commit())
     assert c.position == 16384
     left = 16384 - b.end
     view = store.view(b.end, 8)
@@ -139,7 +141,7 @@ def test_a_prepared_message_is_in_no_queue(opener: Opener) -> None:
     store = opener()
     prepared = store.append(draft(sys_flag=sysflag.TRANSACTION_PREPARED, keys=("k",)))
     rolled = store.append(draft(sys_flag=sysflag.TRANSACTION_ROLLBACK, keys=("r",)))
-    store.commit()
+    store.confirm(store.commit())
     assert bodies(store) == []
     assert prepared.queue_offset == rolled.queue_offset == 0
     assert store.record_at(prepared.position) is not None
@@ -152,7 +154,7 @@ def test_keys_are_found(opener: Opener) -> None:
     store = opener()
     one = store.append(draft(keys=("k1", "k2")))
     two = store.append(draft(keys=("k2",)))
-    store.commit()
+    store.confirm(store.commit())
     assert store.find("TopicA", "k2", count_max=5, begin_ms=0, end_ms=2**62) == [
         two.position, one.position,
     ]  # fmt: skip
@@ -162,7 +164,7 @@ def test_keys_are_found(opener: Opener) -> None:
 def test_without_an_index_nothing_is_found(opener: Opener) -> None:
     store = opener(index_enabled=False)
     store.append(draft(keys=("k",)))
-    store.commit()
+    store.confirm(store.commit())
     assert store.find("TopicA", "k", count_max=5, begin_ms=0, end_ms=2**62) == []
 
 
@@ -181,10 +183,10 @@ def test_store_times_do_not_fall_with_a_small_step_of_the_clock(opener: Opener) 
     store = opener()
     start = opener.clock.ms
     store.append(draft())
-    store.commit()
+    store.confirm(store.commit())
     opener.clock.ms = start - 1000
     assert store.append(draft()).store_ms == start
-    store.commit()
+    store.confirm(store.commit())
     opener.clock.ms = start - 3_600_000
     assert store.append(draft()).store_ms == start - 3_600_000
 
@@ -225,7 +227,7 @@ def test_hosts_of_either_family_are_stored(
     message = make_draft(b"six")
     message.born_host = pack_host("2001:db8::1", 40000)
     appended = store.append(message)
-    store.commit()
+    store.confirm(store.commit())
     record = store.record_at(appended.position)
     assert record is not None
     assert record.sys_flag == sysflag.BORN_HOST_V6
@@ -239,11 +241,13 @@ def test_intervals_can_change_while_the_store_is_open(opener: Opener) -> None:
     store._flusher._on_durable = arrived.put
     store.append(draft())
     end = store.commit()
+    store.confirm(end)
     store.configure(opener.config(flush_interval_ms=1))
     store.request_flush()  # ends the long sleep; the next ones are short
     assert arrived.get(timeout=10) == end
     store.append(draft())
     end = store.commit()
+    store.confirm(end)
     assert arrived.get(timeout=10) == end
 
 
@@ -255,6 +259,7 @@ def test_a_crash_after_a_deletion_does_not_read_the_whole_log(
         for _ in range(20):
             store.append(draft(topic=topic))
     end = store.commit()
+    store.confirm(end)
     store.drop_queues("Gone").finish_blocking()
     opener.crash(store)
     with caplog.at_level("INFO"):

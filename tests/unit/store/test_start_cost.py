@@ -37,7 +37,7 @@ def test_a_short_queue_is_read_a_few_times_at_a_start(opener: Opener) -> None:
     store = opener()
     for queue_id in range(QUEUES):
         store.append(draft(b"body", queue_id=queue_id))
-    store.commit()
+    store.confirm(store.commit())
     store.close_blocking()
     files = CountingFiles()
     store = opener(files=files)
@@ -53,7 +53,7 @@ def test_a_start_keeps_no_descriptor_of_segments_that_it_only_read(
     store = opener()
     for _ in range(20):
         store.append(draft(bytes(6000)))
-        store.commit()
+        store.confirm(store.commit())
     store.close_blocking()
     if not is_whole:  # then all of the log is read
         shutil.rmtree(opener.root / "consumequeue")

@@ -48,7 +48,7 @@ store = MessageStore.open_blocking(config, clock=clock, files=Files(), on_durabl
 for number in range(150):
     body = b"%04d" % number + bytes(900)
     store.append(Draft("T", 0, 0, 0, 0, host, host, 0, 0, body, b""))
-    store.commit()
+    store.confirm(store.commit())
     clock.ms += 1000
 store.flush_blocking()
 store.save_blocking()

@@ -183,8 +183,9 @@ class SendHandler:
             if impatient:
                 self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
         else:
+            self._store.confirm(end)
             self._acknowledge(tickets)
-            self._settle_own(self._store.confirmed_position)
+            self._settle_own(end)
         if duplicates:
             self._answer_again(duplicates, impatient)
 

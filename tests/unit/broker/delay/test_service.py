@@ -130,7 +130,7 @@ class World:
         """Store a delayed message; returns its key."""
         draft = postponed(self.draft(**more), level, level_max=2)
         self.store.append(draft)
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         return decode_properties(draft.properties)["UNIQ_KEY"]
 
     def deliver(self, level: int = 1) -> list[str]:
@@ -141,7 +141,7 @@ class World:
             for draft in step.drafts:
                 position = self.store.append(draft).end
                 keys.append(draft.keys[0])
-            self.store.commit()
+            self.store.confirm(self.store.commit())
             self.progress.advance(level, step.next_offset, position=position)
         return keys
 
@@ -224,7 +224,7 @@ def test_no_store_time_is_early(world: World) -> None:
     world.store.append(world.draft())  # all that is stored with this one has its store time
     world.clock.ms += 10
     assert world.service.next(1) == Wait(1)
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     assert world.deliver() == [key]
     assert world.records("T", 2)[-1].store_ms == START_MS + 1009
 
@@ -310,7 +310,7 @@ def test_an_entry_without_a_time_waits_by_its_store_time(world: World) -> None:
     del properties["DELAY"]
     draft.properties, draft.tags_code = encode_properties(properties), 77
     world.store.append(draft)
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     assert world.service.next(1) == Wait(1000)
     world.clock.ms += 1000
     assert world.deliver() == ["U1"]
@@ -322,7 +322,7 @@ def test_a_message_for_a_missing_topic_waits_a_minute_and_is_discarded(world: Wo
     other = postponed(world.draft(), 1, level_max=2)
     other.properties = other.properties.replace(b"REAL_TOPIC\x01T", b"REAL_TOPIC\x01V")
     world.store.append(other)
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     world.topics.table["V"] = world.topics.table.pop("T")
     world.clock.ms += 1000
     assert world.service.next(1) == Wait(1000)
@@ -359,7 +359,7 @@ def test_a_missing_retry_topic_is_made_again(world: World, group: str, made: boo
     draft = world.draft()
     draft.topic, draft.queue_id = f"%RETRY%{group}", 0
     world.store.append(postponed(draft, 1, level_max=2))
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     world.clock.ms += 1000
     assert world.deliver() == (["U1"] if made else [])
     assert (f"%RETRY%{group}" in world.topics.table) is made
@@ -373,7 +373,7 @@ def test_a_message_without_destination_is_passed_over(world: World, name: str, v
     properties = decode_properties(draft.properties) | {name: value}
     draft.properties = encode_properties(properties)
     world.store.append(draft)
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     key = world.send()
     world.clock.ms += 1000
     assert world.deliver() == [key]
@@ -429,7 +429,7 @@ def test_copies_that_were_counted_before_a_crash_stand_for_no_other_message(worl
         draft = postponed(world.draft(UNIQ_KEY="twin"), 1, level_max=2)
         draft.born_ms = born_ms
         world.store.append(draft)
-        world.store.commit()
+        world.store.confirm(world.store.commit())
 
     send_twin()
     world.clock.ms += DELAYS_MS[0]
@@ -460,12 +460,12 @@ def test_a_copy_stands_for_one_message_only(world: World) -> None:
     draft = postponed(world.draft(), 1, level_max=2)
     for _ in range(2):  # a client that sent the same again after a time-out
         world.store.append(draft)
-        world.store.commit()
+        world.store.confirm(world.store.commit())
     world.clock.ms += 1000
     step = world.service.next(1)
     assert isinstance(step, Due)
     world.store.append(step.drafts[0])
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     world.crash()
     world.open()
     assert world.resume() == 1
@@ -479,7 +479,7 @@ def test_a_retried_message_is_not_taken_for_its_earlier_copy(world: World) -> No
     again = world.draft(UNIQ_KEY="U1")
     again.reconsume_times = 2
     world.store.append(postponed(again, 1, level_max=2))
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     world.clock.ms += 1000
     world.save()
     world.crash()

@@ -321,7 +321,7 @@ def test_half_a_revival_is_completed(world: World) -> None:
     world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
     world.receipts.revive()
-    world.store.commit()
+    world.store.confirm(world.store.commit())
     [(stored, appended)] = world.storing
     world.storing = []
     stored.settle(appended[:1])

@@ -76,7 +76,7 @@ class World:
         if self.full:
             raise StoreFull("no room")
         stored = [self.store.append(draft) for draft in drafts]
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
         future.set_result(stored)
         return future
@@ -91,7 +91,7 @@ class World:
         half = self.kind.claim(draft, decode_properties(draft.properties))
         assert half is not None
         stored = self.store.append(half)
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         return {
             "producerGroup": "g",
             "tranStateTableOffset": str(stored.queue_offset),

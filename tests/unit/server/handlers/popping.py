@@ -116,7 +116,7 @@ class PopWorld:
         return future
 
     def commit(self) -> None:
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         storing, self.storing = self.storing, []
         for future, appended in storing:
             future.set_result(appended)
@@ -126,7 +126,7 @@ class PopWorld:
         properties, code = encode_properties({"TAGS": tag}), string_hash(tag)
         draft = Draft("T", queue_id, 0, 0, 5, HOST, HOST, 0, 0, body, properties, code, ())
         appended = self.store.append(draft)
-        self.store.commit()
+        self.store.confirm(self.store.commit())
         self.feature.arrived([appended])  # type: ignore[list-item]
 
     async def call(self, code: int, **fields: object) -> Command:

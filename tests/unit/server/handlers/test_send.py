@@ -34,7 +34,6 @@ class Store:
 
     def __init__(self) -> None:
         self.end = 0
-        self.confirmed_position = Position(0)
         self.room = 100
         self.commits = 0
         self.broken: StoreError | None = None
@@ -55,8 +54,7 @@ class Store:
         self.commits += 1
         if self.broken is not None:
             raise self.broken
-        self.confirmed_position = Position(self.end)
-        return self.confirmed_position
+        return Position(self.end)
 
     def append_batch(self, drafts: list[Draft]) -> list[Appended]:
         return [self.append(draft) for draft in drafts]

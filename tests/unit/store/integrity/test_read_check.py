@@ -22,7 +22,7 @@ def fill(opener: Opener, *, topic: str = "TopicA", count: int = COUNT) -> Messag
     for number in range(count):
         store.append(draft(b"body%03d" % number, topic=topic, tags_code=0))
         store.append(draft(b"other%03d" % number, topic="Other"))
-    store.commit()
+    store.confirm(store.commit())
     store.flush_blocking()
     store.save_blocking()
     opener.clock.ms += 60_000
@@ -144,7 +144,7 @@ def test_what_was_written_or_checked_a_moment_ago_is_not_checked_again(opener: O
     store = opener(read_check_interval_ms=1000)
     for number in range(COUNT):
         store.append(draft(b"body%03d" % number))
-    store.commit()
+    store.confirm(store.commit())
     place = units(store, 7, 8)[0][1]
     flip_record(store, place, HEAD)
     opener.clock.ms += 900
@@ -163,7 +163,7 @@ def test_what_was_written_or_checked_a_moment_ago_is_not_checked_again(opener: O
 def test_everything_is_checked_each_time_if_the_interval_is_zero(opener: Opener) -> None:
     store = opener(read_check_interval_ms=0)
     store.append(draft(b"body"))
-    store.commit()
+    store.confirm(store.commit())
     flip_record(store, 0, HEAD)
     assert served(store, 0, 1) == []
 
@@ -228,7 +228,7 @@ def test_the_record_of_an_entry_is_checked_and_found(opener: Opener) -> None:
 def test_the_due_time_of_a_mended_entry_is_right(opener: Opener) -> None:
     store = opener()
     store.append(draft(topic=SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\x013\x02"))
-    store.commit()
+    store.confirm(store.commit())
     store = reopened(opener, store)
     queue = store.queue(SCHEDULE_TOPIC, 2)
     assert queue is not None

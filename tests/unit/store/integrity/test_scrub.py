@@ -26,7 +26,7 @@ def fill(opener: Opener, count: int = 300, **more: Any) -> MessageStore:
         properties = b"TAGS\x01blue\x02"
         store.append(draft(b"body%03d" % number, properties=properties, tags_code=3027034))
         store.append(draft(b"other%03d" % number, topic="Other"))
-        store.commit()
+        store.confirm(store.commit())
     store.close_blocking()
     opener.stores.remove(store)
     opener.clock.ms += 60_000
@@ -140,7 +140,7 @@ def test_queues_of_a_topic_that_was_deleted_and_made_again_are_left_alone(opener
     store.drop_queues("TopicA").finish_blocking()
     for _ in range(5):
         store.append(draft(b"new"))
-    store.commit()
+    store.confirm(store.commit())
     store.integrity.scrub.run_round_blocking()
     assert store.damage.count == store.integrity.scrub.mended_count == 0
 
@@ -167,7 +167,7 @@ def test_what_a_java_broker_left_of_a_deleted_topic_is_no_damage(opener: Opener)
     queue.remove_files()
     for number in range(250):  # a topic that is made again counts from 0
         store.append(draft(b"again%03d" % number))
-        store.commit()
+        store.confirm(store.commit())
     assert entry(store, 249)[0] > 0
     change_entry(store, 5, (2**40, 100, 0))
     store.integrity.scrub.run_round_blocking()
@@ -276,7 +276,7 @@ def test_the_newest_segment_is_scrubbed_as_far_as_it_is_durable_and_old(opener: 
 
     def append() -> int:
         position = store.append(draft(b"body of a message")).position
-        store.commit()
+        store.confirm(store.commit())
         return position
 
     first = append()

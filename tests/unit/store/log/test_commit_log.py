@@ -21,7 +21,7 @@ def test_records_are_those_of_the_codec(
     message.flag, message.reconsume_times, message.prepared_position = 7, 2, 99
     message.born_host, message.store_host = pack_host(born, 40000), pack_host(store_host, 10911)
     appended = store.append(message)
-    store.commit()
+    store.confirm(store.commit())
     wanted = Record(
         size=0, magic=0, body_crc=0, queue_id=3, flag=7, queue_offset=0,
         position=appended.position, sys_flag=0, born_ms=message.born_ms,
@@ -47,7 +47,7 @@ def test_a_record_that_just_fits_leaves_room_for_the_blank(opener: Opener) -> No
     exact = store.append(draft(b"x" * (16384 - 8 - 2 * overhead)))
     assert exact.end == 16384 - 8
     assert store.append(draft(b"next")).position == 16384
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     assert bodies(opener())[-1] == b"next"
 
@@ -56,7 +56,7 @@ def test_zeros_at_the_end_of_properties_do_not_look_like_a_torn_record(opener: O
     store = opener()
     store.append(draft(b"odd", properties=b"a\x01b\0\0"))
     store.append_batch([draft(b"odd too", properties=b"a\x01\0"), draft(b"next")])
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     store = opener()
     assert bodies(store) == [b"odd", b"odd too", b"next"]
@@ -73,7 +73,7 @@ def test_properties_full_of_zeros_are_refused(opener: Opener) -> None:
         store.append(draft(properties=b"a" * 32766 + b"\0"))
     assert store.append(draft(b"fine")).queue_offset == 0
     assert store.append(draft(b"hosts", properties=b"")).position > 0
-    store.commit()
+    store.confirm(store.commit())
 
 
 def test_the_cache_of_topics_is_bounded(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:

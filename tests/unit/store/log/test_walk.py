@@ -8,7 +8,7 @@ from ..conftest import Opener, draft
 def test_damaged_and_missing_parts_are_passed_over(opener: Opener) -> None:
     store = opener()
     appended = [store.append(draft(bytes(400))) for _ in range(100)]
-    store.commit()
+    store.confirm(store.commit())
     end = store.end_position
     store.close_blocking()
     victim = appended[5]

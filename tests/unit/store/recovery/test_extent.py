@@ -41,7 +41,7 @@ def test_it_is_exact_after_each_sync_of_the_log(opener: Opener) -> None:
     store = opener()
     for _ in range(3):
         store.append(draft())
-        store.commit()
+        store.confirm(store.commit())
         store.flush_blocking()
         extent = ExtentFile(RealFiles(), store.layout.extent).load_blocking()
         assert extent == Extent(0, store.end_position, 0, read_boot(RealFiles()))
@@ -51,7 +51,7 @@ def test_an_old_one_is_not_believed(opener: Opener) -> None:
     store = opener()
     for _ in range(100):
         store.append(draft(bytes(400)))
-    store.commit()
+    store.confirm(store.commit())
     old = (opener.root / "extent").read_bytes()
     store.close_blocking()
     (opener.root / "extent").write_bytes(old)

@@ -33,8 +33,8 @@ def fill(store: MessageStore, count: int, *, seed: int = 1) -> dict[tuple[str, i
         )  # fmt: skip
         wanted.setdefault((topic, queue_id), []).append(body)
         if number % 7 == 0:
-            store.commit()
-    store.commit()
+            store.confirm(store.commit())
+    store.confirm(store.commit())
     return wanted
 
 
@@ -161,7 +161,7 @@ def test_a_torn_tail_is_cut_off(opener: Opener, what: str) -> None:
     appended = []
     for number in range(20):
         appended.append(store.append(draft(b"%d:" % number + bytes(100))))
-        store.commit()
+        store.confirm(store.commit())
     opener.crash(store)
     (opener.root / "extent").unlink()  # as if it had not reached the disk, as the tail has not
     kept = appended[-2].end
@@ -177,7 +177,7 @@ def test_a_torn_tail_is_cut_off(opener: Opener, what: str) -> None:
 def test_a_torn_tail_does_not_reach_back_before_what_was_durable(opener: Opener) -> None:
     store = opener()
     appended = [store.append(draft(b"%d" % number)) for number in range(5)]
-    store.commit()
+    store.confirm(store.commit())
     store.flush_blocking()
     opener.crash(store)
     last = appended[-1]
@@ -199,11 +199,11 @@ def test_after_a_power_cut_the_log_ends_at_the_first_torn_record(opener: Opener)
     """What survived behind it may rely on what did not."""
     store = opener()
     appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(5)]
-    store.commit()
+    store.confirm(store.commit())
     store.flush_blocking()
     extent = (opener.root / "extent").read_bytes()
     appended += [store.append(draft(b"%d:" % number + bytes(100))) for number in range(5, 10)]
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     (opener.root / "extent").write_bytes(extent)  # nothing was synced since
     torn = appended[7].position
@@ -221,7 +221,7 @@ def test_after_a_power_cut_the_log_ends_at_the_first_torn_record(opener: Opener)
 def test_after_a_kill_what_follows_a_bad_record_is_kept(opener: Opener) -> None:
     store = opener()
     appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(10)]
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     _flip(opener, appended[7].position + 150)
     again = opener()
@@ -232,7 +232,7 @@ def test_after_a_kill_what_follows_a_bad_record_is_kept(opener: Opener) -> None:
 def test_a_power_cut_does_not_cut_what_was_durable(opener: Opener) -> None:
     store = opener()
     appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(10)]
-    store.commit()
+    store.confirm(store.commit())
     store.flush_blocking()
     opener.crash(store)
     _flip(opener, appended[7].position + 150)
@@ -245,7 +245,7 @@ def test_a_power_cut_does_not_cut_what_was_durable(opener: Opener) -> None:
 def test_bodies_are_verified_if_checkCRCOnRecover_says_so(opener: Opener, verify: bool) -> None:
     store = opener()
     first, second = (store.append(draft(number * 100)) for number in (b"1", b"2"))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     _flip(opener, first.position + 150)
     again = opener(verify_crc=verify)
@@ -262,7 +262,7 @@ def test_one_flipped_bit_costs_one_message(opener: Opener, victim: int, clean: b
     for number in range(60):
         body = b"%d:" % number + bytes(500)
         appended.append(store.append(draft(body, queue_id=number % 2)))
-        store.commit()
+        store.confirm(store.commit())
         if number != victim:
             wanted[number % 2].append(body)
     store.close_blocking() if clean else opener.crash(store)
@@ -293,7 +293,7 @@ def test_a_flipped_field_costs_one_message_and_no_queue_starts_over(
     appended = []
     for number in range(60):
         appended.append(store.append(draft(b"%05d" % number, queue_id=number % 2)))
-        store.commit()
+        store.confirm(store.commit())
     opener.crash(store)
     _flip(opener, appended[victim].position + field)
     again = opener()
@@ -312,7 +312,7 @@ def test_a_flipped_field_costs_one_message_and_no_queue_starts_over(
 def test_what_lies_behind_a_damaged_range_is_kept(opener: Opener, size: int) -> None:
     store = opener()
     appended = [store.append(draft(b"%d:" % n + bytes(300), queue_id=n % 2)) for n in range(80)]
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     begin = appended[20].position
     _damage(opener, begin, random.Random(size).randbytes(size))
@@ -329,7 +329,7 @@ def test_damage_at_the_end_gives_no_offset_a_second_time(opener: Opener) -> None
     """Whose records they were nobody knows, so every queue leaves room for them."""
     store = opener()
     appended = [store.append(draft(b"x" * 50, queue_id=n % 3)) for n in range(30)]
-    store.commit()
+    store.confirm(store.commit())
     store.flush_blocking()
     opener.crash(store)
     _damage(opener, appended[20].position, bytes(appended[-1].end - appended[20].position))
@@ -337,7 +337,7 @@ def test_damage_at_the_end_gives_no_offset_a_second_time(opener: Opener) -> None
     assert again.end_position == appended[-1].end
     for queue_id in range(3):
         assert again.append(draft(queue_id=queue_id)).queue_offset >= 10
-    again.commit()
+    again.confirm(again.commit())
     opener.crash(again)
     assert opener().damage.count == 1
 
@@ -357,7 +357,7 @@ def test_a_body_that_looks_like_a_record_is_not_taken_for_one(opener: Opener) ->
     body = bytes(40) + b"".join(map(bytes, forged)) + bytes(40)
     two = store.append(draft(body))
     three = store.append(draft(b"three"))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     _flip(opener, two.position + 90)
     again = opener()
@@ -371,7 +371,7 @@ def test_a_damaged_range_is_searched_in_one_pass(opener: Opener) -> None:
     store.append(draft(b"one"))
     two = store.append(draft(b"\xda\xa3\x20\xa7" * 2**16))
     store.append(draft(b"three"))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     path = opener.root / "commitlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
@@ -384,7 +384,7 @@ def test_a_damaged_range_is_searched_in_one_pass(opener: Opener) -> None:
 def test_stale_records_behind_a_cut_never_come_back(opener: Opener) -> None:
     store = opener()
     one = store.append(draft(b"1" * 100))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     (opener.root / "extent").unlink()
     torn = draft(b"2" * 100)
@@ -394,7 +394,7 @@ def test_stale_records_behind_a_cut_never_come_back(opener: Opener) -> None:
     assert bodies(store) == [b"1" * 100]
     assert store.end_position == one.end
     store.append(draft(b"4" * 100))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     assert bodies(opener()) == [b"1" * 100, b"4" * 100]
 
@@ -402,7 +402,7 @@ def test_stale_records_behind_a_cut_never_come_back(opener: Opener) -> None:
 def test_a_record_copied_to_another_place_is_not_believed(opener: Opener) -> None:
     store = opener()
     one = store.append(draft(b"1" * 100))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     path = opener.root / "commitlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
@@ -486,7 +486,7 @@ def test_a_segment_that_is_gone_stops_the_start(opener: Opener, clean: bool, whi
         appended = again.append(draft(topic=key[0], queue_id=key[1]))
         assert appended.queue_offset >= ends[key]
         assert appended.position >= end
-    again.commit()
+    again.confirm(again.commit())
     opener.crash(again)
     opener().close_blocking()  # what was accepted stays so
 
@@ -528,7 +528,7 @@ def test_an_empty_last_file_is_removed(opener: Opener) -> None:
 def test_a_log_that_is_gone_leaves_empty_queues_that_go_on_counting(opener: Opener) -> None:
     store = opener()
     end = store.append(draft()).end
-    store.commit()
+    store.confirm(store.commit())
     store.close_blocking()
     shutil.rmtree(opener.root / "commitlog")
     with pytest.raises(StoreError, match=r"lacks 0{20}, "):
@@ -539,7 +539,7 @@ def test_a_log_that_is_gone_leaves_empty_queues_that_go_on_counting(opener: Open
     assert queue is not None
     assert queue.first == queue.end == queue.next_offset == 1
     assert again.append(draft(b"new")).position >= end
-    again.commit()
+    again.confirm(again.commit())
     assert bodies(again) == [b"new"]
     opener.crash(again)
     assert bodies(opener()) == [b"new"]
@@ -552,7 +552,7 @@ def test_properties_that_are_no_text_do_not_end_the_log(opener: Opener, properti
     store = opener()
     store.append(draft(b"odd", properties=properties))
     store.append(draft(b"next"))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     assert bodies(opener()) == [b"odd", b"next"]
 
@@ -561,7 +561,7 @@ def test_long_topics_come_back(opener: Opener) -> None:
     store = opener()
     topic = "%RETRY%" + "g" * 200
     store.append(draft(b"one", topic=topic))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     assert bodies(opener(), topic) == [b"one"]
 
@@ -571,7 +571,7 @@ def test_long_topics_have_a_format_of_their_own(opener: Opener, second: bool, ma
     """autoMessageVersionOnTopicLen=false keeps to the first one."""
     store = opener(long_topics=second)
     store.append(draft(b"one", topic="%RETRY%" + "g" * 200))
-    store.commit()
+    store.confirm(store.commit())
     record = store.record_at(0)
     assert record is not None
     assert record.magic == magic
@@ -597,7 +597,7 @@ def test_what_a_kill_left_in_the_page_cache_is_synced_before_it_shows(opener: Op
     store.append(draft(b"x" * 8000))
     store.append(draft(b"y" * 8000))
     store.append(draft(b"z"))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     store = opener(files=Noting())
     assert {f"{0:020d}", f"{16384:020d}"} <= set(Noting.synced)
@@ -614,7 +614,7 @@ def test_a_delayed_message_is_due_when_it_was(opener: Opener) -> None:
     ]
     for text in properties:
         store.append(draft(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=text))
-    store.commit()
+    store.confirm(store.commit())
     opener.crash(store)
     (opener.root / "checkpoint").unlink()
     shutil.rmtree(opener.root / "consumequeue")
@@ -631,11 +631,11 @@ def test_a_damaged_segment_is_read_up_to_where_reading_starts_anyway(
     store = opener()
     for _ in range(5):
         store.append(draft())
-    store.commit()
+    store.confirm(store.commit())
     store.save_blocking()
     for _ in range(5):
         store.append(draft())
-    store.commit()
+    store.confirm(store.commit())
     path = store.layout.segment(0)
     opener.crash(store)
     with open(path, "r+b") as file:
