@@ -1,17 +1,17 @@
-"""The exception tree; everything that Rocketpost raises on purpose hangs here.
+"""The tree of exceptions that Rocketpost raises on purpose.
 
 RocketpostError
-├── ConfigError               a settings file, option or argument is wrong; names the key
-│   └── FilterError           a filter expression is wrong; says where and why
+├── ConfigError               a setting, option or argument is wrong; the text names it
+│   └── FilterError           a filter expression is wrong; the text says where and why
 ├── ProtocolError
 │   ├── RemoteProtocolError   the peer sent bytes that cannot be understood
-│   └── LocalProtocolError    we were about to send such bytes ourselves
+│   └── LocalProtocolError    one of our values does not fit the protocol; nothing was sent
 ├── StoreError                the store cannot do this; nothing was changed
-│   ├── CorruptRecord         bytes on disk are not the record they should be
-│   ├── StoreFull             no room to allocate; reads go on
+│   ├── CorruptRecord         bytes on disk are not a sound record
+│   ├── StoreFull             no space to allocate a file; reads continue
 │   ├── StoreBroken           a write or fsync failed; acknowledges nothing until restarted
-│   └── StoreLocked           another process has this directory
-├── Fault                     a refusal with a RocketMQ response code; a class per code, below:
+│   └── StoreLocked           another process has this directory open
+├── Fault                     a refusal with a RocketMQ response code; one class per code:
 │   └── TopicNotExist, GroupNotExist, NoPermission, SystemBusy, ServerError, ...
 └── ClientError
     ├── RequestTimeout        no answer in time; the request may or may not have happened
@@ -20,8 +20,8 @@ RocketpostError
     │   └── NotConnected      no connection could be made, so nothing was sent
     ├── RouteNotFound         no broker is known for the topic
     ├── NoNameServer          no name server is configured or none answers
-    ├── NotSupported          a broker lacks what this needs
-    ├── AlreadyExists         a topic or group is there with another configuration
+    ├── NotSupported          a broker lacks a feature that the call needs
+    ├── AlreadyExists         the topic or group exists with another configuration
     └── MessageRefused        the message breaks a limit; checked before it is sent
 """
 
@@ -94,8 +94,8 @@ class FilterError(ConfigError):
     """A filter expression is wrong.
 
     Attributes:
-        reason: What is wrong, without the place.
-        position: The character at fault, counted from 1; None if the whole is.
+        reason: The mistake, without its position.
+        position: The character at fault, counted from 1; None for the whole expression.
     """
 
     def __init__(self, reason: str, position: int | None = None) -> None:
@@ -114,19 +114,19 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """A value of ours does not fit the protocol; nothing was sent."""
+    """One of our values does not fit the protocol; nothing was sent."""
 
 
 class StoreError(RocketpostError):
-    """The store refuses or failed; the operation changed nothing."""
+    """The store refused or failed; the operation changed nothing."""
 
 
 class CorruptRecord(StoreError):  # noqa: N818 - named after what is found
-    """Bytes on disk are not the record that they should be."""
+    """Bytes on disk are not a sound record."""
 
 
 class StoreFull(StoreError):  # noqa: N818
-    """There is no room to allocate a file; reads go on."""
+    """There is no space to allocate a file; reads continue."""
 
 
 class StoreBroken(StoreError):  # noqa: N818
@@ -138,9 +138,9 @@ class StoreLocked(StoreError):  # noqa: N818
 
 
 class Fault(RocketpostError):  # noqa: N818 - a refusal, the same class on both sides of the wire
-    """A refusal that travels as a response code and a remark.
+    """A refusal, sent as a response code and a remark.
 
-    Each child stands for one code; :class:`UnknownFault` for those that have no class.
+    Each subclass stands for one code; :class:`UnknownFault` for codes without a class.
     """
 
     code: int = 1
@@ -154,19 +154,19 @@ class Fault(RocketpostError):  # noqa: N818 - a refusal, the same class on both 
 
 
 class ServerError(Fault):
-    """Something failed that has no code of its own; the remark says what."""
+    """A failure without a code of its own; the remark describes it."""
 
     code = 1  # SYSTEM_ERROR
 
 
 class SystemBusy(Fault):
-    """The server sheds load; try another broker or later."""
+    """The server sheds load; try another broker, or try later."""
 
     code = 2  # SYSTEM_BUSY
 
 
 class RequestCodeNotSupported(Fault):
-    """Nobody handles this request code here."""
+    """The server does not handle this request code."""
 
     code = 3  # REQUEST_CODE_NOT_SUPPORTED
 
@@ -184,19 +184,19 @@ class MessageIllegal(Fault):
 
 
 class ServiceNotAvailable(Fault):
-    """The store takes no writes now: disk full, failed flush, shutting down."""
+    """The store accepts no writes now: disk full, failed flush or shutdown."""
 
     code = 14  # SERVICE_NOT_AVAILABLE
 
 
 class NoPermission(Fault):
-    """A permission bit, a disabled group or an access rule forbids it."""
+    """A permission bit, a disabled group or an access rule forbids the request."""
 
     code = 16  # NO_PERMISSION
 
 
 class TopicNotExist(Fault):
-    """The topic is unknown here and may not be created on the fly."""
+    """The topic does not exist and may not be created by use."""
 
     code = 17  # TOPIC_NOT_EXIST
 
@@ -208,7 +208,7 @@ class PullNotFound(Fault):
 
 
 class PullRetryImmediately(Fault):
-    """Nothing matched so far; go on from the next offset at once."""
+    """No message matched so far; continue from the next offset at once."""
 
     code = 20  # PULL_RETRY_IMMEDIATELY
 
@@ -220,7 +220,7 @@ class PullOffsetMoved(Fault):
 
 
 class QueryNotFound(Fault):
-    """The thing that was asked for does not exist."""
+    """The requested object does not exist."""
 
     code = 22  # QUERY_NOT_FOUND
 
@@ -232,7 +232,7 @@ class SubscriptionParseFailed(Fault):
 
 
 class SubscriptionNotExist(Fault):
-    """The broker knows no such subscription; a heartbeat should precede it."""
+    """The broker does not know the subscription; send a heartbeat first."""
 
     code = 24  # SUBSCRIPTION_NOT_EXIST
 
@@ -244,13 +244,13 @@ class SubscriptionNotLatest(Fault):
 
 
 class GroupNotExist(Fault):
-    """The consumer group is unknown here and may not be created on the fly."""
+    """The consumer group does not exist and may not be created by use."""
 
     code = 26  # SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 class FilterDataNotExist(Fault):
-    """No compiled filter is known for this subscription."""
+    """The broker has no compiled filter for this subscription."""
 
     code = 27  # FILTER_DATA_NOT_EXIST
 
@@ -262,7 +262,7 @@ class FilterDataNotLatest(Fault):
 
 
 class InvalidParameter(Fault):
-    """A field is missing or has a value that cannot be used."""
+    """A field is missing or has an invalid value."""
 
     code = 29  # INVALID_PARAMETER
 
@@ -304,19 +304,19 @@ class GoAway(Fault):
 
 
 class ProducerFenced(Fault):
-    """A later epoch of this producer id has begun; this producer must send no more."""
+    """A later epoch of this producer id has begun; this producer must stop sending."""
 
     code = 7001  # PRODUCER_FENCED
 
 
 class SequenceOutOfOrder(Fault):
-    """The message before this one is not stored yet; send that first, then this one again."""
+    """The message before this one is not stored yet; send it first, then this one again."""
 
     code = 7002  # SEQUENCE_OUT_OF_ORDER
 
 
 class SequenceForgotten(Fault):
-    """The message is too old to tell whether it was stored before; nothing was stored now."""
+    """The message is too old to tell whether it was stored before; it was not stored now."""
 
     code = 7003  # SEQUENCE_FORGOTTEN
 
@@ -336,11 +336,11 @@ class UnknownFault(Fault):
 
 
 class ClientError(RocketpostError):
-    """The client could not do what it was asked."""
+    """A client's operation failed."""
 
 
 class AlreadyExists(ClientError):  # noqa: N818
-    """A topic or group that was to be created is there with another configuration."""
+    """The topic or group to create exists with another configuration."""
 
 
 class RequestTimeout(ClientError):  # noqa: N818
@@ -348,7 +348,7 @@ class RequestTimeout(ClientError):  # noqa: N818
 
 
 class NotSupported(ClientError):  # noqa: N818
-    """A broker lacks what this needs."""
+    """A broker lacks a feature that the call needs."""
 
 
 class NoReply(RequestTimeout):
@@ -372,4 +372,4 @@ class NoNameServer(ClientError):  # noqa: N818
 
 
 class MessageRefused(ClientError):  # noqa: N818
-    """The message breaks a limit; found before anything was sent."""
+    """The message breaks a limit; nothing was sent."""

@@ -1,9 +1,9 @@
-"""Properties text to frozen dataclasses, by RocketMQ's own keys.
+"""Settings: frozen dataclasses read from properties text with RocketMQ's keys.
 
 A settings class is a frozen dataclass whose fields are made with :func:`option`; several classes
-share one file, as in RocketMQ. :func:`parse_properties` reads the Java ``.properties`` syntax,
+share one file, as in RocketMQ. :func:`parse_properties` reads Java's ``.properties`` syntax,
 :func:`build` fills one class from the values, and :func:`reject_unknown` names every key that no
-class took. Nothing here reads a file: text in, values out.
+class has. Nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def option(
 
     Args:
         key: The key in the properties file.
-        default: The value when the file does not say.
+        default: The value if the file has none.
         mutable: Whether an administrator may change it while the process runs.
         important: Whether ``mqbroker -m`` lists it.
         secret: Whether it is never shown.
-        clamp: The least and the most that counts, for keys whose file may say more, as in RocketMQ;
-            the class calls :func:`apply_clamps`. Such a value is reported by :func:`adjustments`,
-            and refused where a setting changes while the process runs.
-        below: What counts instead of less than the least; the least itself if None.
+        clamp: Minimum and maximum in force, for keys whose file may say more or less, as in
+            RocketMQ; the class calls :func:`apply_clamps`. :func:`adjustments` reports a clamped
+            value; a change at run time refuses it.
+        below: Value in force below the minimum; the minimum itself if None.
     """
     metadata = {
         "key": key,
@@ -70,7 +70,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Write ``key=value`` lines, sorted by key, escaped so that :func:`parse_properties` agrees."""
+    """Write ``key=value`` lines, sorted by key, escaped for :func:`parse_properties`."""
     lines = [f"{_escape(key, key=True)}={_escape(values[key])}\n" for key in sorted(values)]
     return "".join(lines)
 
@@ -82,10 +82,10 @@ def keys_of(cls: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def build(cls: type[T], values: Mapping[str, str]) -> T:
-    """Fill ``cls`` from ``values``; keys of other classes are left alone.
+    """Fill ``cls`` from ``values``; ignore keys of other classes.
 
     Raises:
-        ConfigError: A value does not fit; the text names the key and what it takes.
+        ConfigError: A value is invalid; the text names the key and the accepted values.
     """
     hints = typing.get_type_hints(cls)
     given = {
@@ -97,7 +97,7 @@ def build(cls: type[T], values: Mapping[str, str]) -> T:
 
 
 def apply_clamps(settings: object) -> None:
-    """Clamp the numbers of a new settings object; for its ``__post_init__``."""
+    """Clamp the numbers of a new settings object; called by its ``__post_init__``."""
     for field in keys_of(type(settings)).values():
         if field.metadata["clamp"] is None:
             continue
@@ -109,7 +109,7 @@ def apply_clamps(settings: object) -> None:
 
 
 def adjustments(settings: object, values: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each value of a file that is not in force as the file says it."""
+    """Return a sentence for each value that is clamped, and so not in force as the file has it."""
     hints = typing.get_type_hints(type(settings))
     told = []
     for key, field in keys_of(type(settings)).items():
@@ -123,12 +123,12 @@ def adjustments(settings: object, values: Mapping[str, str]) -> list[str]:
     return told
 
 
-def changed(current: T, values: Mapping[str, str]) -> T:
+def apply_changes(current: T, values: Mapping[str, str]) -> T:
     """Return ``current`` with the mutable keys among ``values`` replaced.
 
     Raises:
-        ConfigError: A key is unknown to the class, fixed after start, or has a bad value, which
-            includes one beyond its clamp.
+        ConfigError: A key is unknown to the class, fixed after the start, or has a bad value; a
+            value outside its clamp is bad.
     """
     fields = keys_of(type(current))
     hints = typing.get_type_hints(type(current))
@@ -153,7 +153,7 @@ def to_properties(settings: object) -> dict[str, str]:
 
 
 def format_value(value: object) -> str:
-    """Write a value the way :func:`build` reads it."""
+    """Write a value in the form that :func:`build` reads."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, enum.Enum):
@@ -164,12 +164,12 @@ def format_value(value: object) -> str:
 def reject_unknown(
     values: Iterable[str], *acting: Iterable[str], inactive: Iterable[str] = ()
 ) -> None:
-    """Raise if a key is neither among the ``acting`` ones nor among the ``inactive`` ones.
+    """Raise if a key is in neither ``acting`` nor ``inactive``.
 
-    What is suggested instead of a mistyped key does act.
+    Only acting keys are suggested for a misspelled one.
 
     Raises:
-        ConfigError: Names every such key.
+        ConfigError: The text names every such key.
     """
     all_acting = {key for keys in acting for key in keys}
     unknown = sorted(set(values) - all_acting - set(inactive))

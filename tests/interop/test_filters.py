@@ -92,7 +92,7 @@ def ours(text: str, maps: list[dict[str, str]]) -> str:
     verdicts = ""
     for properties in maps:
         try:
-            verdicts += {True: "T", False: "F", None: "U"}[expression.verdict(properties)]
+            verdicts += {True: "T", False: "F", None: "U"}[expression.evaluate(properties)]
         except ValueError:
             verdicts += "X"
     return verdicts

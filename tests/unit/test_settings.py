@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rocketpost.errors import ConfigError
 from rocketpost.settings import (
     adjustments,
+    apply_changes,
     apply_clamps,
     build,
-    changed,
     format_properties,
     option,
     parse_properties,
@@ -68,9 +68,9 @@ def test_a_file_may_go_beyond_a_clamp_and_is_told_so() -> None:
 
 
 def test_a_change_may_not_go_beyond_a_clamp() -> None:
-    assert changed(Clamped(), {"percent": "90"}).percent == 90
+    assert apply_changes(Clamped(), {"percent": "90"}).percent == 90
     with pytest.raises(ConfigError, match="percent=91 must be between 10 and 90"):
-        changed(Clamped(), {"percent": "91"})
+        apply_changes(Clamped(), {"percent": "91"})
 
 
 def test_the_java_syntax_is_read() -> None:
@@ -137,10 +137,10 @@ def test_unknown_keys_are_named() -> None:
 
 
 def test_only_mutable_keys_change() -> None:
-    assert changed(Sample(), {"someCount": "9"}).count == 9
+    assert apply_changes(Sample(), {"someCount": "9"}).count == 9
     with pytest.raises(ConfigError, match="name is fixed"):
-        changed(Sample(), {"name": "y"})
+        apply_changes(Sample(), {"name": "y"})
     with pytest.raises(ConfigError, match="nope is not a known"):
-        changed(Sample(), {"nope": "y"})
+        apply_changes(Sample(), {"nope": "y"})
     with pytest.raises(ConfigError, match="negative"):
-        changed(Sample(), {"someCount": "-2"})
+        apply_changes(Sample(), {"someCount": "-2"})

@@ -1,8 +1,8 @@
-"""Filter expressions: RocketMQ's SQL92 grammar, read, checked and compiled. Pure.
+"""Filter expressions in RocketMQ's SQL92 grammar: parsing, checking and compiling. Pure.
 
-Brokers judge messages with them, clients check them before they subscribe. Every expression has
-bounds (``tokens.LENGTH_MAX``, ``nodes.DEPTH_MAX``, ``parser.OPERANDS_MAX``, ``parser.LIST_MAX``):
-a hostile one costs little to read, and no more than a known amount for each message.
+Brokers filter messages with them; clients check them before they subscribe. Every expression has
+bounds (``tokens.LENGTH_MAX``, ``nodes.DEPTH_MAX``, ``parser.OPERANDS_MAX``, ``parser.LIST_MAX``),
+so that a hostile one is cheap to read and has a bounded cost per message.
 """
 
 from __future__ import annotations

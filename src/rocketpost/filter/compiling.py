@@ -1,9 +1,9 @@
-"""Turns the tree of an expression into nested functions.
+"""Compilation of an expression's tree into nested functions.
 
 A function takes the list of values that the expression reads, in the order of ``Slots``, and
-returns True, False or None (unknown). No text of a user is ever executed: the functions are those
-below, closed over constants. What compares a property with a constant, which is what nearly every
-filter does, has functions of its own.
+returns True, False or None (unknown). No user's text is ever executed: the functions are those
+below, closed over constants. Comparing a property with a constant, which nearly every filter does,
+has functions of its own.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from rocketpost.filter.nodes import (
     BodyPath,
     Cast,
     Chain,
+    Comparison,
     Constant,
     Equal,
     IsNull,
-    Known,
     Named,
     Negative,
     Node,
     Not,
-    Ordered,
     Property,
     Search,
     Truth,
+    TruthLiteral,
 )
 from rocketpost.filter.values import (
     INT_MAX,
     LONG_MAX,
     Value,
-    equal,
-    order,
+    compare,
+    equals,
     read_decimal,
     read_integer,
 )
@@ -63,81 +63,81 @@ class Slots:
     def __init__(self) -> None:
         self.places: dict[str | tuple[str | int, ...], int] = {}
 
-    def of(self, node: Property | BodyPath) -> int:
-        """Return where the value of ``node`` is in the list."""
+    def index_of(self, node: Property | BodyPath) -> int:
+        """Return the index of the value of ``node`` in the list."""
         key = node.name if isinstance(node, Property) else node.path
         return self.places.setdefault(key, len(self.places))
 
 
 class Compiler:
-    """Makes the functions of one expression.
+    """Compiles one expression.
 
     Args:
-        slots: Where its values are.
-        named: Returns the tree of a filter that is named in it.
+        slots: The values that the expression reads.
+        named: Returns the tree of a filter that MATCHES names.
     """
 
     def __init__(self, slots: Slots, named: Callable[[Named], Truth]) -> None:
         self._slots = slots
         self._named = named
 
-    def verdict(self, node: Truth) -> Verdict:
-        """Return the function of a part that is true, false or unknown."""
+    def compile_verdict(self, node: Truth) -> Verdict:
+        """Return the function of a node that is true, false or unknown."""
         match node:
-            case Known(value=value):
+            case TruthLiteral(value=value):
                 return lambda values: value
             case Cast(operand=operand):
-                return _cast(self.reader(operand))
+                return _cast(self.compile_reader(operand))
             case Not(operand=operand):
-                return _not(self.verdict(operand))
+                return _not(self.compile_verdict(operand))
             case Chain(operands=operands, is_and=is_and):
-                parts = tuple(self.verdict(each) for each in operands)
+                parts = tuple(self.compile_verdict(each) for each in operands)
                 return _and(parts) if is_and else _or(parts)
             case Equal(left=left, right=right):
                 return self._equal(left, right)
             case IsNull(operand=operand):
-                return _is_null(self.reader(operand))
-            case Ordered(relation=relation, left=left, right=right):
+                return _is_null(self.compile_reader(operand))
+            case Comparison(relation=relation, left=left, right=right):
                 return self._ordered(relation, left, right)
             case Search(relation=relation, operand=operand, text=text, negated=negated):
-                return _search(self.reader(operand), _TEXTS[relation], text, negated)
+                return _search(self.compile_reader(operand), _TEXTS[relation], text, negated)
             case Among(operand=operand, texts=texts, negated=negated):
-                return _among(self.reader(operand), texts, negated)
+                return _among(self.compile_reader(operand), texts, negated)
             case Named():
-                return self.verdict(self._named(node))
+                return self.compile_verdict(self._named(node))
         raise AssertionError(f"no function for {node!r}")
 
-    def reader(self, node: Node) -> Reader:
-        """Return the function of a part that has any value."""
+    def compile_reader(self, node: Node) -> Reader:
+        """Return the function of a node with a value of any type."""
         match node:
             case Constant(value=value):
                 return lambda values: value
             case Property() | BodyPath():
-                return operator.itemgetter(self._slots.of(node))
+                return operator.itemgetter(self._slots.index_of(node))
             case Negative(operand=operand):
-                return _negative(self.reader(operand))
+                return _negative(self.compile_reader(operand))
             case Truth():
-                return self.verdict(node)
+                return self.compile_verdict(node)
         raise AssertionError(f"no function for {node!r}")
 
     def _equal(self, left: Node, right: Node) -> Verdict:
         number = _number(right)
         if isinstance(left, Property) and number is not None:
-            return _property_equals(self._slots.of(left), number)
+            return _property_equals(self._slots.index_of(left), number)
         if isinstance(left, Property) and isinstance(right, Constant):
-            return _property_is(self._slots.of(left), right.value)
-        ours, theirs = self.reader(left), self.reader(right)
-        return lambda values: equal(ours(values), theirs(values))
+            return _property_is(self._slots.index_of(left), right.value)
+        ours, theirs = self.compile_reader(left), self.compile_reader(right)
+        return lambda values: equals(ours(values), theirs(values))
 
     def _ordered(self, relation: str, left: Node, right: Node) -> Verdict:
         number = _number(right)
         if isinstance(left, Property) and type(number) is int:
-            return _property_ordered(self._slots.of(left), _SIGNS[relation], number)
-        return _ordered(self.reader(left), _SIGNS[relation], self.reader(right))
+            return _property_ordered(self._slots.index_of(left), _SIGNS[relation], number)
+        return _ordered(self.compile_reader(left), _SIGNS[relation], self.compile_reader(right))
 
 
 def _number(node: Node) -> int | float | None:
-    """Return the number that a node always is, if it is one."""
+    """Return the value of a constant number, or None for another node."""
     if isinstance(node, Constant) and isinstance(node.value, int | float):
         return node.value
     if isinstance(node, Negative):
@@ -160,7 +160,7 @@ def _property_is(slot: int, text: Value) -> Verdict:
 def _property_equals(slot: int, number: int | float) -> Verdict:
     def verdict(values: Values) -> bool | None:
         value = values[slot]
-        return None if value is None else order(value, number) == 0
+        return None if value is None else compare(value, number) == 0
 
     return verdict
 
@@ -190,7 +190,7 @@ def _ordered(left: Reader, sign: Callable[[int, int], bool], right: Reader) -> V
             return None
         if isinstance(ours, str) and isinstance(theirs, str):
             ours, theirs = read_decimal(ours), read_decimal(theirs)
-        return sign(order(ours, theirs), 0)
+        return sign(compare(ours, theirs), 0)
 
     return verdict
 
@@ -258,7 +258,7 @@ def _search(
 ) -> Verdict:
     def verdict(values: Values) -> bool | None:
         if not text:
-            return False  # before the operand is looked at, which may be past comparing
+            return False  # before reading the operand, which may be incomparable
         value = operand(values)
         if not isinstance(value, str):
             return False

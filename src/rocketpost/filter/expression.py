@@ -1,4 +1,4 @@
-"""A filter that is ready to judge messages."""
+"""Compiled filters and their evaluation on messages."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ PROPERTY_MARK: Final = b"\x02%s\x01"
 
 
 class Expression:
-    """A compiled filter. Immutable; the same text always judges a message alike.
+    """A compiled filter. Immutable; the same text always gives the same verdict on a message.
 
     Attributes:
-        text: As the user wrote it.
+        text: The expression as the user wrote it.
         names: The properties that it reads.
         paths: The parts of the body that it reads.
-        marks: How each property starts in the property string behind ``PROPERTY_PREFIX``.
-        named: The kept filters that it names.
-        operand_count: Properties and values that one message is compared with at most.
+        marks: The bytes with which each property starts in a property string, after
+            ``PROPERTY_PREFIX``.
+        named: The named filters that it refers to.
+        operand_count: Maximum number of properties and values compared per message.
     """
 
     __slots__ = ("_verdict", "marks", "named", "names", "operand_count", "paths", "text")
@@ -37,14 +38,14 @@ class Expression:
     def __init__(self, text: str, tree: Truth, named: Callable[[Named], Truth]) -> None:
         slots = Slots()
         self.text = text
-        self.named = frozenset(each.name for each in _named_in(tree))
+        self.named = frozenset(each.name for each in _find_named(tree))
         self.operand_count = _operands(tree, named)
         if self.operand_count > OPERANDS_MAX:
-            raise FilterError(f"with kept filters, over {OPERANDS_MAX} properties and values")
-        # Properties come first in the list of values, whatever the order in the text.
+            raise FilterError(f"with named filters, over {OPERANDS_MAX} properties and values")
+        # Properties precede paths in the list of values, whatever their order in the text.
         body: dict[tuple[str | int, ...], None] = {}
         names: dict[str, None] = {}
-        verdict = Compiler(slots, named).verdict(tree)
+        verdict = Compiler(slots, named).compile_verdict(tree)
         for key in slots.places:
             if isinstance(key, str):
                 names[key] = None
@@ -68,13 +69,13 @@ class Expression:
 
     @property
     def reads_body(self) -> bool:
-        """Whether it looks into bodies."""
+        """Whether it reads bodies."""
         return bool(self.paths)
 
-    def verdict(
+    def evaluate(
         self, properties: Mapping[str, str], body: bytes | memoryview | None = None
     ) -> bool | None:
-        """Return True, False, or None if that is unknown.
+        """Return True, False, or None for unknown.
 
         Raises:
             ValueError: Two values cannot be compared; the message does not match.
@@ -85,21 +86,21 @@ class Expression:
     def matches(
         self, properties: Mapping[str, str], body: bytes | memoryview | None = None
     ) -> bool:
-        """Return whether a message matches: unknown and what cannot be compared do not."""
+        """Return whether a message matches; unknown and incomparable values do not."""
         try:
-            return self.verdict(properties, body) is True
+            return self.evaluate(properties, body) is True
         except (ValueError, ArithmeticError):
             return False
 
     def accepts(self, values: Sequence[Value]) -> bool:
-        """Return whether a message matches, by the values of ``names`` and then ``paths``."""
+        """Return whether a message matches, given the values of ``names`` and then ``paths``."""
         try:
             return self._verdict(values) is True
         except (ValueError, ArithmeticError):
             return False
 
     def body_values(self, body: bytes | memoryview | None) -> list[Value]:
-        """Return the values of ``paths``; all unknown if the body is no JSON."""
+        """Return the values of ``paths``; all unknown if the body is not JSON."""
         nothing: list[Value] = [None] * len(self.paths)
         if body is None or not self.paths:
             return nothing
@@ -111,15 +112,15 @@ class Expression:
 
 
 def compile_filter(text: str, *, resolve: Resolve | None = None, paths: bool = False) -> Expression:
-    """Return the filter that an expression means.
+    """Compile an expression.
 
     Args:
         text: The expression.
-        resolve: Returns the text of a filter named by MATCHES; without it none can be named.
-        paths: Whether the expression itself may look into bodies.
+        resolve: Returns the text of a filter named by MATCHES; without it MATCHES is refused.
+        paths: Whether the expression itself may read bodies.
 
     Raises:
-        FilterError: The expression is wrong; says where and why.
+        FilterError: The expression is wrong; the text says where and why.
     """
 
     def named(node: Named) -> Truth:
@@ -133,12 +134,12 @@ def compile_filter(text: str, *, resolve: Resolve | None = None, paths: bool = F
 
 
 def check_filter(text: str) -> None:
-    """Raise if an expression could not be a subscription's.
+    """Raise if an expression cannot be used in a subscription.
 
-    Filters that it names are not looked up: only brokers know them.
+    Named filters are not looked up: only brokers know them.
 
     Raises:
-        FilterError: It is wrong; says where and why.
+        FilterError: The expression is wrong; the text says where and why.
     """
     parse(text, named=True)
 
@@ -151,16 +152,16 @@ def _parts(node: Node) -> Iterator[Node]:
     yield from getattr(node, "operands", ())
 
 
-def _named_in(node: Node) -> Iterator[Named]:
-    """Return every place where a kept filter is named."""
+def _find_named(node: Node) -> Iterator[Named]:
+    """Yield every reference to a named filter."""
     if isinstance(node, Named):
         yield node
     for part in _parts(node):
-        yield from _named_in(part)
+        yield from _find_named(part)
 
 
 def _operands(node: Node, named: Callable[[Named], Truth]) -> int:
-    """Return how many properties and values there are, those of kept filters too."""
+    """Return the number of properties and values, including those of named filters."""
     if isinstance(node, Named):
         return _operands(named(node), named)
     return sum(_operands(part, named) for part in _parts(node)) or 1

@@ -1,7 +1,7 @@
-"""The tree of a filter expression, and what may stand in which place of it.
+"""The tree of a filter expression, and the rules for building it.
 
-Each function makes one node and refuses what RocketMQ refuses when it reads an expression: what
-could never be compared. Chains of AND and OR are one node each, so that only true nesting is deep.
+Each function makes one node and refuses what RocketMQ refuses when it reads an expression: operands
+that can never be compared. A chain of ANDs or ORs is one node, so that only real nesting is deep.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from rocketpost.errors import FilterError
-from rocketpost.filter.values import Value, order
+from rocketpost.filter.values import Value, compare
 
 DEPTH_MAX: Final = 64
 """How deep expressions may nest."""
@@ -47,23 +47,23 @@ class BodyPath(Node, frozen=True, kw_only=True):
 
 
 class Negative(Node, frozen=True, kw_only=True):
-    """The negative of a number; of anything else it is unknown."""
+    """The negative of a number; unknown for other values."""
 
     operand: Node
 
 
 class Truth(Node, frozen=True, kw_only=True):
-    """A part that is true, false or unknown."""
+    """A node that is true, false or unknown."""
 
 
-class Known(Truth, frozen=True, kw_only=True):
+class TruthLiteral(Truth, frozen=True, kw_only=True):
     """TRUE, FALSE or NULL."""
 
     value: bool | None
 
 
 class Cast(Truth, frozen=True, kw_only=True):
-    """A property or a path that stands where a truth value is wanted."""
+    """A property or a path used as a truth value."""
 
     operand: Node
 
@@ -75,7 +75,7 @@ class Not(Truth, frozen=True, kw_only=True):
 
 
 class Chain(Truth, frozen=True, kw_only=True):
-    """Parts joined by AND, or by OR."""
+    """Operands joined by AND, or by OR."""
 
     is_and: bool
     operands: tuple[Truth, ...]
@@ -94,7 +94,7 @@ class IsNull(Truth, frozen=True, kw_only=True):
     operand: Node
 
 
-class Ordered(Truth, frozen=True, kw_only=True):
+class Comparison(Truth, frozen=True, kw_only=True):
     """``>``, ``>=``, ``<`` or ``<=``."""
 
     relation: Relation
@@ -120,7 +120,7 @@ class Among(Truth, frozen=True, kw_only=True):
 
 
 class Named(Truth, frozen=True, kw_only=True):
-    """MATCHES('name'): a filter that the broker keeps."""
+    """MATCHES('name'): a named filter of the broker."""
 
     name: str
 
@@ -133,10 +133,10 @@ def _below(position: int, *parts: Node) -> int:
 
 
 def as_truth(node: Node) -> Truth:
-    """Return a node where a truth value is wanted.
+    """Return a node as a truth value.
 
     Raises:
-        FilterError: It can never be one.
+        FilterError: The node can never be one.
     """
     if isinstance(node, Truth):
         return node
@@ -145,42 +145,42 @@ def as_truth(node: Node) -> Truth:
     raise FilterError("this is a value, but a condition is wanted here", node.position)
 
 
-def negative(operand: Node, position: int) -> Node:
+def make_negative(operand: Node, position: int) -> Node:
     """Return ``- operand``."""
     return Negative(position=position, operand=operand, depth=_below(position, operand))
 
 
-def negation(operand: Node, position: int) -> Truth:
+def make_negation(operand: Node, position: int) -> Truth:
     """Return ``NOT operand``."""
     truth = as_truth(operand)
     return Not(position=position, operand=truth, depth=_below(position, truth))
 
 
-def chain(operands: list[Node], *, is_and: bool) -> Truth:
+def make_chain(operands: list[Node], *, is_and: bool) -> Truth:
     """Return operands joined by AND or OR."""
     truths = tuple(as_truth(each) for each in operands)
     position = truths[0].position
     return Chain(position=position, is_and=is_and, operands=truths, depth=_below(position, *truths))
 
 
-def equality(left: Node, right: Node) -> Truth:
+def make_equality(left: Node, right: Node) -> Truth:
     """Return ``left = right``."""
     for each in (left, right):
-        if isinstance(each, Known) and each.value is None:
+        if isinstance(each, TruthLiteral) and each.value is None:
             raise FilterError("nothing equals NULL; write IS NULL or IS NOT NULL", each.position)
-    if isinstance(left, Known) and isinstance(right, Constant):
+    if isinstance(left, TruthLiteral) and isinstance(right, Constant):
         raise FilterError("TRUE and FALSE cannot equal a number or a text", right.position)
     position = left.position
     return Equal(position=position, left=left, right=right, depth=_below(position, left, right))
 
 
-def is_null(operand: Node) -> Truth:
+def make_is_null(operand: Node) -> Truth:
     """Return ``operand IS NULL``."""
     position = operand.position
     return IsNull(position=position, operand=operand, depth=_below(position, operand))
 
 
-def ordering(relation: Relation, left: Node, right: Node) -> Truth:
+def make_ordering(relation: Relation, left: Node, right: Node) -> Truth:
     """Return ``left relation right``."""
     for each in (left, right):
         if isinstance(each, Constant) and isinstance(each.value, str):
@@ -190,7 +190,7 @@ def ordering(relation: Relation, left: Node, right: Node) -> Truth:
                 f"{relation} compares numbers, but this is a condition", each.position
             )
     position = left.position
-    return Ordered(
+    return Comparison(
         position=position,
         relation=relation,
         left=left,
@@ -199,25 +199,27 @@ def ordering(relation: Relation, left: Node, right: Node) -> Truth:
     )
 
 
-def between(value: Node, low: Node, high: Node, *, negated: bool) -> Truth:
+def make_between(value: Node, low: Node, high: Node, *, negated: bool) -> Truth:
     """Return ``value [NOT] BETWEEN low AND high``."""
     if negated:
-        return chain([ordering("<", value, low), ordering(">", value, high)], is_and=False)
-    parts: list[Node] = [ordering(">=", value, low), ordering("<=", value, high)]
+        return make_chain(
+            [make_ordering("<", value, low), make_ordering(">", value, high)], is_and=False
+        )
+    parts: list[Node] = [make_ordering(">=", value, low), make_ordering("<=", value, high)]
     if (
         isinstance(low, Constant)
         and isinstance(high, Constant)
-        and order(low.value, high.value) > 0
+        and compare(low.value, high.value) > 0
     ):
         raise FilterError(
             f"BETWEEN wants the smaller value first, but {low.value} is above {high.value}",
             low.position,
         )
-    return chain(parts, is_and=True)
+    return make_chain(parts, is_and=True)
 
 
-def search(operand: Node, relation: TextRelation, text: str, *, negated: bool) -> Truth:
-    """Return ``operand [NOT] CONTAINS 'text'`` and the like."""
+def make_search(operand: Node, relation: TextRelation, text: str, *, negated: bool) -> Truth:
+    """Return ``operand [NOT] CONTAINS 'text'``, or the same with another text relation."""
     position = operand.position
     return Search(
         position=position,
@@ -229,7 +231,7 @@ def search(operand: Node, relation: TextRelation, text: str, *, negated: bool) -
     )
 
 
-def among(operand: Node, texts: list[str], *, negated: bool) -> Truth:
+def make_among(operand: Node, texts: list[str], *, negated: bool) -> Truth:
     """Return ``operand [NOT] IN ('a', 'b')``."""
     if not isinstance(operand, Property | BodyPath):
         raise FilterError("IN wants a property before it", operand.position)

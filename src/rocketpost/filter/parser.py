@@ -1,4 +1,4 @@
-"""Reads a filter expression. Loosest first:
+"""The parser of filter expressions. The grammar, loosest binding first:
 
     or      := and (OR and)*
     and     := equal (AND equal)*
@@ -11,8 +11,8 @@
     primary := literal | name | path | '(' or ')' | MATCHES '(' text ')'
     path    := body ( '.' name | '[' integer ']' )+
 
-NOT binds tighter than a comparison, as in RocketMQ: ``NOT a = 1`` is ``(NOT a) = 1``. Unlike
-RocketMQ, what follows a complete expression is an error, not ignored.
+NOT binds tighter than a comparison, as in RocketMQ: ``NOT a = 1`` is ``(NOT a) = 1``. Unlike in
+RocketMQ, text after a complete expression is an error.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Final, cast
 
 from rocketpost.errors import FilterError
 from rocketpost.filter import nodes
-from rocketpost.filter.nodes import BodyPath, Constant, Known, Named, Node, Property, Truth
-from rocketpost.filter.tokens import Kind, Token, tokenize
+from rocketpost.filter.nodes import BodyPath, Constant, Named, Node, Property, Truth, TruthLiteral
+from rocketpost.filter.tokens import Token, TokenKind, tokenize
 from rocketpost.filter.values import LONG_MAX
 
 OPERANDS_MAX: Final = 512
@@ -39,15 +39,15 @@ _SMALLEST: Final = 5e-324
 
 
 def parse(text: str, *, paths: bool = False, named: bool = False) -> Truth:
-    """Return the tree of an expression.
+    """Parse an expression into its tree.
 
     Args:
         text: The expression.
-        paths: Whether it may look into bodies.
-        named: Whether it may name filters that the broker keeps.
+        paths: Whether it may read bodies.
+        named: Whether it may refer to named filters.
 
     Raises:
-        FilterError: It is wrong; says where and why.
+        FilterError: The expression is wrong; the text says where and why.
     """
     return _Parser(tokenize(text, paths=paths), paths=paths, named=named).parse()
 
@@ -63,43 +63,43 @@ class _Parser:
         self._level = 0
 
     def parse(self) -> Truth:
-        if self._next.kind is Kind.END:
+        if self._next.kind is TokenKind.END:
             raise FilterError("the expression is empty")
         found = self._or()
         left = self._next
-        if left.kind is not Kind.END:
+        if left.kind is not TokenKind.END:
             raise FilterError(
                 f"the expression is complete before {left}{_hint(left)}", left.position
             )
         return nodes.as_truth(found)
 
-    # The grammar, loosest first.
+    # The grammar, loosest binding first.
 
     def _or(self) -> Node:
         operands = [self._and()]
         while self._take("OR"):
             operands.append(self._and())
-        return nodes.chain(operands, is_and=False) if len(operands) > 1 else operands[0]
+        return nodes.make_chain(operands, is_and=False) if len(operands) > 1 else operands[0]
 
     def _and(self) -> Node:
         operands = [self._equal()]
         while self._take("AND"):
             operands.append(self._equal())
-        return nodes.chain(operands, is_and=True) if len(operands) > 1 else operands[0]
+        return nodes.make_chain(operands, is_and=True) if len(operands) > 1 else operands[0]
 
     def _equal(self) -> Node:
         left = self._compare()
         while True:
             if self._take("="):
-                left = nodes.equality(left, self._compare())
+                left = nodes.make_equality(left, self._compare())
             elif self._take("<>"):
-                equal = nodes.equality(left, self._compare())
-                left = nodes.negation(equal, left.position)
+                equal = nodes.make_equality(left, self._compare())
+                left = nodes.make_negation(equal, left.position)
             elif self._take("IS"):
                 negated = self._take("NOT")
                 self._expect("NULL")
-                null = nodes.is_null(left)
-                left = nodes.negation(null, left.position) if negated else null
+                null = nodes.make_is_null(left)
+                left = nodes.make_negation(null, left.position) if negated else null
             else:
                 return left
 
@@ -107,10 +107,10 @@ class _Parser:
         left = self._unary()
         while True:
             word = self._next
-            if word.kind is Kind.OPERATOR and word.text in (">", ">=", "<", "<="):
+            if word.kind is TokenKind.OPERATOR and word.text in (">", ">=", "<", "<="):
                 self._at += 1
                 relation = cast(nodes.Relation, word.text)
-                left = nodes.ordering(relation, left, self._unary())
+                left = nodes.make_ordering(relation, left, self._unary())
                 continue
             negated = self._is("NOT") and self._is("CONTAINS STARTSWITH ENDSWITH BETWEEN IN", 1)
             if negated:
@@ -119,19 +119,19 @@ class _Parser:
             if self._is("CONTAINS STARTSWITH ENDSWITH"):
                 self._at += 1
                 searching = cast(nodes.TextRelation, word.text)
-                left = nodes.search(left, searching, self._text(), negated=negated)
+                left = nodes.make_search(left, searching, self._text(), negated=negated)
             elif self._take("BETWEEN"):
                 low = self._unary()
                 self._expect("AND")
                 self._count(left.position)  # it is compared twice
-                left = nodes.between(left, low, self._unary(), negated=negated)
+                left = nodes.make_between(left, low, self._unary(), negated=negated)
             elif self._take("IN"):
-                left = nodes.among(left, self._texts(), negated=negated)
+                left = nodes.make_among(left, self._texts(), negated=negated)
             else:
                 return left
 
     def _unary(self) -> Node:
-        # Gathered first, since a row of them must not fill the stack.
+        # Gathered in a loop, since a long row of signs must not fill the stack.
         signs: list[Token] = []
         while self._is("+ - NOT"):
             signs.append(self._next)
@@ -141,30 +141,30 @@ class _Parser:
         node = self._primary()
         for sign in reversed(signs):
             if sign.text == "-":
-                node = nodes.negative(node, sign.position)
+                node = nodes.make_negative(node, sign.position)
             elif sign.text == "NOT":
-                node = nodes.negation(node, sign.position)
+                node = nodes.make_negation(node, sign.position)
         return node
 
     def _primary(self) -> Node:
         word = self._next
         self._at += 1
         position = word.position
-        if word.kind is Kind.OPERATOR and word.text == "(":
+        if word.kind is TokenKind.OPERATOR and word.text == "(":
             return self._group(position)
         self._count(position)
         match word.kind:
-            case Kind.TEXT:
+            case TokenKind.TEXT:
                 return Constant(position=position, value=word.text)
-            case Kind.INTEGER:
+            case TokenKind.INTEGER:
                 return Constant(position=position, value=_integer(word))
-            case Kind.DECIMAL:
+            case TokenKind.DECIMAL:
                 return Constant(position=position, value=_decimal(word))
-            case Kind.NAME:
+            case TokenKind.NAME:
                 return self._name(word)
         if word.text in ("TRUE", "FALSE", "NULL"):
             value = None if word.text == "NULL" else word.text == "TRUE"
-            return Known(position=position, value=value)
+            return TruthLiteral(position=position, value=value)
         before = f" after {self._tokens[self._at - 2]}" if self._at > 1 else ""
         raise FilterError(
             f"a property, a value or ( is wanted{before}, not {word}{_hint(word)}", position
@@ -199,7 +199,7 @@ class _Parser:
         while self._is(". ["):
             if self._take("."):
                 step = self._next
-                if step.kind not in (Kind.NAME, Kind.KEYWORD):
+                if step.kind not in (TokenKind.NAME, TokenKind.KEYWORD):
                     raise FilterError(f"a name is wanted after '.', not {step}", step.position)
                 steps.append(step.raw)
                 self._at += 1
@@ -214,9 +214,9 @@ class _Parser:
     def _index(self) -> int | str:
         word = self._next
         self._at += 1
-        if word.kind is Kind.TEXT:
+        if word.kind is TokenKind.TEXT:
             return word.text
-        if word.kind is not Kind.INTEGER:
+        if word.kind is not TokenKind.INTEGER:
             raise FilterError(f"a number or a text is wanted in [ ], not {word}", word.position)
         return _integer(word)
 
@@ -233,10 +233,10 @@ class _Parser:
     # Words.
 
     def _token(self, at: int) -> Token:
-        # Words are read when they are wanted, so that a hostile text ends with its first mistake.
+        # Words are read on demand, so that reading a hostile text stops at its first mistake.
         tokens = self._tokens
         while len(tokens) <= at:
-            if tokens and tokens[-1].kind is Kind.END:
+            if tokens and tokens[-1].kind is TokenKind.END:
                 return tokens[-1]
             tokens.append(next(self._words))
         return tokens[at]
@@ -247,7 +247,7 @@ class _Parser:
 
     def _is(self, words: str, ahead: int = 0) -> bool:
         token = self._token(self._at + ahead)
-        is_word = token.kind is Kind.KEYWORD or token.kind is Kind.OPERATOR
+        is_word = token.kind is TokenKind.KEYWORD or token.kind is TokenKind.OPERATOR
         return is_word and token.text in words.split()
 
     def _take(self, word: str) -> bool:
@@ -263,7 +263,7 @@ class _Parser:
 
     def _text(self) -> str:
         found = self._next
-        if found.kind is not Kind.TEXT:
+        if found.kind is not TokenKind.TEXT:
             raise FilterError(
                 f"a text in single quotes is wanted here, not {found}", found.position
             )
@@ -291,12 +291,12 @@ def _decimal(word: Token) -> float:
 
 
 def _hint(word: Token) -> str:
-    if word.kind is Kind.NAME and word.text.upper() in ("LIKE", "ESCAPE"):
+    if word.kind is TokenKind.NAME and word.text.upper() in ("LIKE", "ESCAPE"):
         return "; there is no LIKE in filters: use CONTAINS, STARTSWITH or ENDSWITH"
-    if word.kind is Kind.OPERATOR and word.text == "=":
+    if word.kind is TokenKind.OPERATOR and word.text == "=":
         return "; one = is enough"
-    if word.kind is Kind.OPERATOR and word.text == "-":
+    if word.kind is TokenKind.OPERATOR and word.text == "-":
         return "; there is no arithmetic in filters, and a comment needs a line end"
-    if word.kind is Kind.OPERATOR and word.text == "+":
+    if word.kind is TokenKind.OPERATOR and word.text == "+":
         return "; there is no arithmetic in filters"
     return ""

@@ -1,14 +1,14 @@
-"""The words of a filter expression.
+"""The tokenizer of filter expressions.
 
     keyword     NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH, in any case
-    name        letter, _ or $, then digits too
+    name        letter, _ or $, then also digits
     integer     0, or digits that do not start with 0 and may end in l or L
     decimal     5.5  5.  .5  5E10  5.5e-3
     text        'single quotes', '' for one quote inside
     operator    = <> > >= < <= + - ( ) ,   and for paths into a body . [ ]
-    comment     -- up to the end of a line that has one, /* ... */
+    comment     -- to the end of the line, which must have a line end; /* ... */
 
-As in RocketMQ the longest word counts.
+As in RocketMQ, the longest match counts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ KEYWORDS: Final = frozenset(
 )
 
 
-class Kind(Enum):
-    """What a word is."""
+class TokenKind(Enum):
+    """The kind of a word."""
 
     KEYWORD = auto()
     NAME = auto()
@@ -48,7 +48,7 @@ class Kind(Enum):
 class Token(NamedTuple):
     """One word. ``text`` is upper case for keywords, and decoded for text in quotes."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
     """Of its first character, counted from 1."""
@@ -56,13 +56,13 @@ class Token(NamedTuple):
     """As it was written."""
 
     def __str__(self) -> str:
-        if self.kind is Kind.END:
+        if self.kind is TokenKind.END:
             return "the end of the expression"
         shown = self.text if len(self.text) <= _SHOWN_MAX else f"{self.text[:_SHOWN_MAX]}..."
-        return f"the text '{shown}'" if self.kind is Kind.TEXT else repr(shown)
+        return f"the text '{shown}'" if self.kind is TokenKind.TEXT else repr(shown)
 
 
-# Each alternative takes all that it has looked at, so that no text is read twice.
+# Each alternative consumes all that it has examined, so that no text is read twice.
 _WORD: Final = re.compile(
     r"""(?P<skip>    [ \t\n\r\f]++ | /\*(?:[^*]|\*(?!/))*+\*/ )
       | (?P<decimal>  [0-9]++(?:\.[0-9]*+(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++)
@@ -90,14 +90,14 @@ _HINTS: Final = {
 
 
 def tokenize(text: str, *, paths: bool) -> Iterator[Token]:
-    """Return the words of an expression one by one, and END after them.
+    """Yield the words of an expression, then END.
 
     Args:
         text: The expression.
-        paths: Whether the words of paths into a body are known.
+        paths: Whether to accept the words of paths into a body.
 
     Raises:
-        FilterError: Something is no word, or the expression is too long.
+        FilterError: A part is not a word, or the expression is too long.
     """
     if len(text) > LENGTH_MAX:
         raise FilterError(f"the expression has {len(text)} characters, more than {LENGTH_MAX}")
@@ -116,7 +116,7 @@ def tokenize(text: str, *, paths: bool) -> Iterator[Token]:
         if found.lastgroup != "skip":
             yield _token(found)
         at = found.end()
-    yield Token(Kind.END, "", end + 1, "")
+    yield Token(TokenKind.END, "", end + 1, "")
 
 
 def _token(found: re.Match[str]) -> Token:
@@ -125,14 +125,14 @@ def _token(found: re.Match[str]) -> Token:
         case "name":
             upper = word.upper()
             if upper in KEYWORDS:
-                return Token(Kind.KEYWORD, upper, position, word)
-            return Token(Kind.NAME, word, position, word)
+                return Token(TokenKind.KEYWORD, upper, position, word)
+            return Token(TokenKind.NAME, word, position, word)
         case "text":
-            return Token(Kind.TEXT, word[1:-1].replace("''", "'"), position, word)
+            return Token(TokenKind.TEXT, word[1:-1].replace("''", "'"), position, word)
         case "integer":
             if word[0] == "0" and word.rstrip("lL") != "0":
                 raise FilterError("a whole number does not start with 0", position)
-            return Token(Kind.INTEGER, word, position, word)
+            return Token(TokenKind.INTEGER, word, position, word)
         case "decimal":
-            return Token(Kind.DECIMAL, word, position, word)
-    return Token(Kind.OPERATOR, word, position, word)
+            return Token(TokenKind.DECIMAL, word, position, word)
+    return Token(TokenKind.OPERATOR, word, position, word)

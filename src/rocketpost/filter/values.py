@@ -1,8 +1,8 @@
-"""Values in a filter and how they compare, which is as in Java.
+"""Values of filter expressions, and their comparison as in Java.
 
-A value is None (missing, unknown), a bool, an int, a float or a str. Properties are texts always; a
-text that meets a number is read as a number of that kind. What cannot be read ends the evaluation:
-the message does not match, whatever stands around it.
+A value is None (missing, unknown), a bool, an int, a float or a str. Properties are always texts; a
+text compared with a number is read as a number of that type. A text that cannot be read so ends the
+evaluation: the message does not match, whatever the rest of the expression says.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class IncomparableError(ValueError):
 
 
 def read_integer(text: str, limit: int) -> int:
-    """Return the number that ``text`` is, between ``-limit - 1`` and ``limit``.
+    """Read an integer between ``-limit - 1`` and ``limit``.
 
     Raises:
-        IncomparableError: It is none.
+        IncomparableError: The text is not such a number.
     """
-    # Java reads the digits of every script, but only those of one UTF-16 unit.
+    # Java accepts the digits of every script, but only those of one UTF-16 unit.
     if _is_integer(text) and (text.isascii() or max(text) <= _BMP_LAST):
         try:
             number = int(text)
@@ -48,10 +48,10 @@ def read_integer(text: str, limit: int) -> int:
 
 
 def read_decimal(text: str) -> float:
-    """Return the number that ``text`` is.
+    """Read a number.
 
     Raises:
-        IncomparableError: It is none.
+        IncomparableError: The text is not such a number.
     """
     bare = text.strip(_BLANKS)
     if found := _decimal(bare):
@@ -65,27 +65,27 @@ def read_decimal(text: str) -> float:
 
 
 def read_like(text: str, number: int | float) -> int | float:
-    """Return the number that ``text`` is, read as the kind of ``number``.
+    """Read a number of the same type as ``number``.
 
     Raises:
-        IncomparableError: It is none of that kind.
+        IncomparableError: The text is not such a number.
     """
     if type(number) is float:
         return read_decimal(text)
-    # The one literal beyond is -2147483648, which is the negative of a long.
+    # The one literal beyond is -2147483648, which Java reads as the negative of a long.
     return read_integer(text, INT_MAX if -INT_MAX <= number <= INT_MAX else LONG_MAX)
 
 
-def order(left: Value, right: Value) -> int:
-    """Return -1, 0 or 1 as ``left`` is below, like or above ``right``; -1 if they never meet.
+def compare(left: Value, right: Value) -> int:
+    """Return -1, 0 or 1 as ``left`` is below, equal to or above ``right``; -1 across types.
 
     Raises:
-        IncomparableError: A text is not the number or truth value that it is compared with.
+        IncomparableError: A text cannot be read as the type that it is compared with.
     """
     assert left is not None
     assert right is not None
     if isinstance(left, bool) or isinstance(right, bool):
-        return _order_of_truth(left, right)
+        return _compare_truth(left, right)
     if isinstance(left, str):
         if isinstance(right, str):
             return (left > right) - (left < right)
@@ -93,11 +93,11 @@ def order(left: Value, right: Value) -> int:
     elif isinstance(right, str):
         right = read_like(right, left)
     if isinstance(left, float) or isinstance(right, float):
-        return order_of_decimals(float(left), float(right))
+        return compare_decimals(float(left), float(right))
     return (left > right) - (left < right)
 
 
-def _order_of_truth(left: Value, right: Value) -> int:
+def _compare_truth(left: Value, right: Value) -> int:
     if isinstance(left, str):
         left = left.lower() == "true"
     elif isinstance(right, str):
@@ -107,8 +107,8 @@ def _order_of_truth(left: Value, right: Value) -> int:
     return left - right
 
 
-def order_of_decimals(left: float, right: float) -> int:
-    """Return how Java orders doubles: -0.0 below 0.0, NaN above all and like itself."""
+def compare_decimals(left: float, right: float) -> int:
+    """Compare doubles as Java does: -0.0 below 0.0, NaN above all others and equal to itself."""
     if left < right:
         return -1
     if left > right:
@@ -125,12 +125,12 @@ def _rank(number: float) -> int:
     return -1 if str(number) == "-0.0" else (1 if number > 0 else 0)
 
 
-def equal(left: Value, right: Value) -> bool | None:
-    """Return what ``left = right`` is: unknown if only the left side is missing.
+def equals(left: Value, right: Value) -> bool | None:
+    """Evaluate ``left = right``; unknown if only the left side is missing.
 
     Raises:
-        IncomparableError: They cannot be compared.
+        IncomparableError: The values cannot be compared.
     """
     if left is None:
         return True if right is None else None
-    return right is not None and order(left, right) == 0
+    return right is not None and compare(left, right) == 0

@@ -5,8 +5,8 @@ A *state* is the same number unsigned; it lets ``topic#`` be hashed once and eac
 
 The compiled build loops over the units. The plain build takes 32 bytes at a time as one big
 integer and folds neighbouring lanes, 8 bits wide, then 16, 32, 64 and 128: a lane that holds
-``high * 2**w + low`` becomes ``high * 31**k + low`` by taking ``high * (2**w - 31**k)`` away. No
-lane overflows: 31**k has at most 5k bits where 8k are free. That is thrice as fast as the loop.
+``high * 2**w + low`` becomes ``high * 31**k + low`` by subtracting ``high * (2**w - 31**k)``. No
+lane overflows: 31**k has at most 5k bits, and 8k are free. That is three times as fast as the loop.
 Wrapping is done with a mask, so that both builds agree.
 """
 
@@ -21,7 +21,7 @@ _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 
 _BLOCK = 32
-_SHORT = 8  # up to here the loop wins in the plain build too
+_SHORT = 8  # up to this length the loop is faster in the plain build too
 _LANES_8 = int("00ff" * 16, 16)
 _LANES_16 = int("0000ffff" * 8, 16)
 _LANES_32 = int("00000000ffffffff" * 4, 16)
@@ -35,7 +35,7 @@ _POWERS = [pow(31, n, 2**32) for n in range(_BLOCK + 1)]
 
 
 def extend_state(state: int, text: str) -> int:
-    """Return the unsigned hash of what ``state`` is the hash of, followed by ``text``."""
+    """Return the state after ``text`` is appended to the hashed string."""
     h = state
     if not text.isascii():
         data = text.encode("utf-16-be", "surrogatepass")
@@ -69,12 +69,12 @@ def string_hash(text: str) -> int:
 
 
 def index_hash(text: str) -> int:
-    """Return the key-index hash: the absolute string hash, with the one unnegatable value as 0."""
+    """Return the key-index hash: the absolute string hash; 0 for the value without a negative."""
     return index_hash_after(0, text)
 
 
 def index_hash_after(state: int, text: str) -> int:
-    """Return the key-index hash of what ``state`` is the hash of, followed by ``text``."""
+    """Return the key-index hash after ``text`` is appended to the string hashed in ``state``."""
     h = extend_state(state, text)
     if h & _SIGN:
         h = (_MASK + 1 - h) & (_SIGN - 1)
@@ -82,12 +82,12 @@ def index_hash_after(state: int, text: str) -> int:
 
 
 def index_hashes_after(state: int, texts: Iterable[str]) -> list[int]:
-    """Return :func:`index_hash_after` of each text."""
+    """Return :func:`index_hash_after` for each text."""
     return index_hashes(repeat(state), texts)
 
 
 def index_hashes(states: Iterable[int], texts: Iterable[str]) -> list[int]:
-    """Return :func:`index_hash_after` of each pair, by one call: calls cost more than hashing."""
+    """Return :func:`index_hash_after` for each pair in one call; calls cost more than hashing."""
     hashes: list[int] = []
     for state, text in zip(states, texts, strict=False):
         if _PLAIN and _SHORT < len(text) <= _BLOCK and text.isascii():

@@ -1,4 +1,4 @@
-"""Choosing entries of a consume queue by tags code.
+"""Selection of consume-queue entries by tags code.
 
 An entry is 20 bytes, big-endian: position int64, record size int32, tags code int64. The plain
 build unpacks entries in C by ``struct``; the compiled one compares tags codes where they lie.
@@ -22,23 +22,23 @@ _FILLER_SIZE = 0x7FFF_FFFF
 def scan_units(
     units: bytes | memoryview, wanted: AbstractSet[int], *, count_max: int, bytes_max: int
 ) -> tuple[list[tuple[int, int, int]], int]:
-    """Choose entries, oldest first, until a bound is met.
+    """Choose entries, oldest first, until a bound is reached.
 
     Args:
-        units: Whole entries; a torn one at the end is not looked at.
+        units: Complete entries; a torn one at the end is ignored.
         wanted: Tags codes to keep; empty means every entry.
-        count_max: How many entries to choose at most.
-        bytes_max: How many bytes of records to choose at most; the first record may exceed it.
+        count_max: Maximum number of chosen entries.
+        bytes_max: Maximum bytes of chosen records; the first record may exceed it.
 
     Returns:
-        Chosen entries as (ordinal among ``units``, position, record size), and how many entries
-        were passed: the next scan starts there. An entry that a bound kept out is not passed;
-        fillers behind a chosen entry are.
+        Chosen entries as (ordinal among ``units``, position, record size), and the number of
+        scanned entries, where the next scan starts. An entry that a bound kept out does not
+        count as scanned; fillers after a chosen entry do.
     """
     whole = len(units) // _UNIT_BYTES
     chosen: list[tuple[int, int, int]] = []
     total = 0
-    # A part at a time: where most entries match, the bounds are met after a few of them.
+    # One part at a time: where most entries match, a bound is reached after a few of them.
     part = _PART if wanted else whole
     for start in range(0, whole, part or 1):
         end = min(start + part, whole)
@@ -51,7 +51,7 @@ def scan_units(
             total += size
             if len(chosen) >= count_max or (total > bytes_max and chosen):
                 if size == _FILLER_SIZE and len(chosen) < count_max:
-                    total -= size  # nobody's: it only closes a gap
+                    total -= size  # a filler: it only closes a gap
                     continue
                 return chosen, ordinal
             chosen.append((ordinal, position, size))
@@ -69,7 +69,7 @@ def matching_ordinals(units: bytes | memoryview, wanted: AbstractSet[int]) -> li
 
 
 def _matches_in_place(units: bytes | memoryview, wanted: AbstractSet[int]) -> list[int]:
-    # One bit per wanted code, by its low six bits, turns most entries away without an object.
+    # One bit per wanted code, by its low six bits, rejects most entries without an object.
     sieve = 0
     for wanted_code in wanted:
         sieve |= _BIT << (wanted_code & 63)

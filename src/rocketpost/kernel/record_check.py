@@ -1,9 +1,9 @@
-"""Checking records against the queue entries that lead to them.
+"""Checks of records against the queue entries that point to them.
 
 Layout of a record: see ``record_scan``. A record is sound if its size, magic, position, queue and
-queue offset are those of the entry, its topic that of the queue, its lengths add up, and its body
-has the CRC that it states. That covers neither flag, times, hosts nor properties. A record that
-ends with a checksum property is checked by that instead, which covers all of it.
+queue offset match the entry, its topic matches the queue, its lengths add up, and its body matches
+its CRC. That does not cover flag, times, hosts and properties. A record that ends with a checksum
+property is checked by that checksum instead, which covers all of it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def find_unsound(
         units: Entries as (ordinal, position, record size).
         offset: The queue offset of ordinal 0.
         queue_id: The queue of all entries.
-        topic: Its topic, as UTF-8.
+        topic: The topic of the queue, in UTF-8.
         checksum_required: Whether a record without a checksum property is unsound.
     """
     unsound: list[int] = []
     data_bytes = len(data)
-    # The topic as a record has it, its length in front; one byte cannot say a longer one.
+    # The topic as in a record, with its length in front; longer topics need two bytes for it.
     long_name = _SHORT.pack(len(topic)) + topic
     short_name = long_name[1:] if len(topic) < 256 else b""
     long_bytes = len(long_name)
@@ -96,7 +96,7 @@ def find_unsound(
         ):
             unsound.append(index)
             continue
-        if data[end - 12] == 1:  # the end of a name: a checksum may follow
+        if data[end - 12] == 1:  # the end of a property name; a checksum may follow
             checksum = judge_checksum(data, at, properties_at, end)
             if checksum != NO_CHECKSUM:
                 if checksum == CHECKSUM_FAILS:

@@ -85,7 +85,7 @@ cdef void _append(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, 
                   unsigned char[::1] joined, Py_ssize_t count) noexcept
 
 @cython.locals(shift=Py_ssize_t, row=Py_ssize_t)
-cdef Py_ssize_t _again(Py_ssize_t like, Py_ssize_t last, Py_ssize_t count, int[::1] ends,
+cdef Py_ssize_t _append_copies(Py_ssize_t like, Py_ssize_t last, Py_ssize_t count, int[::1] ends,
                        unsigned char[::1] joined) noexcept
 
 @cython.locals(behind=Py_ssize_t, shift=Py_ssize_t, other=Py_ssize_t)

@@ -1,13 +1,13 @@
-"""Records to columns: the loops that fill the buffers of an Arrow batch.
+"""Loops that turn records into columns, filling the buffers of an Arrow batch.
 
-:func:`lay_out` notes where the parts of every record lie (the layout is in ``record_scan``) and
-reads its numbers; the others fill one buffer each, from those places, or compare numbers. All
-buffers are the caller's: bytes, or arrays of 32- or 64-bit numbers. Nothing is read outside a
-record that ``lay_out`` has found sound.
+:func:`lay_out` finds the parts of every record (the layout is in ``record_scan``) and reads its
+numbers; the other functions fill one buffer each from those parts, or compare numbers. All buffers
+belong to the caller: bytes, or arrays of 32- or 64-bit numbers. Nothing is read outside a record
+that ``lay_out`` has found sound.
 
-These are made to be compiled. They also run as they are, but there numpy is the faster way. When
-compiled they let the C library move and compare bytes: most lie in small pieces, and loops of our
-own would take several instructions for each byte.
+The functions are meant to be compiled. They also run uncompiled, but numpy is faster then. When
+compiled they let the C library copy and compare bytes: most are in small pieces, and loops of our
+own would take several instructions per byte.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ _DIGITS = b"0123456789ABCDEF"
 
 
 def walk(data: Bytes, starts: Buffer, bytes_max: int) -> tuple[int, int]:
-    """Walk records by their sizes alone, from the first byte on.
+    """Walk over records by their sizes alone, from the first byte on.
 
     Args:
         data: The records.
-        starts: Takes where each begins; one place for every 91 bytes is enough.
-        bytes_max: No record that begins from there on is taken.
+        starts: Receives the start of each record; one element per 91 bytes is enough.
+        bytes_max: The walk ends before a record that starts at or after this index.
 
     Returns:
-        How many there are, and the place after the last: the end, or what is no record.
+        The number of records, and the index after the last: the end, or bytes that are not a
+        record.
     """
     count = 0
     at = 0
@@ -70,23 +71,22 @@ def lay_out(
     longs: Buffer,
     ints: Buffer,
 ) -> int:
-    """Note where the parts of records lie, and read their numbers.
+    """Find the parts of records, and read their numbers.
 
     Args:
-        data: Where the records are.
-        starts: Where each begins; its size is known to be true.
-        ms_min: Earlier times become this one.
-        ms_max: Later times become this one.
-        places: Takes seven numbers of each, all of the first kind, then all of the second and so
-            on: where the store time lies, the body and its end, the topic and its end, the
-            properties and their end.
-        longs: Takes, in the same way, the queue offset, the position, the born and the store time
+        data: The buffer with the records.
+        starts: The start of each record; its size is known to be right.
+        ms_min: Minimum time; earlier times are set to it.
+        ms_max: Maximum time; later times are set to it.
+        places: Receives seven columns, one after the other: the index of the store time, the
+            start and end of the body, of the topic and of the properties.
+        longs: Receives five columns: the queue offset, the position, the born and the store time
             in us, and the position of the prepared message.
-        ints: Takes, in the same way, the size, the CRC of the body, the queue id, the flag, the
+        ints: Receives six columns: the size, the CRC of the body, the queue id, the flag, the
             sysFlag and the reconsume times.
 
     Returns:
-        How many records are sound: all, or the ordinal of the first whose lengths lie.
+        The number of sound records: all, or the ordinal of the first with wrong lengths.
     """
     count = len(starts)
     for i in range(count):
@@ -145,20 +145,20 @@ def number_queues(
     numbers: Buffer,
     found: Buffer,
 ) -> int:
-    """Number the queues of records in the order in which they come.
+    """Number the queues of records in order of appearance.
 
     Args:
-        data: Where the topics are.
-        topics_at: Where each begins.
-        topic_ends: Where each ends.
-        queue_ids: The queue of each record in its topic.
+        data: The buffer with the topics.
+        topics_at: The start of each record's topic.
+        topic_ends: The end of each record's topic.
+        queue_ids: The queue id of each record.
         offsets: The offset of each record in its queue.
-        slots: Zeros, a power of two of them and more than there are records: a table of hashes.
-        numbers: Takes the number of every record's queue.
-        found: Takes three thirds: a record of each queue, the lowest offset and the highest.
+        slots: A hash table of zeros; a power of two in size, and larger than the record count.
+        numbers: Receives the number of each record's queue.
+        found: Receives three columns: a record of each queue, its lowest and its highest offset.
 
     Returns:
-        How many queues there are.
+        The number of queues.
     """
     count = len(numbers)
     mask = len(slots) - 1
@@ -199,19 +199,17 @@ def find_in_queues(
     limits: Places,
     visible: Buffer,
 ) -> None:
-    """Tell which records their queues point at, or cannot point at yet.
+    """Mark the records that their queues point at, or cannot point at yet.
 
     Args:
-        entries: Entries of queues: position 8, size 4, hash of tags 8. What lies outside of them
-            is an empty one.
-        numbers: The number of every record's queue.
+        entries: Queue entries: position 8, size 4, hash of tags 8. An entry beyond them is empty.
+        numbers: The number of each record's queue.
         offsets: The offset of each record in its queue.
         positions: The position of each record.
-        limits: Four numbers of each queue, all of the first kind, then all of the second and so
-            on: the ordinal among ``entries`` that offset 0 would have, the first offset that
-            counts if its entry is empty, the first position that does, the first position that
-            counts at all.
-        visible: Takes 1 for records that are pointed at, 0 for others.
+        limits: Four columns by queue: the ordinal in ``entries`` that offset 0 would have, the
+            first offset that counts if its entry is empty, the first position that counts then,
+            and the first position that counts at all.
+        visible: Receives 1 for records that are pointed at, 0 for others.
     """
     queues = len(limits) // 4
     room = len(entries) // _ENTRY_BYTES
@@ -231,7 +229,7 @@ def find_in_queues(
 
 
 def measure(begins: Places, ends: Places, offsets: Buffer) -> int:
-    """Add up how long slices are; returns the sum, which is the last offset as well."""
+    """Fill the offsets of joined slices; return their total size, which is the last offset."""
     total = 0
     for i in range(len(begins)):
         offsets[i] = total
@@ -241,13 +239,13 @@ def measure(begins: Places, ends: Places, offsets: Buffer) -> int:
 
 
 def copy_slices(data: Bytes, begins: Places, offsets: Places, joined: Buffer) -> None:
-    """Put slices of the data one behind the other, at offsets that :func:`measure` gave."""
+    """Join slices of the data, at the offsets from :func:`measure`."""
     for i in range(len(begins)):
         _copy(data, begins[i], joined, offsets[i], offsets[i + 1] - offsets[i])
 
 
 def is_ascii(text: Bytes) -> bool:
-    """Tell whether bytes are ASCII, and thus UTF-8 for sure."""
+    """Tell whether bytes are ASCII, and so valid UTF-8."""
     every = 0
     for i in range(len(text)):
         every |= text[i]
@@ -265,39 +263,39 @@ def split_properties(
     values: Buffer,
     alike: Buffer,
 ) -> int:
-    """Cut property strings into names and values, as ``codec.properties`` does.
+    """Split property strings into names and values, as ``codec.properties`` does.
 
-    Most strings have the names of the one before, in the same order, and the same values but for
-    a few. So each pair is compared with its like in the string before, and where all the rest of
-    both is the same, that is taken at once.
+    Most strings have the same names as the previous one, in the same order, and mostly the same
+    values. So each pair is compared with its counterpart in the previous string, and where the
+    rest of both strings is equal, it is copied at once.
 
     Args:
-        data: Where the strings are.
-        begins: Where each begins.
-        ends: Where each ends.
-        row_ends: Takes 0, and the number of pairs up to the end of each string.
-        name_ends: Takes 0, and where each name ends; one for every three bytes is enough.
-        names: Takes the names, one behind the other; as many bytes as the strings have do.
-        value_ends: As ``name_ends``, of the values.
-        values: Takes the values, likewise.
-        alike: Takes 1 for each string that has the names of the one before, in the same order; 0
+        data: The buffer with the strings.
+        begins: The start of each string.
+        ends: The end of each string.
+        row_ends: Receives 0, and the number of pairs up to the end of each string.
+        name_ends: Receives 0, and the end of each name; one element per three bytes is enough.
+        names: Receives the joined names; as many bytes as the strings have are enough.
+        value_ends: As ``name_ends``, for the values.
+        values: As ``names``, for the values.
+        alike: Receives 1 for each string with the names of the previous one, in the same order; 0
             for others.
 
     Returns:
-        How many pairs there are.
+        The number of pairs.
     """
     row_ends[0] = 0
     name_ends[0] = 0
     value_ends[0] = 0
     found = 0
-    known = 0  # the first pair of the string before
-    known_at = -1  # where its next pair is; -1 if that cannot be told
+    known = 0  # the first pair of the previous string
+    known_at = -1  # the index of its next pair; -1 if unknown
     known_end = 0
     for i in range(len(begins)):
         first = found
         at = begins[i]
         end = ends[i]
-        is_alike = True  # up to here, the names are those of the string before
+        is_alike = True  # so far, the names are those of the previous string
         while at < end:
             like = known + found - first
             is_alike = is_alike and like < first
@@ -307,8 +305,8 @@ def split_properties(
                 and known_end - known_at == end - at
                 and _is_same(data, at, data, known_at, end - at)
             ):
-                found = _again(like, first, found, name_ends, names)
-                _again(like, first, found - first + like, value_ends, values)
+                found = _append_copies(like, first, found, name_ends, names)
+                _append_copies(like, first, found - first + like, value_ends, values)
                 break
             name_end = at
             if is_alike:
@@ -325,7 +323,7 @@ def split_properties(
             else:
                 value_end = _find(data, at, end, _VALUE_END)
                 name_end = _find(data, at, value_end, _NAME_END)
-            # Without a name or a value it does not count.
+            # A pair without a name or a value does not count.
             if at < name_end < value_end - 1:
                 row = found
                 if not is_alike:
@@ -361,24 +359,24 @@ def find_values(
     begins: Buffer,
     ends: Buffer,
 ) -> int:
-    """Find what each string says for a name.
+    """Find the value of a property in each string.
 
     Args:
-        name: The name.
-        row_ends: As :func:`split_properties` left it.
+        name: The name of the property.
+        row_ends: From :func:`split_properties`.
         name_ends: The same.
         names: The same.
         value_ends: The same.
         alike: The same.
-        begins: Takes where among the values each begins; -1 where there is none.
-        ends: Takes where they end; -1 where there is none.
+        begins: Receives the start of each value among the joined values; -1 if absent.
+        ends: Receives the end of each value; -1 if absent.
 
     Returns:
-        How many have one.
+        The number of strings with the property.
     """
     size = len(name)
     found = 0
-    place = 0  # of the name among the others
+    place = 0  # the index of the name in its string
     for i in range(len(begins)):
         first = row_ends[i]
         last = row_ends[i + 1]
@@ -398,7 +396,7 @@ def find_values(
 def write_ids(data: Bytes, hosts_at: Places, shift: int, starts: Places, text: Buffer) -> None:
     """Write message ids, 32 characters each: the IPv4 store host and the position, in hex.
 
-    Most differ from the one before in the last digits alone.
+    Most ids differ from the previous one in their last digits only.
     """
     host = 0
     high = 0
@@ -424,14 +422,14 @@ def write_hosts(data: Bytes, hosts_at: Places, shift: int, offsets: Buffer, text
     """Write IPv4 hosts as ``1.2.3.4:port``.
 
     Args:
-        data: Where they are.
-        hosts_at: With ``shift``, where each begins.
-        shift: What is to be added to every place.
-        offsets: Takes where each text begins, and the end.
-        text: Takes the texts; 27 bytes for each is enough.
+        data: The buffer with the hosts.
+        hosts_at: The start of each host, less ``shift``.
+        shift: The number to add to every start.
+        offsets: Receives the start of each text, and the end of the last.
+        text: Receives the texts; 27 bytes for each are enough.
 
     Returns:
-        How many bytes that makes.
+        The number of bytes written.
     """
     size = 0
     known = 0
@@ -448,11 +446,11 @@ def write_hosts(data: Bytes, hosts_at: Places, shift: int, offsets: Buffer, text
             continue
         for k in range(4):
             size = _write_number(data[at + k], text, size)
-            text[size] = 46 if k < 3 else 58  # a point or a colon
+            text[size] = 46 if k < 3 else 58  # a dot or a colon
             size += 1
         port = _int(data, at + 4)
         if port < 0:
-            text[size] = 45  # nobody has such a port, but bytes may say so
+            text[size] = 45  # no real port is negative, but damaged bytes may be
             size += 1
             port = -port
         size = _write_number(port, text, size)
@@ -461,7 +459,7 @@ def write_hosts(data: Bytes, hosts_at: Places, shift: int, offsets: Buffer, text
 
 
 def _write_number(number: int, text: Buffer, at: int) -> int:
-    """Write digits; returns the place after them."""
+    """Write a number in decimal; return the index after it."""
     power = 1
     while number // power >= 10:
         power *= 10
@@ -473,16 +471,16 @@ def _write_number(number: int, text: Buffer, at: int) -> int:
 
 
 def _append(data: Bytes, at: int, end: int, ends: Buffer, joined: Buffer, count: int) -> None:
-    """Put a piece behind those that are there."""
+    """Append a slice to the joined ones."""
     _copy(data, at, joined, ends[count], end - at)
     ends[count + 1] = ends[count] + end - at
 
 
-def _again(like: int, last: int, count: int, ends: Buffer, joined: Buffer) -> int:
-    """Put the pieces from ``like`` up to ``last`` behind those that are there once more.
+def _append_copies(like: int, last: int, count: int, ends: Buffer, joined: Buffer) -> int:
+    """Append copies of the joined slices from ``like`` up to ``last``.
 
     Returns:
-        How many there are then.
+        The new number of slices.
     """
     shift = ends[count] - ends[like]
     _copy(joined, ends[like], joined, ends[count], ends[last] - ends[like])
@@ -495,7 +493,7 @@ def _again(like: int, last: int, count: int, ends: Buffer, joined: Buffer) -> in
 def _replace(
     data: Bytes, at: int, end: int, ends: Buffer, joined: Buffer, row: int, count: int
 ) -> None:
-    """Put a piece in the place of another one."""
+    """Replace one of the joined slices."""
     behind = ends[row + 1]
     shift = end - at - (behind - ends[row])
     _copy(joined, behind, joined, behind + shift, ends[count] - behind)
@@ -507,7 +505,7 @@ def _replace(
 def _pair_of(
     data: Bytes, at: int, size: int, name_ends: Places, names: Bytes, first: int, found: int
 ) -> int:
-    """Return which pair of a string has a name; ``found`` if none has. The last value counts."""
+    """Return the index of the pair with a name; ``found`` if there is none."""
     for row in range(first, found):
         begin = name_ends[row]
         if name_ends[row + 1] - begin == size and _is_same(data, at, names, begin, size):
@@ -516,7 +514,7 @@ def _pair_of(
 
 
 def _find(data: Bytes, at: int, end: int, mark: int) -> int:
-    """Return where a mark is, or the end."""
+    """Return the index of a byte, or the end."""
     if cython.compiled:
         found = cython.cast(cython.p_uchar, memchr(cython.address(data[at]), mark, end - at))
         place = end if found is cython.NULL else at + (found - cython.address(data[at]))
@@ -528,7 +526,7 @@ def _find(data: Bytes, at: int, end: int, mark: int) -> int:
 
 
 def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
-    """Return a hash of some bytes and a number."""
+    """Return a hash of a slice and a number."""
     code = seed & 0x7FFF_FFFF
     for k in range(begin, begin + size):
         code = (code * 31 + data[k]) & 0x7FFF_FFFF
@@ -536,7 +534,7 @@ def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
 
 
 def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
-    """Tell whether two pieces are the same."""
+    """Tell whether two slices are equal."""
     is_same: bool
     if cython.compiled:
         is_same = memcmp(cython.address(data[at]), cython.address(other[begin]), size) == 0
@@ -546,7 +544,7 @@ def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
 
 
 def _copy(data: Bytes, begin: int, joined: Buffer, at: int, size: int) -> None:
-    """Copy a piece; it may lie in the same buffer."""
+    """Copy a slice, possibly within one buffer."""
     if cython.compiled:
         memmove(cython.address(joined[at]), cython.address(data[begin]), size)
     else:
@@ -573,7 +571,7 @@ def _long(data: Bytes, at: int) -> int:
 def _unsigned(data: Bytes, at: int) -> int:
     """Return a number of 4 bytes."""
     number: int
-    if cython.compiled:  # compilers make one load of this, if it is written in just this way
+    if cython.compiled:  # compilers turn exactly this form into one load
         four = cython.address(data[at])
         number = four[0] << 24 | four[1] << 16 | four[2] << 8 | four[3]
     else:

@@ -1,4 +1,4 @@
-"""Walking the records of a commit-log segment: what recovery and dispatch need of each.
+"""A walk over the records of a commit-log segment, for recovery and dispatch.
 
 Layout of a record, big-endian (both hosts IPv4; a sysFlag bit each makes them 12 bytes longer):
 
@@ -6,10 +6,10 @@ Layout of a record, big-endian (both hosts IPv4; a sysFlag bit each makes them 1
     sysFlag 4, born time 8, born host 8, store time 8, store host 8, reconsume times 4,
     prepared offset 8, body 4 + n, topic 1 + n (version 2: 2 + n), properties 2 + n
 
-A record counts only if size, magic, physical offset, lengths and body CRC all agree and no part
-of its text is still zeros. If its last property is ``__CRC32#`` (a checksum of all that precedes
-it, ten digits, the last one first), that must agree instead of the body CRC. Decoding for users is
-``codec.record``'s business; errors are verdicts here, since a scan expects to meet one.
+A record counts only if size, magic, physical offset, lengths and body CRC all agree and no part of
+its text is still zeros. If its last property is ``__CRC32#`` (a checksum of everything before it,
+ten digits, last digit first), that must agree instead of the body CRC. ``codec.record`` decodes
+records for users; here an error is a verdict, since a scan expects to meet one.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ Entry = tuple[int, int, str, int, int, int, int, int, tuple[str, ...]]
 def scan_records(
     data: bytes | memoryview, start: int, position: int, *, count_max: int, verify_crc: bool = True
 ) -> tuple[list[Entry], int, int]:
-    """Walk records from ``start`` on.
+    """Walk over records from ``start`` on.
 
     Args:
         data: A segment, or a part of one.
-        start: Where in ``data`` the first record begins.
+        start: The start of the first record in ``data``.
         position: The commit-log position of that byte.
-        count_max: Stop after so many records.
-        verify_crc: Whether the bodies are checked against their CRC.
+        count_max: The maximum number of records.
+        verify_crc: Whether to check bodies against their CRC.
 
     Returns:
-        The records, the place in ``data`` after the last of them, and a verdict about that place:
-        MORE, BLANK or INVALID.
+        The records, the index in ``data`` after the last of them, and a verdict about the bytes
+        there: MORE, BLANK or INVALID.
     """
     entries: list[Entry] = []
     shift = position - start
@@ -86,11 +86,11 @@ def scan_records(
 def record_starts(
     data: bytes | memoryview, start: int, *, count_max: int, bytes_max: int
 ) -> tuple[list[int], int]:
-    """Walk records by their sizes alone.
+    """Walk over records by their sizes alone, without checking what is inside.
 
     Returns:
-        Where each begins, and the place after the last: the end, a bound, or what is no record.
-        Whether the inside of a record is true is not looked at.
+        The start of each record, and the index after the last: the end, a bound, or bytes that are
+        not a record.
     """
     starts: list[int] = []
     at = start
@@ -107,7 +107,7 @@ def record_starts(
 def parse_record(
     data: bytes | memoryview, at: int, position: int, verify_crc: bool
 ) -> Entry | None:
-    """Return what the record at ``at`` says, or None if it is not whole and true."""
+    """Return the contents of the record at ``at``, or None if it is incomplete or damaged."""
     end = len(data)
     if end - at < _SMALLEST:
         return None
@@ -172,21 +172,21 @@ def judge_checksum(data: bytes | memoryview, at: int, properties_at: int, end: i
     found = crc32(data[at : end - _CHECKSUM_BYTES]) & 0x7FFF_FFFF
     if is_named:
         return CHECKSUM_HOLDS if found == int(digits) else CHECKSUM_FAILS
-    # If the number is right, this was the checksum, and its name is damaged.
+    # If the digits are right, this is the checksum and its name is damaged.
     return CHECKSUM_FAILS if found == int(digits) else NO_CHECKSUM
 
 
 def is_torn(name: bytes, properties: bytes) -> bool:
-    """Tell whether zeros stand where a topic and properties were being written.
+    """Tell whether a topic or properties are partly zeros, as after a torn write.
 
-    The CRC covers the body alone, and a segment is zeros where nothing was written. Text never
-    ends in a NUL nor holds a sector of them, so such a record was cut by a crash.
+    The CRC covers only the body, and a segment is zeros where nothing was written. Text never ends
+    in a NUL or contains a sector of them, so such a record was cut by a crash.
     """
     return b"\0" in name or properties.endswith(b"\0") or _HOLE in properties
 
 
 def index_words(properties: bytes) -> tuple[int, tuple[str, ...]]:
-    """Return the hash of TAGS (0 if absent), and UNIQ_KEY and the words of KEYS to be indexed."""
+    """Return the hash of TAGS (0 if absent), and the words to index: UNIQ_KEY and those of KEYS."""
     padded = b"\x02" + properties
     tags = _property(padded, b"\x02TAGS\x01")
     unique = _property(padded, b"\x02UNIQ_KEY\x01")
@@ -196,11 +196,11 @@ def index_words(properties: bytes) -> tuple[int, tuple[str, ...]]:
 
 
 def _property(padded: bytes, mark: bytes) -> str:
-    """Return the last value under ``mark``, as a map filled from left to right would keep."""
+    """Return the last value of ``mark``, which a map filled from left to right would keep."""
     at = padded.rfind(mark)
     if at < 0:
         return ""
     at += len(mark)
     end = padded.find(b"\x02", at)
-    # Senders may have put in anything; that must not make the record, and all after it, untrue.
+    # Senders may write anything; that must not invalidate the record and all after it.
     return padded[at : end if end >= 0 else len(padded)].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What a kernel names that only Cython knows, for where it runs as it is."""
+"""Stand-ins for Cython's names, for a kernel that runs uncompiled."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a name server decides. No waiting: values in, values out."""
+"""Decisions of a name server. Nothing here waits: values in, values out."""

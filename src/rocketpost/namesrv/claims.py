@@ -1,13 +1,13 @@
-"""The rules by which a name server settles conflicting claims to a broker's name, id or address.
+"""Rules for conflicting claims to a broker's name, id or address.
 
-A name server has no passwords, so it believes whoever came first for as long as they live. A broker
-is alive while its connection is open and it gives signs of life. Meanwhile nobody else gets
+A name server has no passwords, so the first broker keeps its claims for as long as it is alive. A
+broker is alive while its connection is open and its heartbeats come. Meanwhile no other broker gets
 
-- its address: another broker that claims to be reached there, or the same one from another host;
-- its id under its name: another address, unless that is a member of the broker's group already and
-  was elected by a controller, which its state version shows.
+- its address: neither another broker nor the same one from another host;
+- its id under its name: no other address, unless it is already a member of the broker's group and a
+  controller elected it, which its state version shows.
 
-Whoever is refused is told who has the place, and gets it as soon as that one is gone or silent.
+A refusal says who holds the claim; the refused broker gets it once the holder is gone or silent.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ STATE_VERSION_MAX: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class Live:
-    """A broker that is registered.
+class LiveBroker:
+    """A registered broker.
 
     Args:
-        identity: Who it is.
-        owner: What it registered through, in practice its connection.
-        source: The host that the connection comes from.
-        since_ms: Since when it is a member of the group of its name.
-        last_ms: When it gave its last sign of life.
-        timeout_ms: After how long without one it is removed.
-        data_version: The edition of its topics.
-        ha_address: Where its replicas fetch the log.
+        identity: Its cluster, name, id and address.
+        owner: The connection through which it registered.
+        source: The host from which the connection comes.
+        since_ms: When it became a member of the group of its name.
+        last_ms: The time of its last heartbeat or registration.
+        timeout_ms: The silence after which it is removed.
+        data_version: The version of its topics.
+        ha_address: The address from which its replicas fetch the log.
         filter_servers: Its filter servers.
     """
 
@@ -55,28 +55,28 @@ class Live:
     filter_servers: list[str]
 
     def is_alive(self, now_ms: int) -> bool:
-        """Tell whether it keeps its place."""
+        """Tell whether it keeps its claims."""
         return now_ms <= self.last_ms + min(self.timeout_ms, SILENT_MS)
 
     def is_from(self, owner: Hashable, source: str) -> bool:
-        """Tell whether somebody may speak for it: its connection, or another of the same host."""
+        """Tell whether a request comes from its connection, or from another of the same host."""
         return self.owner == owner or self.source == source
 
 
 def check_address_claim(
-    known: Live | None, identity: BrokerIdentity, *, owner: Hashable, source: str, now_ms: int
+    known: LiveBroker | None, identity: BrokerIdentity, *, owner: Hashable, source: str, now_ms: int
 ) -> None:
     """Check that a broker may register its address.
 
     Args:
-        known: Who is registered with that address.
-        identity: Who wants to.
-        owner: What it registers through.
-        source: The host that this comes from.
-        now_ms: The time.
+        known: The broker that is registered with that address.
+        identity: The claimant.
+        owner: The connection through which it registers.
+        source: The host from which the request comes.
+        now_ms: The current time.
 
     Raises:
-        ServerError: Somebody else is reached there, and is alive.
+        ServerError: Another live broker has the address.
     """
     if known is None or not known.is_alive(now_ms) or known.owner == owner:
         return
@@ -88,23 +88,23 @@ def check_address_claim(
 
 
 def check_id_claim(
-    holder: Live | None, claimant: Live | None, identity: BrokerIdentity, *,
+    holder: LiveBroker | None, claimant: LiveBroker | None, identity: BrokerIdentity, *,
     state_version: int, owner: Hashable, source: str, now_ms: int,
 ) -> None:  # fmt: skip
     """Check that a broker may register its id.
 
     Args:
-        holder: Who is registered with that name and id, at another address.
-        claimant: What the address that wants it is registered as so far.
-        identity: Who wants it.
-        state_version: How many elections it knows of.
-        owner: What it registers through.
-        source: The host that this comes from.
-        now_ms: The time.
+        holder: The broker that is registered with that name and id, at another address.
+        claimant: The present registration of the claiming address.
+        identity: The claimant.
+        state_version: The number of elections that it knows of.
+        owner: The connection through which it registers.
+        source: The host from which the request comes.
+        now_ms: The current time.
 
     Raises:
-        InvalidParameter: The state version is none.
-        ServerError: Somebody else has it, and is alive.
+        InvalidParameter: The state version is out of range.
+        ServerError: Another live broker has the id.
     """
     if not 0 <= state_version <= STATE_VERSION_MAX:
         raise InvalidParameter(

@@ -1,8 +1,7 @@
-"""The key-value table of a name server: namespaces of texts, never changed in place.
+"""The key-value table of a name server: immutable namespaces of texts.
 
-One namespace has a meaning: ``ORDER_TOPIC_CONFIG`` says which queues of which brokers make up an
-ordered topic. A change returns a new table, so that the server can write it to disk first and show
-it only once it is safe there.
+One namespace has a meaning: ``ORDER_TOPIC_CONFIG`` lists the queues and brokers of each ordered
+topic. A change returns a new table, so that the server can write it to disk before it shows it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class KvConfig:
         """Read the text of ``kvConfig.json``.
 
         Raises:
-            RemoteProtocolError: It is no such text.
+            RemoteProtocolError: The text is malformed.
         """
         return cls(decode_kv_file(text))
 
@@ -41,11 +40,11 @@ class KvConfig:
         return encode_kv_file(self._namespaces)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Return one value, if it is there."""
+        """Return one value, or None."""
         return self._namespaces.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """Return one namespace, if it is there."""
+        """Return one namespace, or None."""
         return self._namespaces.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> KvConfig:
@@ -71,7 +70,7 @@ class KvConfig:
         return after
 
     def delete(self, namespace: str, key: str) -> KvConfig:
-        """Return the table without one key; the same object if it was not there."""
+        """Return the table without one key; the same object if the key was absent."""
         if self.get(namespace, key) is None:
             return self
         table = dict(self._namespaces[namespace])

@@ -1,8 +1,8 @@
-"""What a broker reports about itself, and whether a name server may believe it.
+"""The report of a registering broker, and its validation.
 
-Everything from outside is judged here before a table changes. Names are wider than those that
-``model.names`` lets users choose: brokers make up topics from host names, which have dots, and from
-two names joined by a plus. Nothing here becomes a file name, so both are harmless.
+Everything from outside is checked here before a table changes. More names are legal than
+``model.names`` allows to users: brokers derive topics from host names, which have dots, and from
+two names joined by a plus. No name becomes a file name here, so both are harmless.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class BrokerReport:
     """One registration.
 
     Args:
-        identity: Who registers.
-        ha_address: Where its replicas fetch the log.
-        zone: The zone it stands in, if any.
-        timeout_ms: How long it counts as alive after this; None means the name server's default.
+        identity: The registering broker.
+        ha_address: The address from which its replicas fetch the log.
+        zone: Its zone, if any.
+        timeout_ms: How long it counts as alive afterwards; None for the name server's default.
         acting_master: Whether a slave may act for a lost master; None from brokers before 5.0.
         registration: Its topics.
     """
@@ -60,10 +60,10 @@ class BrokerReport:
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse a name that no broker can have made.
+    """Refuse an illegal name.
 
     Raises:
-        InvalidParameter: Says what is wrong with ``what``.
+        InvalidParameter: ``name`` is illegal; the text names ``what``.
     """
     if topic_problem(name) is None:
         return
@@ -80,10 +80,10 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_address(address: str, what: str) -> None:
-    """Refuse what is not ``host:port``.
+    """Refuse an address that is not ``host:port``.
 
     Raises:
-        InvalidParameter: Says so of ``what``.
+        InvalidParameter: ``address`` is not; the text names ``what``.
     """
     match = _is_address(address) if len(address) <= NAME_LENGTH_MAX else None
     if match is None or not 0 < int(match[2]) < 65536:
@@ -94,7 +94,7 @@ def check_identity(identity: BrokerIdentity) -> None:
     """Refuse a broker with an illegal name, id or address.
 
     Raises:
-        InvalidParameter: Says what is wrong.
+        InvalidParameter: Part of the identity is illegal; the text says which.
     """
     check_name(identity.cluster, "cluster name")
     check_name(identity.name, "broker name")
@@ -107,7 +107,7 @@ def check_report(report: BrokerReport) -> None:
     """Refuse a registration with an illegal name, number or address anywhere in it.
 
     Raises:
-        InvalidParameter: Says what is wrong, and in which topic.
+        InvalidParameter: Part of the report is illegal; the text says which, and in which topic.
     """
     check_identity(report.identity)
     if report.ha_address:
@@ -128,10 +128,10 @@ def check_report(report: BrokerReport) -> None:
 
 
 def check_queues(topic: str, queues: QueueData | TopicConfig) -> None:
-    """Refuse queue numbers or permissions that no broker can have.
+    """Refuse illegal queue numbers or permissions.
 
     Raises:
-        InvalidParameter: Says what is wrong with ``topic``.
+        InvalidParameter: A number of ``topic`` is out of range; the text says which.
     """
     if not (
         0 <= queues.read_queue_nums <= QUEUES_MAX and 0 <= queues.write_queue_nums <= QUEUES_MAX

@@ -1,12 +1,12 @@
-"""Living brokers and the topics they serve: all that a name server knows, in memory.
+"""The live brokers and their topics: the state of a name server, in memory.
 
 brokers   broker name -> cluster, broker id -> address, zone, acting-master flag
-live      address -> identity, owner, last sign of life, time-out, data version, filter servers
+live      address -> identity, owner, last heartbeat, timeout, data version, filter servers
 queues    ``topic_queues``: topic -> broker name -> queues
 
-An ``owner`` is whatever the broker registered through, in practice its connection: when it is lost,
-so is the broker. Who gets a name, an id or an address that somebody has is settled by ``claims``.
-Every change is judged first and then made as a whole; a refusal changes nothing.
+An ``owner`` is the connection through which a broker registered: when it is lost, so is the broker.
+``claims`` decides about a name, an id or an address that another broker has. Every change is
+checked first and then made as a whole; a refusal changes nothing.
 
 Invariant: every queue entry belongs to a known broker, every broker has at least one live address,
 and an address belongs to exactly one broker. Memory is bounded by ``RouteLimits``.
@@ -27,7 +27,7 @@ from rocketpost.codec.faults import NoPermission, ServerError, SystemBusy
 from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
-from rocketpost.namesrv.claims import Live, check_address_claim, check_id_claim
+from rocketpost.namesrv.claims import LiveBroker, check_address_claim, check_id_claim
 from rocketpost.namesrv.report import (
     BrokerIdentity,
     BrokerReport,
@@ -43,12 +43,13 @@ LIVE_MS_MAX: Final = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteLimits:
-    """Bounds on what a name server keeps, whoever asks.
+    """Bounds on the state of a name server.
 
     Args:
-        brokers_max: Addresses of live brokers.
-        brokers_a_host_max: Those of them that one host registered.
-        entries_max: Topics, counted once for every broker that serves them, and logical queues.
+        brokers_max: Maximum of live broker addresses.
+        brokers_a_host_max: Maximum of them per registering host.
+        entries_max: Maximum of topics, counted once per broker that serves them, and logical
+            queues.
     """
 
     brokers_max: int = 4096
@@ -57,19 +58,19 @@ class RouteLimits:
 
 
 class FoundRoute(NamedTuple):
-    """A route, and what only some topics have."""
+    """A route, with the zones and queue mappings that some topics have."""
 
     route: TopicRoute
     zones: dict[str, str]
     mappings: dict[str, QueueMapping]
 
     def with_order(self, order: str | None) -> FoundRoute:
-        """Return the route of an ordered topic: ``order`` names its queues, broker by broker."""
+        """Return the route as that of an ordered topic; ``order`` lists its queues by broker."""
         return self._replace(route=replace(self.route, order_topic_conf=order))
 
 
-class Gone(NamedTuple):
-    """A broker that was removed, and what it had registered through."""
+class RemovedBroker(NamedTuple):
+    """A removed broker and its connection."""
 
     identity: BrokerIdentity
     owner: Hashable
@@ -90,17 +91,17 @@ class RouteTable:
         self._limits = limits or RouteLimits()
         self._queues = TopicQueues(self._limits.entries_max)
         self._brokers: dict[str, _Broker] = {}
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveBroker] = {}
         self._hosts: Counter[str] = Counter()
         self._owned: dict[Hashable, set[str]] = {}
         self._edition = 0
 
     @property
     def edition(self) -> int:
-        """A number that grows with every change that a route may show."""
+        """A number that grows with every change that can affect a route."""
         return self._edition + self._queues.edition
 
-    # Brokers come and go.
+    # Registration.
 
     def register(
         self,
@@ -111,19 +112,19 @@ class RouteTable:
         source: str = "",
         drop_missing_topics: bool = False,
     ) -> RegisterBrokerResponse:
-        """Take in a broker's report; return what a slave must know of its master.
+        """Register a broker; return what a slave needs to know about its master.
 
         Args:
-            report: What it says.
-            owner: What it registers through.
-            now_ms: The time.
-            source: The host that this comes from.
-            drop_missing_topics: Whether topics go that it does not mention.
+            report: The broker's report.
+            owner: The connection through which it registers.
+            now_ms: The current time.
+            source: The host from which the request comes.
+            drop_missing_topics: Whether to remove its topics that are not in the report.
 
         Raises:
-            InvalidParameter: Something in the report is illegal.
-            ServerError: A first report with a single topic, or a name, an id or an address that
-                another living broker has.
+            InvalidParameter: Part of the report is illegal.
+            ServerError: It is a first report with a single topic, or claims a name, an id or an
+                address of another live broker.
             SystemBusy: The name server is full.
         """
         check_report(report)
@@ -172,10 +173,10 @@ class RouteTable:
     def unregister(
         self, identity: BrokerIdentity, *, owner: Hashable = None, source: str = ""
     ) -> bool:
-        """Remove a broker that says goodbye; return whether it was known.
+        """Remove a broker that unregisters; return whether it was known.
 
         Raises:
-            NoPermission: Somebody else says it for the broker.
+            NoPermission: The request comes from another host.
         """
         live = self._live.get(identity.address)
         if live is None or live.identity[:2] != identity[:2]:
@@ -188,13 +189,13 @@ class RouteTable:
         self._remove([identity.address])
         return True
 
-    def lost(self, owner: Hashable, count_max: int | None = None) -> list[BrokerIdentity]:
-        """Remove brokers that registered through ``owner``, which is no more; all, or some."""
+    def remove_lost(self, owner: Hashable, count_max: int | None = None) -> list[BrokerIdentity]:
+        """Remove brokers of a lost connection, at most ``count_max`` of them."""
         addresses = list(self._owned.get(owner, ()))[:count_max]
         return [gone.identity for gone in self._remove(addresses)]
 
-    def expire(self, now_ms: int, count_max: int | None = None) -> list[Gone]:
-        """Remove brokers, all or some, that were silent for longer than they promised."""
+    def expire(self, now_ms: int, count_max: int | None = None) -> list[RemovedBroker]:
+        """Remove brokers that were silent for too long, at most ``count_max`` of them."""
         late = [
             address
             for address, live in self._live.items()
@@ -203,7 +204,7 @@ class RouteTable:
         return self._remove(late[:count_max])
 
     def touch(self, cluster: str, address: str, now_ms: int, *, source: str = "") -> bool:
-        """Note a sign of life; return whether a broker of that host is known."""
+        """Record a heartbeat; return whether a broker of that host is known."""
         live = self._live.get(address)
         if live is None or live.identity.cluster != cluster or live.source != source:
             return False
@@ -211,18 +212,18 @@ class RouteTable:
         return True
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """Return the edition of its topics that a broker registered last."""
+        """Return the version of its topics that a broker registered last."""
         live = self._live.get(address)
         return live.data_version if live and live.identity.cluster == cluster else None
 
-    # What clients and tools ask.
+    # Queries of clients and tools.
 
     def route(self, topic: str, *, acting_master: bool = False) -> FoundRoute | None:
-        """Return where ``topic`` is served, or None if nowhere.
+        """Return the route of ``topic``, or None.
 
         Args:
             topic: The topic.
-            acting_master: Whether the first slave of a lost master is shown in its place.
+            acting_master: Whether to show the first slave of a lost master in its place.
         """
         queues = self._queues.brokers(topic)
         if not queues:
@@ -244,7 +245,7 @@ class RouteTable:
         return FoundRoute(route, self._zones(names), self._queues.mappings(topic))
 
     def cluster_info(self) -> tuple[ClusterInfo, dict[str, str]]:
-        """Return every broker and cluster, and the zones of brokers that have one."""
+        """Return all brokers and clusters, and the zones of brokers that have one."""
         clusters: dict[str, list[str]] = {}
         for name, broker in self._brokers.items():
             clusters.setdefault(broker.cluster, []).append(name)
@@ -253,7 +254,7 @@ class RouteTable:
         return info, self._zones(self._brokers)
 
     def member_group(self, cluster: str, name: str) -> MemberGroup:
-        """Return the addresses that share a broker name; none if it is unknown."""
+        """Return the addresses that share a broker name; empty if it is unknown."""
         broker = self._brokers.get(name)
         addresses = dict(broker.addresses) if broker else {}
         return MemberGroup(broker_addrs=addresses, broker_name=name, cluster=cluster)
@@ -263,12 +264,12 @@ class RouteTable:
         return sorted(self._queues.topics())
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Return the topics that some broker of ``cluster`` serves, sorted."""
+        """Return the topics of the brokers of ``cluster``, sorted."""
         names = self._names_in(cluster)
         return [t for t in self.topics() if not names.isdisjoint(self._queues.brokers(t))]
 
     def topics_by_flag(self, wanted: Callable[[int], bool]) -> list[str]:
-        """Return the topics whose system flag is ``wanted``, sorted."""
+        """Return the topics whose system flag satisfies ``wanted``, sorted."""
         return [
             topic
             for topic in self.topics()
@@ -282,23 +283,23 @@ class RouteTable:
             names += [cluster, *sorted(self._names_in(cluster))]
         return names, next(iter(self._live), None)
 
-    # What tools change.
+    # Changes by tools.
 
     def wipe_write_perm(self, name: str) -> int:
-        """Take a broker out of all publish routes; return in how many topics."""
+        """Take a broker out of all publish routes; return the number of topics."""
         return self._queues.change_perms(name, _without_write)
 
     def add_write_perm(self, name: str) -> int:
-        """Put a broker back into all publish routes; return in how many topics."""
+        """Put a broker back into all publish routes; return the number of topics."""
         return self._queues.change_perms(name, lambda _: PERM_READ | PERM_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, in one cluster or in all; its brokers may register it again."""
+        """Remove a topic from one cluster or from all; its brokers may register it again."""
         for name in self._brokers if cluster is None else self._names_in(cluster):
             self._queues.drop(name, [topic])
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Add one topic on brokers that are known.
+        """Add one topic on known brokers.
 
         Raises:
             InvalidParameter: A name or a number is illegal.
@@ -322,7 +323,7 @@ class RouteTable:
         if broker is None or broker.cluster == identity.cluster:
             return broker
         if set(broker.addresses.values()) == {identity.address}:
-            return None  # It has moved to another cluster; what it was before goes.
+            return None  # It has moved to another cluster; its old registration is removed.
         raise ServerError(
             f"register broker failed: the name {identity.name} is taken by cluster "
             f"{broker.cluster}; broker names must differ between clusters"
@@ -341,7 +342,7 @@ class RouteTable:
         return {live.identity.name for live in self._live.values() if live.source == source}
 
     def _take_over(self, identity: BrokerIdentity, holder: str | None) -> DataVersion | None:
-        """End what an address was before, and who held the id before.
+        """Remove the address's former registration and the former holder of the id.
 
         Returns the data version that this address registered last under this name.
         """
@@ -369,7 +370,7 @@ class RouteTable:
             self._edition += 1
         is_same = previous is not None and previous.identity[:2] == report.identity[:2]
         self._hosts[source] += 1
-        self._live[address] = Live(
+        self._live[address] = LiveBroker(
             identity=report.identity,
             owner=owner,
             source=source,
@@ -382,7 +383,7 @@ class RouteTable:
         )
         self._owned.setdefault(owner, set()).add(address)
 
-    def _forget_live(self, address: str) -> Live | None:
+    def _forget_live(self, address: str) -> LiveBroker | None:
         live = self._live.pop(address, None)
         if live is not None:
             self._hosts[live.source] -= 1
@@ -394,12 +395,12 @@ class RouteTable:
                 del self._owned[live.owner]
         return live
 
-    def _remove(self, addresses: Collection[str]) -> list[Gone]:
+    def _remove(self, addresses: Collection[str]) -> list[RemovedBroker]:
         gone = []
         for address in addresses:
             live = self._forget_live(address)
             assert live is not None
-            gone.append(Gone(live.identity, live.owner))
+            gone.append(RemovedBroker(live.identity, live.owner))
             name = live.identity.name
             broker = self._brokers[name]
             kept = {key: value for key, value in broker.addresses.items() if value != address}
@@ -439,8 +440,8 @@ class RouteTable:
         return {name: zone for name, zone in zones if zone is not None}
 
 
-def in_zone(found: FoundRoute, zone: str) -> FoundRoute:
-    """Return the part of a route that lies in ``zone``; brokers without a master stay."""
+def restrict_to_zone(found: FoundRoute, zone: str) -> FoundRoute:
+    """Return the part of a route in ``zone``; brokers without a master stay."""
     route = found.route
     away = {
         broker.broker_name: broker

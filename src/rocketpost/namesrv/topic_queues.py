@@ -1,10 +1,10 @@
-"""Brokers and queue numbers of each topic, and the bounds on what a name server keeps.
+"""Queues of each topic by broker, within the bounds of a name server.
 
 topics    topic -> broker name -> queues and permission
 mappings  static topic -> broker name -> logical queues
 
-Both count against one bound: a topic once for every broker that serves it, a mapping once and once
-more for every logical queue. A broker has mappings only for topics that it serves.
+Both count against one bound: a topic once per broker that serves it, a mapping once plus once per
+logical queue. A broker has mappings only for topics that it serves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOBODY: Final[Mapping[str, QueueData]] = {}
 
 
 class TopicQueues:
-    """Topics and the queues that brokers serve them with. Not thread-safe."""
+    """Queues by topic and broker name. Not thread-safe."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
@@ -38,11 +38,11 @@ class TopicQueues:
         """Grows with every change."""
 
     def topics(self) -> AbstractSet[str]:
-        """Return every topic that somebody serves."""
+        """Return every topic."""
         return self._topics.keys()
 
     def brokers(self, topic: str) -> Mapping[str, QueueData]:
-        """Return the queues of ``topic`` by broker name; nothing if nobody serves it."""
+        """Return the queues of ``topic`` by broker name; empty if no broker serves it."""
         return self._topics.get(topic, _NOBODY)
 
     def topics_of(self, name: str) -> AbstractSet[str]:
@@ -54,15 +54,15 @@ class TopicQueues:
         return dict(self._mappings.get(topic, {}))
 
     def check_room(self, name: str, table: RegisteredTopics, *, owned: Iterable[str] = ()) -> None:
-        """Refuse topics of the broker ``name`` that there is no room for.
+        """Refuse topics of the broker ``name`` that would exceed a bound.
 
         Args:
             name: The broker.
             table: Its topics.
-            owned: The brokers that the same host registered; together they have half the room.
+            owned: The brokers that the same host registered; together they may use half the bound.
 
         Raises:
-            SystemBusy: They would pass the bound.
+            SystemBusy: The topics would exceed the bound.
         """
         growth = sum(name not in self.brokers(topic) for topic in table.topic_config_table)
         for topic, mapping in table.topic_queue_mapping_info_map.items():
@@ -76,10 +76,10 @@ class TopicQueues:
             )
 
     def check_growth(self, growth: int) -> None:
-        """Refuse ``growth`` more entries if they would pass the bound.
+        """Refuse ``growth`` more entries if they would exceed the bound.
 
         Raises:
-            SystemBusy: They would.
+            SystemBusy: They would exceed it.
         """
         if growth > 0 and self.entries + growth > self._entries_max:
             raise SystemBusy(
@@ -88,19 +88,19 @@ class TopicQueues:
             )
 
     def update(self, name: str, table: RegisteredTopics, *, fresh: bool, read_only: bool) -> None:
-        """Take in the topics of the broker ``name``: all if ``fresh``, else those not yet known."""
+        """Add the topics of the broker ``name``: all if ``fresh``, else those not yet known."""
         made: dict[QueueData, QueueData] = {}
         for topic, config in table.topic_config_table.items():
             if fresh or name not in self.brokers(topic):
                 queues = _queues(name, config, read_only=read_only)
-                # Most topics look alike: one object for all that do.
+                # Most topics have equal values: share one object among them.
                 self.put(topic, made.setdefault(queues, queues))
         for topic, mapping in table.topic_queue_mapping_info_map.items():
             if fresh and name in self.brokers(topic):
                 self._put_mapping(topic, mapping)
 
     def put(self, topic: str, queues: QueueData) -> None:
-        """Set how a broker serves a topic."""
+        """Set the queues of a topic on one broker."""
         by_broker = self._topics.setdefault(topic, {})
         previous = by_broker.get(queues.broker_name)
         if previous != queues:
@@ -110,7 +110,7 @@ class TopicQueues:
             self.edition += 1
 
     def drop(self, name: str, topics: Iterable[str]) -> None:
-        """Forget that the broker ``name`` serves these topics."""
+        """Remove topics of the broker ``name``."""
         for topic in topics:
             queues = self._topics.get(topic)
             if queues is None or queues.pop(name, None) is None:
@@ -123,11 +123,11 @@ class TopicQueues:
             self._drop_mapping(topic, name)
 
     def drop_broker(self, name: str) -> None:
-        """Forget every topic of the broker ``name``."""
+        """Remove every topic of the broker ``name``."""
         self.drop(name, list(self.topics_of(name)))
 
     def change_perms(self, name: str, change: Callable[[int], int]) -> int:
-        """Change the permission of every topic of a broker; return how many it has."""
+        """Change the permission of every topic of a broker; return the number of topics."""
         served = self.topics_of(name)
         for topic in served:
             queues = self._topics[topic]

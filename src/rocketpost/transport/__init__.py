@@ -1,1 +1,1 @@
-"""Connections: sockets and nothing else."""
+"""Connections over sockets. Commands stay opaque here."""

@@ -1,20 +1,20 @@
-"""One connection, as seen from either end.
+"""One connection, at either end.
 
-A connection cuts frames, pairs responses with requests, and gathers everything that is sent during
-one turn of the event loop into one write. It does not know what commands mean: requests of the peer
-go to ``on_request``.
+A connection splits bytes into frames, pairs responses with requests, and gathers everything that is
+sent during one turn of the event loop into one write. It does not know what commands mean: it
+passes the peer's requests to ``on_request``.
 
 Back-pressure: while the socket is not writable, or more than ``pending_max`` requests of the peer
 are unanswered, the connection stops reading. One read may bring thousands of small requests for
 large answers or much work. Once ``WRITE_BYTES_HIGH`` are queued, or the time budget of a turn is
-spent, the rest of them waits, undecoded and in order, until the answers are gone or the next turn
-comes (``transport.turns``). A request that takes long by itself is worked on in steps, and those
-behind it wait as well. A peer that does not read what it asked for is cut off once
-``write_bytes_max`` wait for it, or too much waits for all (``transport.room``).
+spent, the remaining requests wait, undecoded and in order, until the answers are written or the
+next turn comes (``transport.turns``). A long request is served in steps, and the requests behind it
+wait for it. A peer that does not read its answers is disconnected once ``write_bytes_max`` wait for
+it, or too much waits for all peers (``transport.room``).
 
-Requests that want no answer are served even if their peer is gone by then: a server's connection
-that is lost ends, and is told to ``on_lost``, only when those it had received have been served. One
-that is closed at this end serves nothing more.
+Oneway requests are served even if their peer is gone by then: a server's lost connection calls
+``on_lost`` only when the requests that it had received are served. A connection that is closed at
+this end serves nothing more.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Connection(Requesting):
 
     Args:
         on_request: Called with every request of the peer.
-        on_lost: Called once, when the connection is gone and nothing of it is left to be served.
-        on_made: Called once, when it is there.
-        pending_max: Requests of the peer that may be unanswered.
-        write_bytes_max: Bytes that may wait for the peer.
-        room: What it may take together with others. Without one, as at a client, it serves all
-            that it has read at once.
-        sign: Returns the header fields of our requests with a signature, given fields and body.
+        on_lost: Called once, when the connection is gone and none of its requests is left to serve.
+        on_made: Called once, when the connection is open.
+        pending_max: Maximum of unanswered requests of the peer.
+        write_bytes_max: Maximum of bytes that wait for the peer.
+        room: The limits shared with other connections. Without them, as in a client, everything
+            that was read is served at once.
+        sign: Returns the header fields of a request with a signature, given fields and body.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class Connection(Requesting):
 
     @property
     def is_open(self) -> bool:
-        """Whether something can still be sent."""
+        """Whether the connection can still send."""
         return self._transport is not None and not self._transport.is_closing()
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer takes what it is sent."""
+        """Whether the peer reads fast enough."""
         return self._writable
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport and both addresses."""
+        """Keep the transport and both addresses."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self.peer = parse_address(transport.get_extra_info("peername"))
@@ -137,7 +137,7 @@ class Connection(Requesting):
             self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Cut frames and pass each on; bytes that are no frames end the connection."""
+        """Split bytes into frames and serve them; bytes that are not frames end the connection."""
         self.last_active = self._loop.time()
         try:
             frames = self._decoder.feed(data)
@@ -147,7 +147,7 @@ class Connection(Requesting):
             return
         if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
             self._count_partial()
-        self._unanswered += len(frames)  # those that want no answer are taken off again
+        self._unanswered += len(frames)  # oneway requests are subtracted again
         commands = decode_commands(frames)
         if self._postponed is None:
             self._pass_on(commands)
@@ -170,15 +170,15 @@ class Connection(Requesting):
             self.abort()
 
     def work(self, steps: Steps) -> None:
-        """Work on the request that is just being served step by step; later ones wait for it.
+        """Serve the current request in steps; later requests wait for it.
 
-        Only for requests that came by ``on_request``, from within it.
+        Only called from within ``on_request``.
         """
         assert self._steps is None
         self._steps = steps
 
     def end_turn(self) -> None:
-        """Serve no more in this turn: what the request just served began must get on first."""
+        """Serve no more in this turn, so that work begun by this request can proceed first."""
         self._steps = _END_OF_TURN
 
     def _pass_on(self, commands: Iterator[Command]) -> None:
@@ -217,7 +217,7 @@ class Connection(Requesting):
             self._regulate()
 
     def _advance(self, deadline: float) -> bool:
-        """Go on with the request at work; return whether it is done."""
+        """Continue the current request; return whether it is done."""
         steps = self._steps
         assert steps is not None
         if steps is _END_OF_TURN:
@@ -241,23 +241,23 @@ class Connection(Requesting):
             self._loop.call_soon(self.go_on)
 
     def eof_received(self) -> bool:
-        """Close when the peer has said all it will say."""
+        """Close when the peer has closed its side."""
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading while the peer does not take what it was sent."""
+        """Stop reading while the peer does not read its answers."""
         self._writable = False
         self._regulate()
 
     def resume_writing(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._writable = True
         if self._postponed is not None:
             self._continue_soon()
         self._regulate()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail whoever waits for a response; serve what wants none."""
+        """Fail our pending requests; serve the peer's oneway requests."""
         transport, self._transport = self._transport, None
         left = self._postponed
         self._out.clear()
@@ -277,7 +277,7 @@ class Connection(Requesting):
     def _with_leftover(
         self, left: Iterator[Command] | None, transport: asyncio.Transport, room: Room
     ) -> Iterator[Command] | None:
-        """Return what is left to be served, with what was received and never read."""
+        """Return the requests left to serve, with those still in the socket's buffer."""
         data = read_leftover(transport, room.partial_bytes_max - room.partial_bytes)
         if not data:
             return left
@@ -286,12 +286,12 @@ class Connection(Requesting):
         try:
             more = decode_commands(self._decoder.feed(data))
         except RemoteProtocolError as error:
-            logger.warning("bytes of a peer ignored: peer=%s reason=%s", self.peer_text, error)
+            logger.warning("peer's last bytes ignored: peer=%s reason=%s", self.peer_text, error)
             return left
         return more if left is None else itertools.chain(left, more)
 
     def _end(self) -> None:
-        """Tell that nothing of this connection is left."""
+        """Report that the connection is gone and all its requests are served."""
         if self._closed.done():
             return
         self._is_lost = False
@@ -306,9 +306,9 @@ class Connection(Requesting):
     # Sending.
 
     def send(self, *buffers: Buffer) -> None:
-        """Queue bytes; all that one turn of the loop queues leaves in one write.
+        """Queue bytes; everything queued in one turn of the loop is written at once.
 
-        A ``memoryview`` is handed to the socket as it is and must stay unchanged.
+        A ``memoryview`` is passed to the socket without a copy and must stay unchanged.
         """
         self._out += buffers
         self._out_bytes += sum(map(len, buffers))
@@ -328,7 +328,7 @@ class Connection(Requesting):
             self._regulate()
 
     def answer_all(self, responses: list[bytes]) -> None:
-        """Send whole responses to as many requests of the peer."""
+        """Send complete responses to as many requests of the peer."""
         self._unanswered -= len(responses)
         joined = b"".join(responses)
         self._out.append(joined)
@@ -340,7 +340,7 @@ class Connection(Requesting):
             self._regulate()
 
     def no_answer(self) -> None:
-        """Count a request of the peer as answered that will get no response."""
+        """Count a request as answered that gets no response."""
         self._unanswered -= 1
 
     # Closing.
@@ -355,7 +355,7 @@ class Connection(Requesting):
             self._end()
 
     def abort(self) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close at once and drop everything queued."""
         self._is_given_up = True
         self._out.clear()
         self._stop_work()
@@ -392,7 +392,7 @@ class Connection(Requesting):
             self._continue_soon()
 
     def _count_unwritten(self, size: int) -> None:
-        """Note what waits for the peer; cut it off if that is too much."""
+        """Count the bytes that wait for the peer; disconnect it if they are too many."""
         written = self._handed_bytes - size
         if written != self._written_bytes:
             self._written_bytes = written
@@ -404,18 +404,18 @@ class Connection(Requesting):
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes that the peer has not taken yet."""
+        """Bytes that the peer has not read yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def stuck_seconds(self) -> float:
         """Seconds for which the peer has read nothing."""
         if self._handed_bytes - self.unwritten_bytes != self._written_bytes:
-            return 0.0  # it took something since the last write
+            return 0.0  # the peer has read something since the last write
         return self._loop.time() - self._moved_at
 
     def drop(self, reason: str) -> None:
-        """Cut the peer off."""
+        """Disconnect the peer."""
         logger.warning(
             "connection dropped: peer=%s reason=%s, waiting_bytes=%s",
             self.peer_text,
@@ -425,7 +425,7 @@ class Connection(Requesting):
         self.abort()
 
     def go_on(self) -> None:
-        """Take up what was postponed, unless there is a reason to do so later."""
+        """Serve postponed requests, unless back-pressure delays them further."""
         commands = self._postponed
         if commands is None or not (self.is_open or self._is_lost):
             return

@@ -1,4 +1,4 @@
-"""Outgoing connections: one per address, made when first needed, shared by everybody."""
+"""Outgoing connections: one per address, opened on first use and shared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost, NotConnected
 from rocketpost.transport.connection import Connection, Sign
-from rocketpost.transport.inheritance import give_up_in_child
+from rocketpost.transport.inheritance import release_in_child
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +23,9 @@ class Connector:
     Args:
         on_request: Called with requests that a server sends to us.
         on_made: Called with every new connection and its address.
-        on_lost: Called when one is gone.
-        connect_seconds: How long making one may take.
-        sign: Signs our requests, if they need that.
+        on_lost: Called when a connection is gone.
+        connect_seconds: Time limit for opening a connection.
+        sign: Signs our requests, if they need a signature.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Connector:
         self._making: dict[str, asyncio.Task[Connection]] = {}
         self._transports: dict[Connection, asyncio.Transport] = {}
         self._closed = False
-        give_up_in_child(self)
+        release_in_child(self)
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of the sockets, which a forked child gives up."""
+        """Return the descriptors of the sockets, which a forked child releases."""
         return [
             transport.get_extra_info("socket").fileno()
             for transport in self._transports.values()
@@ -62,10 +62,10 @@ class Connector:
         return connection if connection is not None and connection.is_open else None
 
     async def connect(self, address: str) -> Connection:
-        """Return the connection to ``address``, making it if need be.
+        """Return the connection to ``address``; open it if necessary.
 
         Raises:
-            NotConnected: It could not be made in time.
+            NotConnected: It could not be opened in time.
             ConnectionLost: The client is closed.
         """
         connection = self.peek(address)
@@ -92,7 +92,7 @@ class Connector:
             connection.close()
 
     async def close(self) -> None:
-        """Close everything and return when all is gone."""
+        """Close all connections and return when they are gone."""
         self._closed = True
         for task in list(self._making.values()):
             task.cancel()
@@ -117,7 +117,7 @@ class Connector:
                 transport, connection = await loop.create_connection(
                     lambda: Connection(
                         on_request=self._on_request,
-                        on_lost=lambda lost: self._gone(address, lost),
+                        on_lost=lambda lost: self._on_lost_connection(address, lost),
                         sign=self._sign,
                     ),
                     host,
@@ -138,10 +138,10 @@ class Connector:
     def _made(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._making.pop(address, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Looked at here, because everybody who waited for it may have given up.
+            # Read the error here, because every waiter may have given up.
             logger.debug("no connection: address=%s reason=%s", address, error)
 
-    def _gone(self, address: str, connection: Connection) -> None:
+    def _on_lost_connection(self, address: str, connection: Connection) -> None:
         if self._open.get(address) is connection:
             del self._open[address]
         self._transports.pop(connection, None)
@@ -153,7 +153,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split ``host:port``; an IPv6 host may stand in brackets.
 
     Raises:
-        ConnectionLost: It is no such address.
+        ConnectionLost: ``address`` has another form.
     """
     host, _, port = address.strip().rpartition(":")
     try:

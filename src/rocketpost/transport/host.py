@@ -15,7 +15,7 @@ _CONTAINER_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 def memory_bytes() -> int:
-    """Return how much memory this process may use: the machine's, or its container's."""
+    """Return the memory limit of this process: the machine's, or its container's."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         text = _CONTAINER_LIMIT.read_text().strip()
@@ -25,7 +25,7 @@ def memory_bytes() -> int:
 
 
 def local_ip() -> str:
-    """Return the address that this host would use to speak to others."""
+    """Return the address that this host uses for outgoing connections."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_UNROUTED_PROBE)
@@ -39,6 +39,6 @@ def parse_address(value: object) -> tuple[str, int]:
     """Return host and port of an address as a socket gives it."""
     if isinstance(value, tuple) and len(value) >= 2:
         host, port = str(value[0]), int(value[1])
-        # A dual-stack socket shows IPv4 peers in IPv6 clothes; ids and records need the plain form.
+        # A dual-stack socket shows IPv4 peers as IPv6; ids and records need the plain form.
         return host.removeprefix("::ffff:") if "." in host else host, port
     return "", 0

@@ -1,9 +1,9 @@
-"""Descriptors that a forked child gives up: connections and locks of its parent.
+"""Release of the parent's descriptors in a forked child.
 
-A fork copies every descriptor. Were the child to keep the copies, a server would not notice that
-the parent has died, and a lock of the parent would outlive it. The child must not use them either:
-both processes would write to one stream. So they are replaced, number for number, by the null
-device. Nothing is shut down, and the parent does not notice.
+A fork copies every descriptor. If the child kept the copies of connections and locks, a server
+would not notice that the parent has died, and a lock of the parent would outlive it. The child must
+not use them either: both processes would write to one stream. So the child replaces them, number
+for number, with the null device. Nothing is shut down, and the parent is not affected.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Iterable
 from typing import Protocol
 
 
-class Holder(Protocol):
+class DescriptorOwner(Protocol):
     """An object with descriptors that belong to the process that opened them."""
 
     def descriptors(self) -> Iterable[int]:
-        """Return the numbers of those that are open."""
+        """Return the open descriptors."""
         ...  # pragma: no cover
 
 
-_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+_holders: weakref.WeakSet[DescriptorOwner] = weakref.WeakSet()
 
 
-def give_up_in_child(holder: Holder) -> None:
-    """Have forked children give up the descriptors that ``holder`` has at the fork."""
+def release_in_child(holder: DescriptorOwner) -> None:
+    """Have forked children release the descriptors that ``holder`` has at the fork."""
     _holders.add(holder)
 
 
-def _give_up() -> None:
+def _release_inherited() -> None:
     numbers = [number for holder in list(_holders) for number in holder.descriptors()]
     _holders.clear()
     if not numbers:
@@ -43,4 +43,4 @@ def _give_up() -> None:
         os.close(null)
 
 
-os.register_at_fork(after_in_child=_give_up)
+os.register_at_fork(after_in_child=_release_inherited)

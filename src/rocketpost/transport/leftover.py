@@ -1,7 +1,7 @@
-"""Bytes of a peer that the kernel still has when its connection is lost.
+"""Bytes that the kernel still has from the peer of a lost connection.
 
 A peer that closes without reading all its answers resets the connection. The next write then fails,
-and the event loop gives the connection up with everything that it has not read yet.
+and the event loop abandons the connection with everything that it has not read yet.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _READ_BYTES: Final = 256 * 1024
 
 
 def read_leftover(transport: asyncio.BaseTransport, bytes_max: int) -> bytes:
-    """Return what the peer of a plain connection sent before it was lost; does not wait.
+    """Return the bytes that the peer of a lost connection had sent; does not wait.
 
     Args:
         transport: Its transport, which the event loop closes after ``connection_lost``.
-        bytes_max: How much at most; if there is more, the rest is lost.
+        bytes_max: Maximum number of bytes; the rest is lost.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or transport.get_extra_info("sslcontext") is not None:

@@ -34,8 +34,8 @@ class Listener:
         on_request: Called with every request on any connection.
         on_lost: Called when a connection is gone.
         idle_seconds: A connection without traffic for this long is closed.
-        room: What all connections may take together, shared with other listeners of the process;
-            one of its own by default.
+        room: Limits of all connections together, shared with other listeners of the process; own
+            limits by default.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The bound port, which differs from the wished one if that was 0."""
+        """The bound port; differs from the requested one if that was 0."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -71,7 +71,7 @@ class Listener:
         await self.accept()
 
     async def bind(self, host: str, port: int) -> None:
-        """Take the address, so that :attr:`port` is known, but accept nobody yet.
+        """Bind the address, so that :attr:`port` is known, without accepting connections yet.
 
         Raises:
             ConfigError: The address cannot be bound.
@@ -90,13 +90,13 @@ class Listener:
             raise ConfigError(f"cannot listen on {host or '*'}:{port}: {_reason(error)}") from error
 
     async def accept(self) -> None:
-        """Let connections in."""
+        """Start accepting connections."""
         assert self._server is not None
         await self._server.start_serving()
         self._schedule_scan()
 
     async def stop(self) -> None:
-        """Stop accepting, close every connection, return when all are gone."""
+        """Stop accepting, close all connections and return when they are gone."""
         if self._scan is not None:
             self._scan.cancel()
             self._scan = None
@@ -152,19 +152,19 @@ class Listener:
                 if connection.is_open:
                     logger.info("idle connection closed: peer=%s", connection.peer_text)
                     connection.close()
-                else:  # closing since the last look, but the peer takes nothing
+                else:  # closing since the last scan, but the peer reads nothing
                     connection.abort()
         self._schedule_scan()
 
 
 def room_of_process(*, unwritten_bytes_max: int = 0) -> Room:
-    """Return the room that the limits of this process and its machine leave for connections.
+    """Return the limits of connections, derived from those of this process and its machine.
 
-    More connections than seven eighths of the files that may be open are refused, or fewer under a
-    low limit, so that files can always be opened.
+    Connections may use at most seven eighths of the open files allowed, or less under a low limit,
+    so that files can always be opened.
 
     Args:
-        unwritten_bytes_max: Bytes that may wait for peers in all, 0 for an eighth of the memory.
+        unwritten_bytes_max: Bytes that may wait for all peers; 0 for an eighth of the memory.
     """
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     bytes_max = max(memory_bytes() // 8, BYTES_MIN)
@@ -176,13 +176,13 @@ def room_of_process(*, unwritten_bytes_max: int = 0) -> Room:
 
 
 def _connections_max(files_max: int) -> int:
-    """Return how many descriptors connections may have; queues and segments need the rest."""
+    """Return the maximum of connections; queues and segments need the other descriptors."""
     kept = max(files_max // 8, min(FILES_KEPT, files_max // 2))
     return max(files_max - kept, 16)
 
 
 def _reason(error: OSError) -> str:
-    """Return why an address cannot be bound, and what to do about it."""
+    """Explain why an address cannot be bound, and what to do about it."""
     if error.errno == errno.EADDRINUSE:
         return "it is in use; is another server running there? Set listenPort to a free port"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):

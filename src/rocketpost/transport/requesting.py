@@ -1,4 +1,4 @@
-"""Our own requests on a connection: numbered, signed, and paired with the peer's responses."""
+"""Our requests on a connection: numbered, signed, and paired with the peer's responses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Sign = Callable[[Mapping[str, str] | None, Sequence[Buffer]], Mapping[str, str]]
 
 
 class Requesting(asyncio.Protocol):
-    """The part of a connection that asks the peer. Belongs to the event loop.
+    """The requesting half of a connection. Belongs to the event loop.
 
     Args:
-        sign: Returns the header fields of our requests with a signature, given fields and body.
+        sign: Returns the header fields of a request with a signature, given fields and body.
     """
 
     def __init__(self, sign: Sign | None) -> None:
@@ -39,12 +39,12 @@ class Requesting(asyncio.Protocol):
 
     @property
     def unanswered_count(self) -> int:
-        """Number of our requests that the peer has not answered."""
+        """Number of our unanswered requests."""
         return len(self._waiting)
 
     @property
     def is_open(self) -> bool:
-        """Whether something can still be sent."""
+        """Whether the connection can still send."""
         raise NotImplementedError
 
     def send(self, *buffers: Buffer) -> None:

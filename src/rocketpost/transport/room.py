@@ -1,7 +1,7 @@
-"""Bounds on what all connections of a server take together.
+"""Limits on the memory that all connections of a server use together.
 
-Each connection may hold 16 MiB of a frame that is not whole and 64 MiB that its peer does not read,
-so without this a thousand silent peers could hold 80 GiB.
+Each connection may hold 16 MiB of an incomplete frame and 64 MiB that its peer does not read, so
+without these limits a thousand silent peers could hold 80 GiB.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _STUCK_SECONDS: Final = 1.0
 
 
 class Debtor(Protocol):
-    """A connection, as far as its unwritten bytes are concerned."""
+    """A connection with unwritten bytes."""
 
     counted_bytes: int
     """Bytes that the room counts for it, 0 at first; smaller amounts need not be reported."""
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes that its peer has not taken yet."""
+        """Bytes that its peer has not read yet."""
         ...  # pragma: no cover
 
     @property
@@ -37,12 +37,12 @@ class Debtor(Protocol):
         ...  # pragma: no cover
 
     def drop(self, reason: str) -> None:
-        """Cut the peer off."""
+        """Disconnect the peer."""
         ...  # pragma: no cover
 
 
 class Room:
-    """Bounds on what all connections of a server take together, whichever port they use.
+    """Limits on the memory that all connections of a server use together, on all its ports.
 
     Belongs to the event loop.
     """
@@ -73,7 +73,7 @@ class Room:
         self._debtors: dict[Debtor, None] = {}
 
     def count_unwritten(self, debtor: Debtor, size: int) -> None:
-        """Note how much waits for a peer; drop the worst ones if it is too much in all."""
+        """Count bytes that wait for a peer; disconnect the slowest peers if there are too many."""
         counted = size if size > UNWRITTEN_BYTES_FREE else 0
         self.unwritten_bytes += counted - debtor.counted_bytes
         debtor.counted_bytes = counted
@@ -85,7 +85,7 @@ class Room:
             self._make_room()
 
     def _make_room(self) -> None:
-        # A peer that took its bytes since does not show: what was counted is an upper bound.
+        # Peers may have read bytes since: the count is an upper bound.
         for debtor in list(self._debtors):
             size = debtor.unwritten_bytes
             counted = size if size > UNWRITTEN_BYTES_FREE else 0

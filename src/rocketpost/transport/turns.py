@@ -1,9 +1,9 @@
-"""Turns of the event loop, shared fairly between connections.
+"""Fair sharing of the event loop between connections.
 
-A connection serves its requests for ``BUDGET_SECONDS`` at a stretch. What is left then waits, in
-order, while the connection reads no more, and is taken up here in a later turn of the loop. All
-connections with left-overs share one budget per turn, round robin, so that however many of them
-there are, a connection with a single small request is served between two turns.
+A connection serves its requests for ``BUDGET_SECONDS`` at a time. The rest waits, in order, while
+the connection reads no more, and is served from here in a later turn of the loop. All waiting
+connections share one budget per turn, round robin; so however many there are, a connection with a
+single small request is served between two turns.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Steps = Generator[None, None, None]
 
 
 class Worker(Protocol):
-    """Somebody with work left over."""
+    """An object with work left over."""
 
     def go_on(self) -> None:
-        """Work for one budget; :meth:`Turns.add` yourself again if something is left."""
+        """Work for one budget; call :meth:`Turns.add` again if work is left."""
         ...  # pragma: no cover
 
 
 class Turns:
-    """Those who have work left over. Belongs to the event loop."""
+    """The workers with work left over. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[Worker, None] = {}
@@ -44,12 +44,12 @@ class Turns:
         return len(self._waiting)
 
     def add(self, worker: Worker) -> None:
-        """Have ``worker`` go on in a later turn, behind those that wait already."""
+        """Let ``worker`` continue in a later turn, after those already waiting."""
         self._waiting[worker] = None
         self._schedule()
 
     def remove(self, worker: Worker) -> None:
-        """Forget a worker that has nothing left to do."""
+        """Remove a worker that has no work left."""
         self._waiting.pop(worker, None)
 
     def _schedule(self) -> None:
@@ -77,7 +77,7 @@ class Turns:
 
 
 class SlicedWork:
-    """Work that belongs to no request, such as waking many at once: a slice per turn."""
+    """Work outside of requests, such as waking many pulls, done in one slice per turn."""
 
     def __init__(self, steps: Steps, turns: Turns) -> None:
         self._steps = steps
@@ -90,5 +90,5 @@ class SlicedWork:
 
 
 def advance(steps: Steps, deadline: float) -> bool:
-    """Work until ``deadline``; return whether all is done."""
+    """Work until ``deadline``; return whether everything is done."""
     return all(monotonic() <= deadline for _ in steps)

@@ -1,6 +1,6 @@
-"""The unique ids of this process, see ``model.unique_id``.
+"""Unique message ids of this process; see ``model.unique_id``.
 
-A forked child draws its own prefix, so that two processes never count on from the same state.
+A forked child draws its own prefix, so that no two processes continue from the same state.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from . import reference
 
 
 def verdict(text: str, properties: dict[str, str] | None = None) -> bool | None:
-    return compile_filter(text).verdict(properties or {})
+    return compile_filter(text).evaluate(properties or {})
 
 
 def judged(text: str, properties: dict[str, str]) -> str:
@@ -23,7 +23,7 @@ def judged(text: str, properties: dict[str, str]) -> str:
     except FilterError:
         return reference.REFUSED
     try:
-        found = expression.verdict(properties)
+        found = expression.evaluate(properties)
     except ValueError:
         return reference.FAILED
     return {True: reference.TRUE, False: reference.FALSE, None: reference.UNKNOWN}[found]
@@ -253,18 +253,18 @@ def in_body(text: str) -> Expression:
     ],
 )
 def test_paths_into_a_body(text: str, expected: bool | None) -> None:
-    assert in_body(text).verdict({"region": "eu"}, ORDER) is expected
+    assert in_body(text).evaluate({"region": "eu"}, ORDER) is expected
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"\xff\xfe", b"[" * 100_000, b"17", None])
 def test_a_body_that_is_no_object_is_unknown(body: bytes | None) -> None:
-    assert in_body("body.a = 1").verdict({}, body) is None
+    assert in_body("body.a = 1").evaluate({}, body) is None
     assert not in_body("body.a = 1").matches({}, body)
     assert in_body("body.a = 1 OR region = 'eu'").matches({"region": "eu"}, body)
 
 
 def test_keywords_are_members_as_written() -> None:
-    assert in_body("body.In = 1").verdict({}, b'{"In": 1}') is True
+    assert in_body("body.In = 1").evaluate({}, b'{"In": 1}') is True
 
 
 @pytest.mark.parametrize(

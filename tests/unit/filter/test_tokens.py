@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.errors import FilterError
-from rocketpost.filter.tokens import LENGTH_MAX, Kind, tokenize
+from rocketpost.filter.tokens import LENGTH_MAX, TokenKind, tokenize
 
 
 def words(text: str, *, paths: bool = False) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ def test_what_other_languages_have_gets_a_hint(text: str, hint: str) -> None:
 
 def test_the_end_has_a_place_and_long_words_are_shown_short() -> None:
     *_, end = tokenize("ab ", paths=False)
-    assert (end.kind, end.position, str(end)) == (Kind.END, 4, "the end of the expression")
+    assert (end.kind, end.position, str(end)) == (TokenKind.END, 4, "the end of the expression")
     [long, _] = tokenize("'" + "x" * 100 + "'", paths=False)
     assert len(str(long)) < 60
 

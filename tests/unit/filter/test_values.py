@@ -10,9 +10,9 @@ from rocketpost.filter.values import (
     INT_MAX,
     LONG_MAX,
     IncomparableError,
-    equal,
-    order,
-    order_of_decimals,
+    compare,
+    compare_decimals,
+    equals,
     read_decimal,
     read_integer,
 )
@@ -67,18 +67,18 @@ def test_the_order_of_doubles_is_javas() -> None:
     rising = [-math.inf, -1.0, -0.0, 0.0, 5e-324, 1.0, math.inf, math.nan]
     for at, left in enumerate(rising):
         for other, right in enumerate(rising):
-            assert order_of_decimals(left, right) == (at > other) - (at < other)
+            assert compare_decimals(left, right) == (at > other) - (at < other)
 
 
 def test_kinds_that_never_meet() -> None:
-    assert order(True, 5) == order(5, False) == -1
-    assert order("TRUE", True) == 0
+    assert compare(True, 5) == compare(5, False) == -1
+    assert compare("TRUE", True) == 0
     with pytest.raises(IncomparableError):
-        order(True, "true")
-    assert order(2**53 + 1, float(2**53)) == 0  # a long becomes a double
+        compare(True, "true")
+    assert compare(2**53 + 1, float(2**53)) == 0  # a long becomes a double
 
 
 def test_equality_with_what_is_missing() -> None:
-    assert equal(None, None) is True
-    assert equal(None, 5) is None
-    assert equal(5, None) is False
+    assert equals(None, None) is True
+    assert equals(None, 5) is None
+    assert equals(5, None) is False

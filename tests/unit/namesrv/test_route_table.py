@@ -19,7 +19,7 @@ from rocketpost.model.route import QueueData
 from rocketpost.model.topic import DataVersion
 from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX
 from rocketpost.namesrv.report import BrokerReport
-from rocketpost.namesrv.route_table import LIVE_MS_MAX, RouteLimits, RouteTable, in_zone
+from rocketpost.namesrv.route_table import LIVE_MS_MAX, RouteLimits, RouteTable, restrict_to_zone
 
 from .reports import identity, report, topics
 
@@ -157,7 +157,7 @@ def test_without_acting_masters_the_first_slave_keeps_permissions() -> None:
 def test_losing_an_acting_brokers_master_takes_write_permission_away(table: RouteTable) -> None:
     register(table, report(MASTER, acting_master=True), owner="m")
     register(table, report(SLAVE, acting_master=True), owner="s")
-    assert table.lost("m") == [MASTER]
+    assert table.remove_lost("m") == [MASTER]
     assert perm(table, "TopicA") == 4
     register(table, report(MASTER, acting_master=True), owner="m")
     assert perm(table, "TopicA") == 6
@@ -165,7 +165,7 @@ def test_losing_an_acting_brokers_master_takes_write_permission_away(table: Rout
 
 def test_losing_a_plain_master_leaves_permissions(table: RouteTable) -> None:
     register(table, report(SLAVE), owner="s")
-    assert table.lost("link") == [MASTER]
+    assert table.remove_lost("link") == [MASTER]
     assert perm(table, "TopicA") == 6
 
 
@@ -174,7 +174,7 @@ def test_losing_a_plain_master_leaves_permissions(table: RouteTable) -> None:
 
 def test_an_address_has_one_id_a_slave_that_becomes_master(table: RouteTable) -> None:
     register(table, report(SLAVE), owner="s")
-    table.lost("link")
+    table.remove_lost("link")
     register(table, report(identity(id=0, address=SLAVE.address)), owner="s")
     assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
 
@@ -188,14 +188,14 @@ def test_a_new_address_takes_the_id_over_from_one_that_is_silent(table: RouteTab
         register(table, moved, owner="new", now_ms=SILENT_MS)
     register(table, moved, owner="new", now_ms=SILENT_MS + 1)
     assert table.member_group("C", "broker-a").broker_addrs == {0: MOVED.address}
-    assert table.lost("link") == []
+    assert table.remove_lost("link") == []
     found = table.route("TopicA")
     assert found is not None
     assert found.route.queue_datas[0].write_queue_nums == 9
 
 
 def test_a_new_address_takes_the_id_over_from_one_that_is_gone(table: RouteTable) -> None:
-    table.lost("link")
+    table.remove_lost("link")
     register(table, report(MOVED), owner="new")
     assert table.member_group("C", "broker-a").broker_addrs == {0: MOVED.address}
 
@@ -248,7 +248,7 @@ def test_nobody_else_registers_the_address_of_a_living_broker(table: RouteTable)
 
 def test_a_broker_comes_back_through_another_connection_of_its_host(table: RouteTable) -> None:
     register(table, report(MASTER, counter=2), owner="second link", now_ms=1)
-    assert table.lost("link") == []
+    assert table.remove_lost("link") == []
     assert table.route("TopicA") is not None
 
 
@@ -268,7 +268,7 @@ def test_one_host_cannot_use_up_the_name_server() -> None:
     with pytest.raises(SystemBusy, match=r"10\.6\.6\.6 has registered 3 brokers"):
         register(table, report(identity("fake-4", address="10.6.6.6:9")), source="10.6.6.6")
     register(table, report(), source="10.0.0.1")
-    table.lost("s0")
+    table.remove_lost("s0")
     many = topics(*(f"T{number}" for number in range(47)))
     with pytest.raises(SystemBusy, match="has registered 4 topic entries"):
         register(table, report(identity("fake-4", address="10.6.6.6:9"), many), source="10.6.6.6")
@@ -277,7 +277,7 @@ def test_one_host_cannot_use_up_the_name_server() -> None:
 
 def test_brokers_go_one_after_the_other(table: RouteTable) -> None:
     register(table, report(identity(name="broker-b", address="10.0.0.4:1")))
-    assert len(table.lost("link", count_max=1)) == 1
+    assert len(table.remove_lost("link", count_max=1)) == 1
     assert len(table.expire(10**9, count_max=1)) == 1
     assert table.topics() == []
 
@@ -299,7 +299,7 @@ def test_dropping_a_broker_does_not_look_at_the_topics_of_others() -> None:
         register(table, report(who, topics(*names)), owner=str(number))
     looked = table._queues._topics = Looked(table._queues._topics)  # type: ignore[assignment]
     for number in range(20):
-        table.lost(str(number))
+        table.remove_lost(str(number))
     assert looked.count == 20 * 50
 
 
@@ -364,14 +364,14 @@ def test_unregistering(table: RouteTable) -> None:
 
 def test_a_connection_that_was_replaced_takes_nobody_with_it(table: RouteTable) -> None:
     register(table, report(MASTER), owner="new link")
-    assert table.lost("link") == []
+    assert table.remove_lost("link") == []
     assert table.route("TopicA") is not None
-    assert table.lost("new link") == [MASTER]
+    assert table.remove_lost("new link") == [MASTER]
 
 
 def test_one_connection_may_carry_several_brokers(table: RouteTable) -> None:
     register(table, report(identity(name="broker-b", address="10.0.0.4:1")))
-    assert sorted(who.name for who in table.lost("link")) == ["broker-a", "broker-b"]
+    assert sorted(who.name for who in table.remove_lost("link")) == ["broker-a", "broker-b"]
 
 
 # What tools ask and change.
@@ -441,10 +441,10 @@ def test_static_topics_filters_and_zones() -> None:
     assert found.mappings == {"broker-a": mapping}
     assert found.zones == {"broker-a": "Z1", "broker-b": "z2"}
     assert found.route.filter_server_table == {MASTER.address: ["10.0.0.9:1"]}
-    near = in_zone(found, "z1").route
+    near = restrict_to_zone(found, "z1").route
     assert [each.broker_name for each in near.broker_datas] == ["broker-a"]
     assert [each.broker_name for each in near.queue_datas] == ["broker-a"]
-    assert in_zone(found, "z2").route.filter_server_table == {}
+    assert restrict_to_zone(found, "z2").route.filter_server_table == {}
     table.delete_topic("TopicA")
     register(table, report(counter=2))
     again = table.route("TopicA")
@@ -457,7 +457,7 @@ def test_a_broker_without_master_stays_in_every_zone() -> None:
     register(table, report(SLAVE, acting_master=False, zone="z1"))
     found = table.route("TopicA")
     assert found is not None
-    assert in_zone(found, "z2").route == found.route
+    assert restrict_to_zone(found, "z2").route == found.route
 
 
 # Bounds.
@@ -509,7 +509,7 @@ steps = st.one_of(
         st.sampled_from(["x", "y"]),
     ),
     st.tuples(st.just("unregister"), brokers, st.none()),
-    st.tuples(st.just("lost"), st.sampled_from(["x", "y"]), st.none()),
+    st.tuples(st.just("remove_lost"), st.sampled_from(["x", "y"]), st.none()),
     st.tuples(st.just("delete"), st.sampled_from(["T", "U"]), st.sampled_from([None, "C"])),
     st.tuples(st.just("expire"), st.integers(0, 300_000), st.none()),
 )
@@ -532,8 +532,8 @@ def test_whatever_happens_the_tables_agree(history: list[tuple[str, object, obje
             continue
         finally:
             check_agreement(table)
-    table.lost("x")
-    table.lost("y")
+    table.remove_lost("x")
+    table.remove_lost("y")
     assert table.topics() == []
     assert table._queues.entries == 0
     assert not table._owned

@@ -26,7 +26,7 @@ from rocketpost.server.route import NO_HEADER, Reply, plain, waiting
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
-from rocketpost.settings import changed
+from rocketpost.settings import apply_changes
 from rocketpost.testing.clock import FakeClock
 
 from .handlers.fakes import FakeConnection
@@ -294,7 +294,7 @@ def test_no_number_that_an_administrator_may_set_is_without_a_bound(key: str, va
 @pytest.mark.parametrize("value", ["9223372036854775807", "0"])
 def test_nor_one_of_the_name_server(value: str) -> None:
     with pytest.raises(ConfigError):
-        changed(NamesrvConfig(), {"scanNotActiveBrokerInterval": value})
+        apply_changes(NamesrvConfig(), {"scanNotActiveBrokerInterval": value})
 
 
 async def test_sends_that_wait_for_a_slow_disk_keep_nothing_of_their_bodies() -> None:

@@ -22,7 +22,7 @@ from typing import Final
 from rocketpost.codec.bodies.offset import decode_queue_offsets, encode_queue_offsets
 from rocketpost.errors import ClientError, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
-from rocketpost.transport.inheritance import give_up_in_child
+from rocketpost.transport.inheritance import release_in_child
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class LocalOffsets:
         self._offsets: dict[MessageQueue, int] = {}
         self._lock: int | None = None
         self._writing = asyncio.Lock()
-        give_up_in_child(self)
+        release_in_child(self)
 
     def descriptors(self) -> list[int]:
         """Return the descriptor of the lock, which a forked child gives up."""

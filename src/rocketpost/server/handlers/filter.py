@@ -83,7 +83,7 @@ class FilterHandlers:
         if body is not None and len(body) > BODY_BYTES_MAX:
             body = None
         try:
-            word, reason = _WORDS[expression.verdict(asked.properties, body)], None
+            word, reason = _WORDS[expression.evaluate(asked.properties, body)], None
         except (ValueError, ArithmeticError) as error:
             word, reason = "ERROR", str(error)
         return json_reply(FilterVerdict(verdict=word, reason=reason))

@@ -37,7 +37,7 @@ from rocketpost.namesrv.report import (
     check_identity,
     check_name,
 )
-from rocketpost.namesrv.route_table import FoundRoute, RouteTable, in_zone
+from rocketpost.namesrv.route_table import FoundRoute, RouteTable, restrict_to_zone
 from rocketpost.server.access import (
     GET,
     LIST,
@@ -54,7 +54,7 @@ from rocketpost.server.namesrv.kv_file import KvFile
 from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import (
-    changed,
+    apply_changes,
     format_properties,
     keys_of,
     parse_properties,
@@ -281,7 +281,7 @@ class NamesrvHandlers:
         if not self._ready():
             raise ServerError("name server not ready")
         if (header.zone_mode or "").lower() == "true" and (header.zone_name or "").strip():
-            near = in_zone(self._find(header.topic), header.zone_name or "")
+            near = restrict_to_zone(self._find(header.topic), header.zone_name or "")
             # Java writes this answer anew, always in the plain form.
             return Reply(body=_encode(near, standard=False))
         standard = command.version >= VERSION_STANDARD_JSON or bool(
@@ -424,7 +424,7 @@ class NamesrvHandlers:
                     raise NoPermission(f"{key} can only be set in the file, before the start")
             if not values:
                 raise InvalidParameter("the request names no setting")
-            self.config = changed(self.config, values)
+            self.config = apply_changes(self.config, values)
         except ConfigError as error:
             raise InvalidParameter(str(error)) from None
         self._on_config()

@@ -150,7 +150,7 @@ class NameServer:
         self.scan()
 
     def _connection_lost(self, connection: Connection) -> None:
-        lost = self._table.lost(connection, count_max=1)
+        lost = self._table.remove_lost(connection, count_max=1)
         if lost:  # as in a scan: there may be more
             asyncio.get_running_loop().call_soon(self._connection_lost, connection)
         for identity in lost:

@@ -149,7 +149,7 @@ class LiveConfig:
             if not mine:
                 continue
             try:
-                replaced[cls] = settings.changed(section, mine)
+                replaced[cls] = settings.apply_changes(section, mine)
                 for guarded, check in self._guards:
                     if guarded is cls:
                         check(replaced[cls])
