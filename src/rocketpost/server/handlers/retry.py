@@ -9,7 +9,7 @@ from rocketpost.broker.group.retry import RetryService
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
-from rocketpost.server.access import GET, SUB, of_cluster, of_group
+from rocketpost.server.access import GET, SUB, of_cluster, of_group, of_message
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
@@ -43,7 +43,7 @@ class RetryHandlers:
             waiting(
                 RequestCode.CONSUMER_SEND_MSG_BACK,
                 SendBackHeader,
-                of_group(SUB),
+                of_group(SUB) + of_message(SUB, field="offset"),
                 self.send_back,
                 Kind.MESSAGES,
             ),

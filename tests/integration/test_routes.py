@@ -1,0 +1,253 @@
+"""The tables of routes: complete, as reviewed, and finding what each request touches."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.command import Command
+from rocketpost.namesrv.route_table import RouteTable
+from rocketpost.server.access import EVERY, OWN, Action, Need, Resource
+from rocketpost.server.clock import BrokerClock
+from rocketpost.server.namesrv.handlers import NamesrvHandlers
+from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.pools import Kind
+from rocketpost.server.route import NO_HEADER, How, Route
+from rocketpost.server.settings.namesrv import NamesrvConfig
+
+from .state.harness import broker
+
+REVIEWED: Final = Path(__file__).with_name("routes.txt")
+
+NOT_SERVED: Final = {
+    # Requests that brokers make of clients.
+    Code.CHECK_TRANSACTION_STATE,
+    Code.NOTIFY_CONSUMER_IDS_CHANGED,
+    Code.RESET_CONSUMER_CLIENT_OFFSET,
+    Code.GET_CONSUMER_STATUS_FROM_CLIENT,
+    Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    # Requests between a master and its slaves.
+    Code.NOTIFY_MIN_BROKER_ID_CHANGE,
+    Code.EXCHANGE_BROKER_HA_INFO,
+}
+
+NAMES: Final = {
+    "topic": "T", "consumerGroup": "G", "group": "G", "groupName": "G", "producerGroup": "P",
+    "srcGroup": "S", "destGroup": "G", "compareGroup": "C", "filterGroups": "F1, F2",
+    "topicList": "T;U", "clusterName": "c", "cluster": "c", "brokerName": "b",
+    "brokerAddr": "127.0.0.1:1", "brokerId": "0", "clientID": "i", "clientId": "i",
+    "msgId": "7F00000100002A9F000000000000007B", "offset": "123", "commitLogOffset": "123",
+    "tranStateTableOffset": "0", "commitOrRollback": "8", "queueId": "0", "queueOffset": "0",
+    "commitOffset": "0", "timestamp": "0", "maxMsgNums": "1", "invisibleTime": "0",
+    "pollTime": "0", "extraInfo": "0 1 0 0 0 b 0 0", "key": "k", "recallHandle": "h",
+    "statsName": "s", "statsKey": "k", "name": "f", "namespace": "n", "value": "v",
+    "a": "P", "b": "T",
+}  # fmt: skip
+"""Fields of all headers: every request finds those that it knows."""
+
+BODIES: Final[dict[Code, object]] = {
+    Code.HEART_BEAT: {
+        "clientID": "i",
+        "producerDataSet": [{"groupName": "P"}],
+        "consumerDataSet": [
+            {
+                "groupName": "G",
+                "subscriptionDataSet": [
+                    {"topic": "T", "subString": "*"},
+                    {"topic": "%RETRY%G", "subString": "*"},
+                ],
+            }
+        ],
+    },
+    Code.LOCK_BATCH_MQ: {
+        "clientId": "i",
+        "consumerGroup": "G",
+        "mqSet": [{"brokerName": "b", "queueId": queue, "topic": "T"} for queue in range(2)],
+    },
+    Code.CHECK_CLIENT_CONFIG: {
+        "clientId": "i",
+        "group": "G",
+        "subscriptionData": {"topic": "T", "subString": "*", "expressionType": "TAG"},
+    },
+    Code.QUERY_ASSIGNMENT: {"clientId": "i", "consumerGroup": "G", "topic": "T"},
+    Code.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "G", "mode": "POP"},
+    Code.BATCH_ACK_MESSAGE: {
+        "brokerName": "b",
+        "acks": [{"c": "G", "t": "T", "so": 0, "rq": 0, "q": 0, "pt": 1, "it": 1, "b": ""}],
+    },
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [{"topicName": "T"}]},
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "G"}]},
+}
+BODIES[Code.UNLOCK_BATCH_MQ] = BODIES[Code.LOCK_BATCH_MQ]
+
+
+@pytest.fixture(scope="module")
+def of_broker(tmp_path_factory: pytest.TempPathFactory) -> list[Route]:
+    """The routes of a broker."""
+
+    async def routes() -> list[Route]:
+        async with broker(tmp_path_factory.mktemp("routes")) as server:
+            return list(server._dispatcher.routes.values())
+
+    return asyncio.run(routes())
+
+
+@pytest.fixture(scope="module")
+def of_name_server() -> list[Route]:
+    """The routes of a name server."""
+    handlers = NamesrvHandlers(
+        config=NamesrvConfig(),
+        table=RouteTable(),
+        kv=KvFile(None),
+        clock=BrokerClock(),
+        on_registered=lambda _: None,
+        on_config=lambda: None,
+    )
+    return list(handlers.routes())
+
+
+@pytest.fixture(scope="module")
+def routes(of_broker: list[Route], of_name_server: list[Route]) -> list[Route]:
+    """The routes of both."""
+    return of_broker + of_name_server
+
+
+def _line(route: Route) -> str:
+    header = "-" if route.header is NO_HEADER else route.header.__name__
+    how = f"{route.how.value}:{route.pool.name}" if _may_wait(route) else route.how.value
+    handler = route.handler.__qualname__
+    return f"{route.code:<7}{route.code.name:<42}{header:<22}{how:<18}{handler:<46}{route.access}\n"
+
+
+def _may_wait(route: Route) -> bool:
+    return route.how in (How.WAITING, How.EITHER)
+
+
+def test_the_tables_are_those_that_were_reviewed(
+    of_broker: list[Route], of_name_server: list[Route]
+) -> None:
+    """To change a table on purpose, delete the file, run this test and review the difference."""
+    text = "".join(
+        f"# {title}\n" + "".join(_line(route) for route in sorted(table))
+        for title, table in (("broker", of_broker), ("name server", of_name_server))
+    )
+    if not REVIEWED.exists():
+        REVIEWED.write_text(text)
+        pytest.fail(f"{REVIEWED.name} was missing; it is written now and wants a review")
+    assert text.splitlines() == REVIEWED.read_text().splitlines()
+
+
+def test_every_request_code_is_served_or_listed_as_not_served(routes: list[Route]) -> None:
+    served = [route.code for route in routes]
+    assert len(set(served)) == len(served)
+    assert set(served) | NOT_SERVED == set(Code)
+    assert not set(served) & NOT_SERVED
+
+
+def test_every_route_has_a_header_type_and_an_access_rule_that_fits_it(
+    routes: list[Route],
+) -> None:
+    for route in routes:
+        assert route.access.rules, route
+        if route.header is NO_HEADER:
+            assert not [rule for rule in route.access.rules if rule.fields], route
+            continue
+        assert issubclass(route.header, msgspec.Struct)
+        for rule in route.access.rules:
+            for field in rule.fields:
+                assert hasattr(route.header, field), (route.code, field)
+
+
+def test_every_handler_is_what_its_route_says(routes: list[Route]) -> None:
+    for route in routes:
+        is_generator = inspect.isgeneratorfunction(route.handler)
+        is_coroutine = inspect.iscoroutinefunction(route.handler)
+        assert is_generator == (route.how is How.SLICED), route
+        assert is_coroutine == (route.how is How.WAITING), route
+        assert (route.later is not None) == (route.how is How.EITHER), route
+        assert _may_wait(route) or route.pool is Kind.ADMIN, route
+
+
+def _needs(route: Route, **fields: str) -> list[Need]:
+    body = msgspec.json.encode(BODIES[route.code]) if route.code in BODIES else b""
+    command = Command(route.code, text_fields=NAMES | fields, body=body)
+    header: Any = None if route.header is NO_HEADER else command.read(route.header)
+    return route.access.needs(command, header)
+
+
+def test_every_rule_finds_what_a_request_names(routes: list[Route]) -> None:
+    """Each name that a request can carry is one of these, so a rule that misses it is noticed."""
+    known = {
+        Resource.TOPIC: {"T", "U", EVERY},
+        Resource.GROUP: {"G", "S", "C", "F1", "F2", EVERY},
+        Resource.CLUSTER: {"c", OWN},
+        Resource.MESSAGE: {"123"},
+    }
+    for route in routes:
+        needs = _needs(route)
+        text = str(route.access)
+        assert needs, route
+        for resource in Resource:
+            is_named = resource.value in text
+            found = {need.name for need in needs if need.resource is resource}
+            assert bool(found) == is_named, (route.code, needs, text)
+            assert found <= known[resource], (route.code, needs)
+            if f"{resource.value}(" in text or "body" in text:
+                assert EVERY not in found, (route.code, needs)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Code.SEND_MESSAGE, "Topic:T Pub"),
+        (Code.SEND_MESSAGE_V2, "Topic:T Pub"),
+        (Code.PULL_MESSAGE, "Topic:T Sub, Group:G Sub"),
+        (Code.LITE_PULL_MESSAGE, "Topic:T Sub, Group:G Sub"),
+        (Code.POP_MESSAGE, "Topic:T Sub, Group:G Sub"),
+        (Code.BATCH_ACK_MESSAGE, "Topic:T Sub, Group:G Sub"),
+        (Code.HEART_BEAT, "Group:G Sub, Topic:T Sub"),
+        (Code.LOCK_BATCH_MQ, "Group:G Sub, Topic:T Sub"),
+        (Code.UPDATE_CONSUMER_OFFSET, "Topic:T Sub|Update, Group:G Sub|Update"),
+        (Code.CLONE_GROUP_OFFSET, "Topic:T Update, Group:G Update, Group:S Get"),
+        (
+            Code.QUERY_CORRECTION_OFFSET,
+            "Topic:T Get, Group:C Get, Group:F1 Get, Group:F2 Get",
+        ),
+        (Code.GET_CONSUME_STATS, "Group:G Get, Topic:T Get, Topic:U Get"),
+        (Code.SET_MESSAGE_REQUEST_MODE, "Topic:T Sub, Group:G Update"),
+        (Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "Group:G Create"),
+        (Code.VIEW_MESSAGE_BY_ID, "Message:123 Get"),
+        (Code.END_TRANSACTION, "Message:123 Pub"),
+        (Code.CONSUME_MESSAGE_DIRECTLY, "Group:G Sub, Message:123 Sub"),
+        (Code.UPDATE_BROKER_CONFIG, "Cluster: Update"),
+        (Code.GET_ALL_TOPIC_CONFIG, "Topic:* List"),
+        (Code.REGISTER_BROKER, "Cluster:c Update"),
+        (Code.GET_ROUTEINFO_BY_TOPIC, "Topic:T Pub|Sub|Get"),
+    ],
+)
+def test_a_request_needs_these_rights(routes: list[Route], code: Code, expected: str) -> None:
+    (route,) = [route for route in routes if route.code == code]
+    assert ", ".join(map(_text, _needs(route))) == expected
+
+
+def test_retry_topics_count_as_their_group(routes: list[Route]) -> None:
+    by_code = {route.code: route for route in routes}
+    retry = {"topic": "%RETRY%G", "b": "%RETRY%G"}
+    sub = [Need(Resource.GROUP, "G", (Action.SUB,))]
+    assert _needs(by_code[Code.SEND_MESSAGE_V2], **retry) == sub
+    assert _needs(by_code[Code.PULL_MESSAGE], **retry) == sub
+    assert _needs(by_code[Code.ACK_MESSAGE], **retry) == sub
+    route = _needs(by_code[Code.GET_ROUTEINFO_BY_TOPIC], **retry)
+    assert route == [Need(Resource.GROUP, "G", (Action.SUB, Action.GET))]
+
+
+def _text(need: Need) -> str:
+    actions = "|".join(action.value for action in need.actions)
+    return f"{need.resource.value}:{need.name} {actions}"
