@@ -1,6 +1,6 @@
-"""Bodies of messages as people read them: text of some charset, JSON, hexadecimal, base64. Pure.
+"""Message bodies as text: decoded by a charset, or as JSON, hexadecimal or base64. Pure.
 
-Bodies that a producer compressed are decompressed before they come here.
+Compressed bodies are decompressed before they get here.
 """
 
 from __future__ import annotations
@@ -42,4 +42,4 @@ FORMS: Final[dict[str, Callable[[bytes], str]]] = {
     "hex": _hex,
     "base64": lambda body: base64.b64encode(body).decode(),
 }
-"""Forms that are no charset."""
+"""Forms that are not charsets."""

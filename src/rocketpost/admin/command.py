@@ -1,8 +1,8 @@
-"""The common part of all commands: name servers, a time-out, a client, failures in one line.
+"""Common parts of all commands: name servers, time-out, client, errors in one line, options.
 
-A command is an async function that is handed an :class:`~rocketpost.client.admin.AdminClient` and
-its options. It prints with :func:`say` and raises; nothing here or there prints a stack trace.
-Exit status: 0 done, 1 failed, 2 the command line is wrong.
+A command is an async function that gets an :class:`~rocketpost.client.admin.AdminClient` and its
+options. It prints with :func:`say` and raises errors; no stack trace is ever printed.
+Exit status: 0 success, 1 failure, 2 wrong command line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from rocketpost.admin.body import FORMS
-from rocketpost.admin.keys import tool_credentials_blocking
+from rocketpost.admin.credentials import tool_credentials_blocking
 from rocketpost.admin.render import Table, json_text, parse_time
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
@@ -48,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Failure(click.ClickException):
-    """The command could not do its work; the text says why and what to do."""
+    """The failure of a command; the text says why, and what to do."""
 
     def show(self, file: Any = None) -> None:
         """Print one line on stderr."""
@@ -74,7 +74,7 @@ def show_rows(table: Table, rows: Sequence[Sequence[object]], *, as_json: bool) 
 
 
 def admin_command(name: str) -> Callable[[Work], click.Command]:
-    """Make a command of an async function; its docstring becomes the help."""
+    """Turn an async function into a command; its docstring becomes the help."""
 
     def decorate(work: Work) -> click.Command:
         @functools.wraps(work)
@@ -87,7 +87,7 @@ def admin_command(name: str) -> Callable[[Work], click.Command]:
             type=click.FloatRange(0.1, 600.0),
             default=CALL_SECONDS,
             show_default=True,
-            help="Seconds until a server that does not answer is given up.",
+            help="Seconds to wait for an answer of a server.",
         )(run)
         run = click.option(
             "-n",
@@ -109,7 +109,7 @@ def run_work(
     """Run a command's function with a client.
 
     Raises:
-        Failure: It failed.
+        Failure: The function failed.
     """
     if not (name_servers or "").strip(" ;"):
         raise Failure(f"no name server is known: pass -n host:port or set {ENVIRONMENT}")
@@ -122,7 +122,7 @@ def run_work(
             )
             asyncio.run(_with_client(work, options, config))
         except RocketpostError as error:
-            raise Failure(explain(error)) from error
+            raise Failure(describe_error(error)) from error
 
 
 async def _with_client(work: Work, options: dict[str, Any], config: ClientConfig) -> None:
@@ -130,8 +130,8 @@ async def _with_client(work: Work, options: dict[str, Any], config: ClientConfig
         await work(admin, **options)
 
 
-def explain(error: RocketpostError) -> str:
-    """Return one line: what is wrong and what to do about it."""
+def describe_error(error: RocketpostError) -> str:
+    """Return one line that says what is wrong and what to do about it."""
     notes = getattr(error, "__notes__", [])
     said = error.remark if isinstance(error, Fault) else str(error)
     text = " ".join("; ".join([said, *notes]).split()) or type(error).__name__
@@ -158,25 +158,25 @@ def explain(error: RocketpostError) -> str:
 
 
 @contextlib.contextmanager
-def asking(address: str, *, beside: type[Fault] | tuple[()] = ()) -> Iterator[None]:
-    """Name the server in what goes wrong inside.
+def errors_from(address: str, *, except_for: type[Fault] | tuple[()] = ()) -> Iterator[None]:
+    """Add the name of the server to refusals that are raised inside.
 
     Args:
         address: The server.
-        beside: A refusal that the caller looks at by itself.
+        except_for: A refusal that the caller handles itself.
 
     Raises:
-        Failure: Something went wrong.
+        Failure: The server refused something.
     """
     try:
         yield
-    except beside:
+    except except_for:
         raise
     except Fault as error:
-        raise Failure(f"{address}: {explain(error)}") from error
+        raise Failure(f"{address}: {describe_error(error)}") from error
 
 
-# Options that many commands share.
+# Options shared by many commands.
 
 
 def topic_option(function: F) -> F:
@@ -193,26 +193,30 @@ def json_option(function: F) -> F:
     )
 
 
-def body_form(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Check how bodies are shown, as a callback of an option: a charset, or json, hex, base64.
+def check_body_form(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Check the value of a body format option: a charset, or json, hex, base64. A click callback.
 
     Raises:
-        BadParameter: There is no such form, and no such charset for text.
+        BadParameter: There is no such form or charset.
     """
     if value is not None and value.lower() in FORMS:
         return value
     try:
-        b"x".decode(value or "utf-8", "replace")  # looks it up only if there is something to decode
+        b"x".decode(value or "utf-8", "replace")  # an empty body would not look up the charset
     except LookupError as error:
         raise click.BadParameter(str(error), context, parameter) from error
     return value
 
 
-def time_value(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Read the time that an option holds, as a callback of that option.
+def parse_time_option(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | None:
+    """Parse the value of an option as a time. A click callback.
 
     Raises:
-        BadParameter: It is no time.
+        BadParameter: The value is not a time.
     """
     if value is None:
         return None
@@ -223,7 +227,7 @@ def time_value(context: click.Context, parameter: click.Parameter, value: str | 
 
 
 def broker_or_cluster(function: F) -> F:
-    """Add ``-b ADDRESS`` and ``-c CLUSTER``; see :func:`masters_of`."""
+    """Add ``-b ADDRESS`` and ``-c CLUSTER``; see :func:`find_masters`."""
     function = click.option(
         "-c",
         "--clusterName",
@@ -238,7 +242,7 @@ def broker_or_cluster(function: F) -> F:
 
 
 def cluster_hint(function: F) -> F:
-    """Add RocketMQ's ``-c``, which only matters for topics that are not in this version."""
+    """Add RocketMQ's ``-c``, which matters only for light topics. They are not in this version."""
     return click.option(
         "-c",
         "--cluster",
@@ -261,14 +265,14 @@ def require_one(broker: str | None, cluster: str | None) -> None:
     """Check that exactly one of ``-b`` and ``-c`` was given.
 
     Raises:
-        UsageError: None or both were.
+        UsageError: None or both were given.
     """
     if (broker is None) == (cluster is None):
         raise click.UsageError("give exactly one of -b HOST:PORT and -c CLUSTER")
 
 
-async def masters_of(admin: AdminClient, broker: str | None, cluster: str | None) -> list[str]:
-    """Return the addresses that ``-b`` or ``-c`` mean.
+async def find_masters(admin: AdminClient, broker: str | None, cluster: str | None) -> list[str]:
+    """Return the addresses of the masters selected by ``-b`` or ``-c``.
 
     Raises:
         UsageError: None or both were given.
@@ -285,7 +289,9 @@ async def masters_of(admin: AdminClient, broker: str | None, cluster: str | None
     return masters
 
 
-async def brokers_in(admin: AdminClient, cluster: str | None) -> list[tuple[str, BrokerData]]:
+async def list_cluster_brokers(
+    admin: AdminClient, cluster: str | None
+) -> list[tuple[str, BrokerData]]:
     """Return every broker of a cluster, or of all clusters, with the cluster's name.
 
     Raises:
@@ -306,10 +312,10 @@ async def brokers_in(admin: AdminClient, cluster: str | None) -> list[tuple[str,
 
 
 def read_json_blocking(path: str, kind: type[Any]) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
-        Failure: It cannot be read, or holds something else.
+        Failure: The file cannot be read, or has another structure.
     """
     try:
         with open(path, "rb") as file:
@@ -320,7 +326,7 @@ def read_json_blocking(path: str, kind: type[Any]) -> Any:
         raise Failure(f"{path} is not the JSON it should be: {error}") from error
 
 
-# What the client logs.
+# Log messages of the client.
 
 
 class _Notes(logging.Handler):

@@ -1,4 +1,4 @@
-"""Agreement before something is lost: a question on a terminal, ``--yes`` in scripts."""
+"""Confirmation before something is lost: a question on a terminal, ``--yes`` in scripts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def yes_option(function: F) -> F:
 
 
 async def confirm(losses: Sequence[str], *, yes: bool) -> None:
-    """Say what a command takes away, and return if that is agreed to, or if it is nothing.
+    """Print the losses that a command causes, and return if the user agrees or there are none.
 
     Raises:
-        Failure: It is not agreed to, or nobody can be asked; nothing may be changed.
+        Failure: The user does not agree, or cannot be asked. Nothing may be changed.
     """
     if not losses:
         return
@@ -39,7 +39,7 @@ async def confirm(losses: Sequence[str], *, yes: bool) -> None:
 
 
 def _is_terminal() -> bool:
-    """Tell whether somebody is there to answer."""
+    """Return whether somebody is there to answer."""
     return sys.stdin.isatty()
 
 

@@ -1,4 +1,4 @@
-"""Changes of groups on several brokers: read, merged with what is wanted, judged, then made."""
+"""Changes of groups on several brokers: planned, checked for losses, then applied."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rocketpost.admin.command import Failure, asking
-from rocketpost.admin.losses import group_losses, is_holding
+from rocketpost.admin.command import Failure, errors_from
+from rocketpost.admin.losses import group_losses, has_retention_hold
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.admin.changes import changed_attributes
@@ -21,8 +21,8 @@ NEW_GROUP: Final = GroupConfig(consume_from_min_enable=False, consume_broadcast_
 _TOPICS_NAMED_MAX: Final = 10
 
 
-class Planned(NamedTuple):
-    """A group of one broker before and after; ``before`` is None if it is new."""
+class PlannedGroup(NamedTuple):
+    """A group on one broker before and after a change; ``before`` is None for a new group."""
 
     address: str
     before: GroupConfig | None
@@ -35,42 +35,42 @@ async def plan_groups(
     masters: Sequence[str],
     changes: Sequence[GroupChange],
     *,
-    usual: GroupConfig,
-) -> list[Planned]:
-    """Return changes with what they take away; new groups are ``usual`` unless told otherwise."""
+    defaults: GroupConfig,
+) -> list[PlannedGroup]:
+    """Return planned changes with the losses that they cause; ``defaults`` are for new groups."""
     plans = []
     for address in masters:
-        with asking(address):
+        with errors_from(address):
             table = (await admin.groups.table(address)).subscription_group_table
         for change in changes:
             before = table.get(change.group_name)
-            after = _merged(address, before or usual, change)
+            after = _merge_group(address, before or defaults, change)
             where = f"{change.group_name} at {address}"
             losses = [f"{where}: {loss}" for loss in group_losses(before, after)]
-            plans.append(Planned(address, before, after, losses))
+            plans.append(PlannedGroup(address, before, after, losses))
     return plans
 
 
-def _merged(address: str, base: GroupConfig, change: GroupChange) -> GroupConfig:
-    wanted = {
+def _merge_group(address: str, base: GroupConfig, change: GroupChange) -> GroupConfig:
+    attributes = {
         name[1:]: None if name.startswith("-") else value
         for name, value in change.attributes.items()
     }
-    for name, value in wanted.items():
+    for name, value in attributes.items():
         if value is None and name not in base.attributes:
             raise Failure(
                 f"{address}: the attribute {name} of the group {change.group_name} is not set, so "
                 "it cannot be removed"
             )
     return msgspec.structs.replace(
-        apply(change, base), attributes=changed_attributes(base.attributes, wanted)
+        apply(change, base), attributes=changed_attributes(base.attributes, attributes)
     )
 
 
-async def make_group_change(admin: AdminClient, planned: Planned) -> None:
+async def apply_group_change(admin: AdminClient, planned: PlannedGroup) -> None:
     """Create or change a group on its broker."""
     address, before, after, _ = planned
-    with asking(address):
+    with errors_from(address):
         if before is None:
             await admin.groups.create(address, after)
             return
@@ -84,16 +84,16 @@ async def make_group_change(admin: AdminClient, planned: Planned) -> None:
 async def deletion_losses(
     admin: AdminClient, address: str, group: str, *, offsets: bool
 ) -> list[str]:
-    """Return what a broker and its clients lose with a group."""
+    """Return the losses that the deletion of a group on a broker causes."""
     losses = []
-    with asking(address):
+    with errors_from(address):
         config = (await admin.groups.table(address)).subscription_group_table.get(group)
-        if config is not None and is_holding(config):
+        if config is not None and has_retention_hold(config):
             losses.append("messages may expire before the group has consumed them")
         if offsets and (topics := await admin.groups.topics_of(address, group)):
             more = " and more" if len(topics) > _TOPICS_NAMED_MAX else ""
             named = ", ".join(sorted(topics)[:_TOPICS_NAMED_MAX])
-            losses.append(f"this deletes how far the group has come in {named}{more}")
+            losses.append(f"this deletes the offsets of the group in {named}{more}")
         try:
             members = (await admin.groups.connections(group, address)).connection_set
             losses.append(f"{len(members)} consumers of the group are connected")
@@ -102,24 +102,24 @@ async def deletion_losses(
     return [f"{group} at {address}: {loss}" for loss in losses]
 
 
-def tell_group_change(report: Report, planned: Planned, *, listed: bool = False) -> None:
-    """Report what became of a group on a broker, in RocketMQ's words if it is new.
+def report_group_change(report: Report, planned: PlannedGroup, *, listed: bool = False) -> None:
+    """Report the change of a group on a broker, in RocketMQ's words if the group is new.
 
     Args:
-        report: Who is told.
+        report: The report to add to.
         planned: The change that was made.
-        listed: Whether it is one of several.
+        listed: Whether the group is one of a list.
     """
     address, before, after, _ = planned
-    action, what = "created", "created"
+    action, outcome = "created", "created"
     text = f"create subscription group to {address} success."
     if before is not None:
         changes = ", ".join(map(str, differences(before, after)))
         action = "changed" if changes else "unchanged"
-        what = changes or "as it was"
-        text = f"change subscription group at {address} success: {what}."
+        outcome = changes or "as it was"
+        text = f"change subscription group at {address} success: {outcome}."
     report.step(
-        f"  {after.group_name}: {what}" if listed else text,
+        f"  {after.group_name}: {outcome}" if listed else text,
         broker=address,
         group=after.group_name,
         action=action,

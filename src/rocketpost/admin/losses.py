@@ -22,12 +22,12 @@ _PERMISSION: Final = "brokerPermission"
 def topic_losses(
     before: TopicConfig | None, after: TopicConfig, hidden: str | None = None
 ) -> list[str]:
-    """Return what a change takes away from the users of a topic.
+    """Return the losses that a change of a topic causes.
 
     Args:
-        before: The topic as it is, None if it is new.
-        after: The topic as it is wanted.
-        hidden: The messages that it hides, if it does.
+        before: The present configuration, None for a new topic.
+        after: The new configuration.
+        hidden: A description of the messages that the change hides, if any.
     """
     unread_before = before is not None and before.write_queue_nums > before.read_queue_nums
     if hidden is None and not unread_before:
@@ -41,11 +41,11 @@ def topic_losses(
     ]
     if before.order and not after.order:
         losses.append("it is no longer an ordered topic")
-    return losses + _removed(before.attributes, after.attributes)
+    return losses + _describe_removed(before.attributes, after.attributes)
 
 
 def group_losses(before: GroupConfig | None, after: GroupConfig) -> list[str]:
-    """Return what a change takes away from a group; ``before`` is None if it is new."""
+    """Return the losses that a change of a group causes; ``before`` is None for a new group."""
     if before is None:
         return []
     losses = [
@@ -63,24 +63,24 @@ def group_losses(before: GroupConfig | None, after: GroupConfig) -> list[str]:
                 "messages that it fails to handle are no longer retried",
             ),
             (
-                is_holding(before),
-                is_holding(after),
+                has_retention_hold(before),
+                has_retention_hold(after),
                 "messages may expire before the group has consumed them",
             ),
         )
         if had and not has
     ]
     removed = {name: value for name, value in before.attributes.items() if name != _HOLD}
-    return losses + _removed(removed, after.attributes)
+    return losses + _describe_removed(removed, after.attributes)
 
 
-def is_holding(config: GroupConfig) -> bool:
-    """Tell whether messages expire only after the group has consumed them."""
+def has_retention_hold(config: GroupConfig) -> bool:
+    """Return whether messages expire only after the group has consumed them."""
     return config.attributes.get(_HOLD) == "true"
 
 
 def order_losses(before: str | None, after: str | None) -> list[str]:
-    """Return what a change of a topic's order configuration takes away; None is none."""
+    """Return the losses that a change of a topic's order configuration causes."""
     had, has = _order_queues(before), _order_queues(after)
     return [
         f"{broker} has {has.get(broker, 0)} instead of {count} queues in the order configuration"
@@ -94,15 +94,15 @@ def _order_queues(text: str | None) -> dict[str, int]:
     return {broker: int(count) for broker, _, count in pairs if count.isdecimal()}
 
 
-def is_taking(key: str) -> bool:
-    """Tell whether a broker's setting can take something away; see :func:`setting_losses`."""
+def can_cause_losses(key: str) -> bool:
+    """Return whether a change of this setting can cause losses; see :func:`setting_losses`."""
     return key in (_RESERVED, _PERMISSION)
 
 
 def setting_losses(key: str, before: str | None, after: str) -> list[str]:
-    """Return what the change of a broker's setting takes away.
+    """Return the losses that a change of a broker's setting causes.
 
-    Values that are no numbers are left to the broker, which refuses them.
+    Values that are not numbers cause none: the broker refuses them.
     """
     if before is None or not before.isdecimal() or not after.isdecimal():
         return []
@@ -115,7 +115,7 @@ def setting_losses(key: str, before: str | None, after: str) -> list[str]:
     return []
 
 
-def _removed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def _describe_removed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return [
         f"this removes the attribute {name}={value}"
         for name, value in before.items()

@@ -1,6 +1,7 @@
-"""``mqadmin``: RocketMQ's administration command.
+"""The command ``mqadmin``: RocketMQ's administration tool.
 
-Command names are RocketMQ's and ignore case. What RocketMQ has and this version has not says so.
+Command names are RocketMQ's and ignore case. A command of RocketMQ that this version lacks is
+refused with a message that says so.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any, Final
 import click
 
 from rocketpost import VERSION
-from rocketpost.admin import reading
 from rocketpost.admin.command import Failure, say
 from rocketpost.admin.commands import (
     broker,
+    cleaning,
+    cluster,
     consumer,
     consumer_status,
     dead_letter,
@@ -27,6 +29,7 @@ from rocketpost.admin.commands import (
     namesrv,
     offset,
     producers,
+    reading,
     sending,
     stats,
     topic,
@@ -70,7 +73,7 @@ class WrongCommandLine(Failure):
 
 
 class Commands(click.Group):
-    """Commands whose names ignore case, and whose failures are one line."""
+    """Commands whose names ignore case, and whose errors take one line."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name in any case."""
@@ -80,18 +83,18 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the command line names.
+        """Find the command that is named on the command line.
 
         Raises:
-            WrongCommandLine: There is none.
+            WrongCommandLine: There is no such command.
         """
         command = self.get_command(ctx, args[0])
         if command is None:
-            raise WrongCommandLine(self.unknown(args[0]))
+            raise WrongCommandLine(self.describe_unknown(args[0]))
         return command.name, command, args[1:]
 
-    def unknown(self, name: str) -> str:
-        """Return what to say about a command that is not there."""
+    def describe_unknown(self, name: str) -> str:
+        """Return the message for a command that does not exist."""
         if name.lower() in ABSENT:
             return f"the command {ABSENT[name.lower()]} is not in this version of Rocketpost"
         known = {each.lower(): each for each in self.commands}
@@ -101,7 +104,7 @@ class Commands(click.Group):
         return f"there is no command {name}; {hint}"
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a wrong command line becomes one line.
+        """Run the command; report a wrong command line in one line.
 
         Raises:
             WrongCommandLine: The command line is wrong.
@@ -116,10 +119,10 @@ class Commands(click.Group):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
-        formatter.write(self.listing() + "\n")
+        formatter.write(self.list_text() + "\n")
 
-    def listing(self) -> str:
-        """Return the list of commands as RocketMQ lays it out."""
+    def list_text(self) -> str:
+        """Return the list of commands in RocketMQ's layout."""
         lines = [
             _LISTED.format(name=name, text=command.get_short_help_str(80))
             for name, command in self.commands.items()
@@ -161,12 +164,12 @@ def show_help(context: click.Context, name: str | None) -> None:
         return
     command = parent.command.get_command(parent, name)
     if command is None:
-        raise WrongCommandLine(parent.command.unknown(name))
+        raise WrongCommandLine(parent.command.describe_unknown(name))
     with click.Context(command, info_name=command.name, parent=parent) as inner:
         say(command.get_help(inner))
 
 
-for _noun in (
+for _module in (
     topic,
     topic_view,
     group,
@@ -183,9 +186,11 @@ for _noun in (
     trace,
     dead_letter,
     transaction,
+    cluster,
     broker,
+    cleaning,
     producers,
     namesrv,
 ):
-    for _command in _noun.COMMANDS:
+    for _command in _module.COMMANDS:
         mqadmin.add_command(_command)

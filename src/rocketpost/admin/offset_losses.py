@@ -1,4 +1,4 @@
-"""Messages that a group skips, or is given again, when its offsets are moved."""
+"""Messages that a group skips or gets again when its offsets are moved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Moves = Mapping[MessageQueue, Move]
 
 
 def move_losses(group: str, topic: str, moves: Moves) -> list[str]:
-    """Return what moved offsets do to a group. Pure."""
+    """Return the losses that moved offsets cause. Pure."""
     ahead = [move.after - move.before for move in moves.values() if move.after > move.before]
     back = [move.before - move.after for move in moves.values() if move.after < move.before]
     losses = []
@@ -42,14 +42,14 @@ def move_losses(group: str, topic: str, moves: Moves) -> list[str]:
 async def reset_moves(
     admin: AdminClient, group: str, topic: str, when_ms: int, *, force: bool
 ) -> Moves:
-    """Return how a reset to a time moves a group; a negative time is the end.
+    """Return the moves of a reset to a time; a negative time is the end of each queue.
 
     Args:
         admin: The client.
         group: The group.
-        topic: Where.
-        when_ms: The first message stored then or later comes next.
-        force: Whether the group is moved ahead too.
+        topic: The topic.
+        when_ms: The group continues with the first message stored at this time or later.
+        force: Whether the group may also move ahead.
 
     Raises:
         RouteNotFound: The topic is unknown.
@@ -59,7 +59,7 @@ async def reset_moves(
     async def move(queue: MessageQueue) -> Move | None:
         before = await calls.group_offset(group, queue)
         if before is None:
-            return None  # It has never been there, so it leaves nothing behind.
+            return None  # The group has no offset there, so it loses nothing.
         if when_ms < 0:
             return Move(before, await calls.max_offset(queue))
         return Move(before, await calls.search_offset(queue, when_ms))
@@ -74,7 +74,7 @@ async def reset_moves(
 
 
 async def queue_moves(admin: AdminClient, group: str, queue: MessageQueue, offset: int) -> Moves:
-    """Return how a group moves that is set to an offset in one queue."""
+    """Return the move of a group that is set to an offset in one queue."""
     calls = OffsetCalls(admin.session)
     before = await calls.group_offset(group, queue)
     if before is None:
@@ -83,7 +83,7 @@ async def queue_moves(admin: AdminClient, group: str, queue: MessageQueue, offse
 
 
 async def clone_moves(admin: AdminClient, source: str, target: str, topic: str) -> Moves:
-    """Return how a group moves that is to stand where another one stands.
+    """Return the moves of a group that gets the offsets of another group.
 
     Raises:
         RouteNotFound: The topic is unknown.

@@ -1,7 +1,7 @@
-"""Values as RocketMQ's tools print them, so that scripts written for those keep working. Pure.
+"""Text of values as RocketMQ's tools print them, so that scripts for those keep working. Pure.
 
-Tables have RocketMQ's column widths; headings and rows always share them here, and rows come
-sorted, where the original prints in the order of a hash table. Times are local.
+Tables have RocketMQ's column widths. Unlike RocketMQ's, headings and rows have the same widths, and
+rows are sorted. Times are local.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_AVAILABLE: Final = "N/A"
 
 
 class Column(NamedTuple):
-    """One column: its heading, its name in JSON, and how a value is shown in the table."""
+    """One column: its heading, its name in JSON, and the function that formats its values."""
 
     title: str
     key: str
@@ -30,7 +30,7 @@ class Column(NamedTuple):
 
 
 class Table:
-    """Rows below headings, or a list of objects for programs.
+    """A table as text with headings, or as a list of objects for programs.
 
     Args:
         layout: One ``%`` conversion per column, as in RocketMQ's source: ``%-32s  %-4s``.
@@ -47,7 +47,7 @@ class Table:
         return self._layout % tuple(column.title for column in self._columns)
 
     def cells(self, row: Sequence[object]) -> list[str]:
-        """Return the values of one row as they are shown."""
+        """Return the values of one row as text."""
         return [str(column.show(value)) for column, value in zip(self._columns, row, strict=True)]
 
     def line(self, row: Sequence[object]) -> str:
@@ -55,11 +55,11 @@ class Table:
         return self._layout % tuple(self.cells(row))
 
     def text(self, rows: Iterable[Sequence[object]]) -> str:
-        """Return headings and rows, a line each."""
+        """Return the lines of headings and rows."""
         return "\n".join([self.heading(), *map(self.line, rows)])
 
     def objects(self, rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
-        """Return the rows as objects, values as they are."""
+        """Return the rows as objects with unformatted values."""
         keys = [column.key for column in self._columns]
         return [dict(zip(keys, row, strict=True)) for row in rows]
 
@@ -85,10 +85,10 @@ def time_or(ms: int, otherwise: str, *, millis: bool = False) -> str:
 
 
 def parse_time(text: str, *, now_ms: int) -> int:
-    """Read a time as RocketMQ's tools take it: ``now``, milliseconds, or a date.
+    """Parse a time as RocketMQ's tools do: ``now``, milliseconds, or a date.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The text is none of these.
     """
     word = text.strip()
     if word.lower() in ("now", "currenttimemillis"):
@@ -120,7 +120,7 @@ def version_text(ordinal: int) -> str:
     if ordinal < _FIRST_REGULAR:
         return f"V({ordinal})"
     release, snapshot = divmod(ordinal - _FIRST_REGULAR, 2)
-    release += snapshot  # a snapshot stands before its release
+    release += snapshot  # a snapshot comes before its release
     minor, patch = divmod(release, 10)
     major, minor = divmod(minor, 10)
     return f"V{major + 4}_{minor}_{patch}" + ("_SNAPSHOT" if snapshot else "")
@@ -183,7 +183,7 @@ def _retry_policy(policy: Mapping[str, Any]) -> str:
 
 
 def settings_text(title: str, values: Mapping[str, str]) -> str:
-    """Return the settings of a server below its name, sorted by key."""
+    """Return the settings of a server below a title, sorted by key."""
     lines = [f"{key:<50}=  {values[key]}" for key in sorted(values)]
     return "\n".join([f"============{title}============", *lines])
 
@@ -208,12 +208,12 @@ def json_text(value: object) -> str:
 
 
 def json_line(value: object) -> str:
-    """Return standard JSON in one line, for results that come one by one."""
+    """Return standard JSON in one line."""
     return json.dumps(msgspec.to_builtins(value, str_keys=True), ensure_ascii=False)
 
 
 def plain_value(text: str) -> object:
-    """Return the number or truth value that a text spells, else the text."""
+    """Return the number or boolean that a text represents, or else the text."""
     if text in ("true", "false"):
         return text == "true"
     if re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
@@ -224,10 +224,10 @@ def plain_value(text: str) -> object:
 
 
 def fastjson_text(value: object, *, depth: int = 0) -> str:
-    """Return JSON laid out as RocketMQ's ``topicRoute`` does: tabs, integer keys without quotes."""
+    """Return JSON in the layout of RocketMQ's ``topicRoute``: tabs, integer keys without quotes."""
     inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
     if isinstance(value, dict) and value:
-        # The original breaks no line before a key that is not text.
+        # RocketMQ starts no new line before a key that is not text.
         members = [
             f"{key}:{fastjson_text(item, depth=depth + 1)}"
             if isinstance(key, int)

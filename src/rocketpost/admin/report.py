@@ -9,10 +9,10 @@ from rocketpost.admin.command import say, say_json
 
 
 class Report:
-    """The steps of a command that changes something.
+    """Reports the steps of a command that changes something.
 
     Without ``--json`` the text of each step is printed at once. With it the steps are printed as a
-    list of objects when the command ends, also when it fails half-way: they are what was done.
+    list of objects when the command ends, even if it fails half-way: those steps were done.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -32,15 +32,15 @@ class Report:
             say_json(self._steps)
 
     def step(self, text: str, **members: object) -> None:
-        """Tell one step: a line for people, members for programs."""
+        """Report one step: a line for people, members for programs."""
         self.add(**members)
         self.line(text)
 
     def add(self, **members: object) -> None:
-        """Note a step that only programs need."""
+        """Report a step for programs only."""
         self._steps.append(members)
 
     def line(self, text: str) -> None:
-        """Print a line that only people need."""
+        """Print a line for people only."""
         if not self._as_json:
             say(text)

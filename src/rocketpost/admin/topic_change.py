@@ -1,4 +1,4 @@
-"""Changes of topics on several brokers: read, merged with what is wanted, judged, then made."""
+"""Changes of topics on several brokers: planned, checked for losses, then applied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rocketpost.admin.command import Failure, asking
+from rocketpost.admin.command import Failure, errors_from
 from rocketpost.admin.losses import topic_losses
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
@@ -22,8 +22,8 @@ LISTED_QUEUES: Final = 16
 """Number of queues that ``updateTopicList`` gives a new topic, as RocketMQ's does."""
 
 
-class Planned(NamedTuple):
-    """A topic of one broker before and after; ``before`` is None if it is new."""
+class PlannedTopic(NamedTuple):
+    """A topic on one broker before and after a change; ``before`` is None for a new topic."""
 
     address: str
     before: TopicConfig | None
@@ -32,72 +32,72 @@ class Planned(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """Whether anything has to be done."""
+        """Whether the configuration changes."""
         return self.before != self.after
 
 
 async def find_topic(admin: AdminClient, address: str, topic: str) -> TopicConfig | None:
     """Return a topic's configuration on a broker, or None."""
-    with asking(address):
+    with errors_from(address):
         try:
             return await admin.topics.config(address, topic)
         except TopicNotExist:
             return None
 
 
-def merged(
+def merge_topic(
     address: str, before: TopicConfig | None, change: TopicChange, *, queues: int = QUEUES
 ) -> TopicConfig:
-    """Return a topic as it is wanted: what a change leaves out stays, or is usual for new ones.
+    """Return a topic after a change. Values that the change leaves out stay, or have defaults.
 
     Args:
-        address: The broker, for what may be wrong.
-        before: The topic as it is, None if it is new.
-        change: What is wanted of it.
-        queues: How many queues a new one has unless told otherwise.
+        address: The broker, for error messages.
+        before: The present configuration, None for a new topic.
+        change: The values to change.
+        queues: The default number of queues of a new topic.
 
     Raises:
-        Failure: An attribute is to be removed that is not set.
+        Failure: The change removes an attribute that is not set.
     """
-    base = before or _usual(change, queues)
-    wanted = {
+    base = before or _default_topic(change, queues)
+    attributes = {
         name[1:]: None if name.startswith("-") else value
         for name, value in change.attributes.items()
     }
-    for name, value in wanted.items():
+    for name, value in attributes.items():
         if value is None and name not in base.attributes:
             raise Failure(
                 f"{address}: the attribute {name} of the topic {change.topic_name} is not set, so "
                 "it cannot be removed"
             )
     return msgspec.structs.replace(
-        apply(change, base), attributes=changed_attributes(base.attributes, wanted)
+        apply(change, base), attributes=changed_attributes(base.attributes, attributes)
     )
 
 
-def _usual(change: TopicChange, queues: int) -> TopicConfig:
-    """Return what a new topic has unless told otherwise: as many queues to read as to write."""
+def _default_topic(change: TopicChange, queues: int) -> TopicConfig:
+    """Return the defaults of a new topic: as many queues to read as to write."""
     count = change.read_queue_nums or change.write_queue_nums or queues
     return TopicConfig(read_queue_nums=count, write_queue_nums=change.write_queue_nums or count)
 
 
 async def plan_topic(
     admin: AdminClient, address: str, before: TopicConfig | None, after: TopicConfig
-) -> Planned:
-    """Return a change with what it takes away."""
+) -> PlannedTopic:
+    """Return a planned change with the losses that it causes."""
     hidden = None
     if before is not None:
-        with asking(address):
+        with errors_from(address):
             hidden = await admin.topics.hidden_by(address, before, after)
     where = f"{after.topic_name} at {address}"
     losses = [f"{where}: {loss}" for loss in topic_losses(before, after, hidden)]
-    return Planned(address, before, after, losses)
+    return PlannedTopic(address, before, after, losses)
 
 
-async def make_change(admin: AdminClient, planned: Planned, *, force: bool) -> None:
+async def apply_topic_change(admin: AdminClient, planned: PlannedTopic, *, force: bool) -> None:
     """Create or change a topic on its broker."""
     address, before, after, _ = planned
-    with asking(address):
+    with errors_from(address):
         if before is None:
             await admin.topics.create(address, after)
         else:
@@ -118,24 +118,24 @@ def _attribute_values(before: Mapping[str, str], after: Mapping[str, str]) -> di
     return {name: after.get(name) for name in before.keys() | after.keys()}
 
 
-def tell_change(report: Report, planned: Planned, *, listed: bool = False) -> None:
-    """Report what became of a topic on a broker, in RocketMQ's words if it is new.
+def report_topic_change(report: Report, planned: PlannedTopic, *, listed: bool = False) -> None:
+    """Report the change of a topic on a broker, in RocketMQ's words if the topic is new.
 
     Args:
-        report: Who is told.
+        report: The report to add to.
         planned: The change that was made.
-        listed: Whether it is one of several.
+        listed: Whether the topic is one of a list.
     """
     address, before, after, _ = planned
-    action, what = "created", "created"
+    action, outcome = "created", "created"
     text = f"create topic to {address} success."
     if before is not None:
         changes = ", ".join(map(str, differences(before, after)))
         action = "changed" if changes else "unchanged"
-        what = changes or "as it was"
-        text = f"change topic at {address} success: {what}."
+        outcome = changes or "as it was"
+        text = f"change topic at {address} success: {outcome}."
     report.step(
-        f"  {after.topic_name}: {what}" if listed else text,
+        f"  {after.topic_name}: {outcome}" if listed else text,
         broker=address,
         topic=after.topic_name,
         action=action,

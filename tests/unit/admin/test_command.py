@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
-    explain,
-    masters_of,
+    describe_error,
+    errors_from,
+    find_masters,
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import (
@@ -53,37 +53,37 @@ from rocketpost.errors import (
 def test_every_failure_is_one_line_that_says_what_to_do(
     error: RocketpostError, texts: list[str]
 ) -> None:
-    line = explain(error)
+    line = describe_error(error)
     assert "\n" not in line
     for text in texts:
         assert text in line
 
 
 def test_a_remark_of_several_lines_becomes_one() -> None:
-    assert explain(NoPermission("a\n  b\n")) == "refused with code 16: a b"
+    assert describe_error(NoPermission("a\n  b\n")) == "refused with code 16: a b"
 
 
 def test_notes_of_an_error_are_part_of_the_line() -> None:
     error = NoPermission("no")
     error.add_note("done by the name servers a:1")
-    assert explain(error) == "refused with code 16: no; done by the name servers a:1"
+    assert describe_error(error) == "refused with code 16: no; done by the name servers a:1"
 
 
 def test_an_error_without_text_is_named() -> None:
-    assert "NoPermission" in explain(NoPermission())
+    assert "NoPermission" in describe_error(NoPermission())
 
 
 def test_the_server_that_refuses_is_named() -> None:
-    with pytest.raises(Failure, match=r"h:1: refused with code 16: no"), asking("h:1"):
+    with pytest.raises(Failure, match=r"h:1: refused with code 16: no"), errors_from("h:1"):
         raise NoPermission("no")
 
 
 async def test_one_broker_is_taken_as_it_is() -> None:
     admin = AdminClient(name_servers="127.0.0.1:1")
-    assert await masters_of(admin, "h:1", None) == ["h:1"]
+    assert await find_masters(admin, "h:1", None) == ["h:1"]
     for broker, cluster in (("h:1", "C"), (None, None)):
         with pytest.raises(click.UsageError, match="exactly one"):
-            await masters_of(admin, broker, cluster)
+            await find_masters(admin, broker, cluster)
 
 
 def test_warnings_of_the_client_are_notes_on_stderr() -> None:

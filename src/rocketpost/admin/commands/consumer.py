@@ -1,4 +1,4 @@
-"""Connected clients and how far they have come: consumers, their groups, producers."""
+"""Commands about connected clients: progress of groups, connections of consumers and producers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
     cluster_hint,
+    errors_from,
     json_option,
     say,
     say_json,
@@ -42,7 +42,7 @@ _broker = click.option(
 
 # Progress.
 
-_PLACES: Final = [
+_QUEUE_COLUMNS: Final = [
     Column("#Topic", "topic"),
     Column("#Broker Name", "brokerName"),
     Column("#QID", "queueId"),
@@ -59,17 +59,19 @@ _MATCHING: Final = Column(
     "#Matching", "matching", lambda count: NOT_AVAILABLE if count is None else str(count)
 )
 _WIDTHS: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s"
-_PROGRESS: Final = Table(f"{_WIDTHS} %s", [*_PLACES, *_LAGS])
-_PROGRESS_CLIENTS: Final = Table(f"{_WIDTHS} %-20s %s", [*_PLACES, _CLIENT, *_LAGS])
-_PROGRESS_EXACT: Final = Table(f"{_WIDTHS} %-20s %s", [*_PLACES, *_LAGS, _MATCHING])
-_PROGRESS_BOTH: Final = Table(f"{_WIDTHS} %-20s %-20s %s", [*_PLACES, _CLIENT, *_LAGS, _MATCHING])
+_PROGRESS: Final = Table(f"{_WIDTHS} %s", [*_QUEUE_COLUMNS, *_LAGS])
+_PROGRESS_CLIENTS: Final = Table(f"{_WIDTHS} %-20s %s", [*_QUEUE_COLUMNS, _CLIENT, *_LAGS])
+_PROGRESS_EXACT: Final = Table(f"{_WIDTHS} %-20s %s", [*_QUEUE_COLUMNS, *_LAGS, _MATCHING])
+_PROGRESS_BOTH: Final = Table(
+    f"{_WIDTHS} %-20s %-20s %s", [*_QUEUE_COLUMNS, _CLIENT, *_LAGS, _MATCHING]
+)
 _TABLES: Final = {
     (False, False): _PROGRESS,
     (True, False): _PROGRESS_CLIENTS,
     (False, True): _PROGRESS_EXACT,
     (True, True): _PROGRESS_BOTH,
 }
-"""By whether clients are shown, and whether matching messages are counted."""
+"""Tables by two flags: with the owner of each queue, with matching messages."""
 _GROUPS: Final = Table(
     "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s",
     [
@@ -87,8 +89,17 @@ _GROUPS: Final = Table(
 @admin_command("consumerProgress")
 @click.option("-g", "--groupName", "group", metavar="GROUP", help="One group; all if not given.")
 @click.option("-t", "--topicName", "topic", metavar="TOPIC", help="With -g: only this topic.")
-@click.option("-s", "--showClientIP", "clients", type=bool, default=False, help="Who has which.")
-@click.option("-e", "--exact", is_flag=True, help="With -g: count what the group's tags match.")
+@click.option(
+    "-s",
+    "--showClientIP",
+    "clients",
+    type=bool,
+    default=False,
+    help="Show the member that has each queue.",
+)
+@click.option(
+    "-e", "--exact", is_flag=True, help="With -g: count messages that the group's filter accepts."
+)
 @cluster_hint
 @json_option
 async def consumer_progress(
@@ -100,7 +111,7 @@ async def consumer_progress(
     exact: bool,
     as_json: bool,
 ) -> None:
-    """Show how far groups have come."""
+    """Show the progress of groups."""
     if group is None:
         if topic or clients or exact:
             raise click.UsageError("-t, -s and -e need -g")
@@ -136,7 +147,7 @@ def progress_rows(
     owners: Mapping[MessageQueue, str] | None = None,
     counts: Mapping[MessageQueue, int | None] | None = None,
 ) -> list[tuple[object, ...]]:
-    """Return a row per queue; with ``owners``, who has it; with ``counts``, what really waits."""
+    """Return a row per queue; ``owners`` and ``counts`` of matching messages add columns."""
     rows: list[tuple[object, ...]] = []
     for queue in sorted(state.queues, key=lambda queue: queue.sort_key):
         at = state.queues[queue]
@@ -294,7 +305,7 @@ async def producer_connection(admin: AdminClient, *, group: str, topic: str, as_
 @json_option
 async def producer(admin: AdminClient, *, broker: str, as_json: bool) -> None:
     """Show every producer that is connected to a broker."""
-    with asking(broker):
+    with errors_from(broker):
         producers = await admin.groups.producers(broker)
     if as_json:
         say_json(producers)

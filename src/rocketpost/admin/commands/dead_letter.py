@@ -1,4 +1,4 @@
-"""Dead letters: list, show, export, and send to their topics again."""
+"""Commands that list, show, export and resend dead letters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rocketpost.admin.body import body_text
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    body_form,
+    check_body_form,
     json_option,
+    parse_time_option,
     say,
     say_json,
     show_rows,
-    time_value,
 )
 from rocketpost.admin.render import Column, Table, map_text, time_text_ms
 from rocketpost.admin.report import Report
@@ -37,17 +37,23 @@ from rocketpost.model.hosts import host_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 _group = click.option("-g", "--groupName", "group", required=True, help="Consumer group.")
-_ids = click.option("-i", "--msgId", "ids", default="", help="Ids of any kind, parted by commas.")
+_ids = click.option(
+    "-i", "--msgId", "ids", default="", help="Ids of any kind, separated by commas."
+)
 
 
-def _selecting(function: F) -> F:
+def _selection_options(function: F) -> F:
     options = [
         _group,
         _ids,
-        click.option("-k", "--msgKey", "keys", default="", help="Keys, parted by commas."),
+        click.option("-k", "--msgKey", "keys", default="", help="Keys, separated by commas."),
         click.option("-t", "--topic", "topic", help="Topic that they were sent to."),
-        click.option("-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Dead since."),
-        click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help="Dead until."),
+        click.option(
+            "-b", "--beginTimestamp", "begin_ms", callback=parse_time_option, help="Dead since."
+        ),
+        click.option(
+            "-e", "--endTimestamp", "end_ms", callback=parse_time_option, help="Dead until."
+        ),
         click.option("-x", "--cause", "cause", help="Part of the cause, or unknown."),
     ]
     for option in reversed(options):
@@ -55,16 +61,16 @@ def _selecting(function: F) -> F:
     return function
 
 
-def selection_of(ids: str, keys: str, **others: Any) -> Selection:
-    """Return which dead letters the options mean."""
-    return Selection(ids=_words(ids), keys=_words(keys), **others)
+def make_selection(ids: str, keys: str, **others: Any) -> Selection:
+    """Return the selection of dead letters that options describe."""
+    return Selection(ids=_split_words(ids), keys=_split_words(keys), **others)
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(filter(None, (word.strip() for word in text.split(","))))
 
 
-# Looking.
+# List and show.
 
 _LIST: Final = Table(
     "%-32s  %-32s  %-24s  %-23s  %5s  %-20s  %s",
@@ -90,7 +96,7 @@ _CAUSES: Final = Table(
 
 
 @admin_command("dlqList")
-@_selecting
+@_selection_options
 @click.option(
     "-m", "--maxNum", "count", type=click.IntRange(1), default=1000, show_default=True, help="Most."
 )
@@ -107,12 +113,12 @@ async def dlq_list(
 ) -> None:
     """List the dead letters of a group."""
     if by_cause:
-        letters = admin.dead_letters.read(group, selection_of(**conditions))
+        letters = admin.dead_letters.read(group, make_selection(**conditions))
         show_rows(_CAUSES, cause_rows([letter async for letter in letters]), as_json=as_json)
         return
     rows: list[tuple[object, ...]] = []
     more = False
-    async for letter in admin.dead_letters.read(group, selection_of(**conditions)):
+    async for letter in admin.dead_letters.read(group, make_selection(**conditions)):
         if len(rows) == count:
             more = True
             break
@@ -134,7 +140,7 @@ async def dlq_list(
 
 
 def cause_rows(letters: Iterable[DeadLetter]) -> list[tuple[object, ...]]:
-    """Return how often and when each kind of failure came, the commonest first."""
+    """Return how often and when each kind of failure happened, the most frequent first."""
     found: dict[str, list[int]] = {}
     for letter in letters:
         failure = letter.message.last_failure
@@ -146,16 +152,16 @@ def cause_rows(letters: Iterable[DeadLetter]) -> list[tuple[object, ...]]:
 
 @admin_command("dlqShow")
 @_group
-@click.option("-i", "--msgId", "ids", required=True, help="Ids of any kind, parted by commas.")
+@click.option("-i", "--msgId", "ids", required=True, help="Ids of any kind, separated by commas.")
 @click.option(
-    "-f", "--bodyFormat", "charset", default="utf-8", callback=body_form, show_default=True
+    "-f", "--bodyFormat", "charset", default="utf-8", callback=check_body_form, show_default=True
 )
 @json_option
 async def dlq_show(
     admin: AdminClient, *, group: str, ids: str, charset: str, as_json: bool
 ) -> None:
     """Show dead letters with their bodies."""
-    selection = Selection(ids=_words(ids))
+    selection = Selection(ids=_split_words(ids))
     if not selection.ids:
         raise click.UsageError("-i names no id")
     found = [letter async for letter in admin.dead_letters.read(group, selection)]
@@ -168,7 +174,7 @@ async def dlq_show(
 
 
 def letter_text(letter: DeadLetter, *, charset: str) -> str:
-    """Return a dead letter, a line per member."""
+    """Return a dead letter as text, a line per member."""
     message = letter.message
     lines = [
         ("Message ID", message.message_id),
@@ -192,7 +198,7 @@ def letter_text(letter: DeadLetter, *, charset: str) -> str:
 
 
 def letter_members(letter: DeadLetter) -> dict[str, object]:
-    """Return a dead letter as plain values; the body in base64."""
+    """Return a dead letter as plain values, with the body in base64."""
     message = letter.message
     return {
         "group": letter.group,
@@ -217,11 +223,11 @@ def letter_members(letter: DeadLetter) -> dict[str, object]:
     }
 
 
-# Exporting.
+# Export.
 
 
 @admin_command("dlqExport")
-@_selecting
+@_selection_options
 @click.option("-o", "--output", "path", metavar="FILE", help="Where to; stdout if not given.")
 @json_option
 async def dlq_export(
@@ -230,7 +236,7 @@ async def dlq_export(
     """Write dead letters as lines of JSON, bodies in base64."""
     count = 0
     with _export_to(path) as write:
-        async for letter in admin.dead_letters.read(group, selection_of(**conditions)):
+        async for letter in admin.dead_letters.read(group, make_selection(**conditions)):
             write(json.dumps(letter_members(letter), ensure_ascii=False) + "\n")
             count += 1
     if path is not None:
@@ -241,7 +247,7 @@ async def dlq_export(
 
 @contextmanager
 def _export_to(path: str | None) -> Iterator[Callable[[str], object]]:
-    """Give a function that writes; a file gets its name only when all of it is on disk."""
+    """Yield a function that writes lines. A file gets its name when all of it is on disk."""
     if path is None:
         yield lambda text: say(text, nl=False)
         return
@@ -260,13 +266,15 @@ def _sync(file: IO[str]) -> None:
     os.fsync(file.fileno())
 
 
-# Sending again.
+# Resend.
 
 
 @admin_command("dlqResend")
-@_selecting
-@click.option("-d", "--dryRun", "--dry-run", "dry_run", is_flag=True, help="Only say what it does.")
-@click.option("-r", "--rate", type=click.FloatRange(0.001), help="Messages a second at most.")
+@_selection_options
+@click.option(
+    "-d", "--dryRun", "--dry-run", "dry_run", is_flag=True, help="Only print what would be done."
+)
+@click.option("-r", "--rate", type=click.FloatRange(0.001), help="Limit of messages per second.")
 @click.option(
     "-a",
     "--after",
@@ -284,7 +292,7 @@ async def dlq_resend(
     as_json: bool,
     **conditions: Any,
 ) -> None:
-    """Send dead letters to their topics again, none of them twice."""
+    """Send dead letters to their topics again, each at most once."""
     run = admin.session.client_id
     if not dry_run:
         click.echo(f"note: this run is {run}; should it be killed, go on with -a {run}", err=True)
@@ -300,7 +308,7 @@ async def dlq_resend(
     try:
         await admin.dead_letters.resend(
             group,
-            selection_of(**conditions),
+            make_selection(**conditions),
             dry_run=dry_run,
             rate=rate,
             after=after,
@@ -318,14 +326,14 @@ async def dlq_resend(
 
 
 def resent_text(resent: Resent) -> str:
-    """Return what became of a dead letter, on one line."""
+    """Return the outcome of resending a dead letter, on one line."""
     letter = resent.letter
     line = f"{resent.outcome.value:<13} {letter.id} {letter.topic or 'N/A'} {letter.resent_id}"
     return line + (f" {resent.reason}" if resent.reason else "")
 
 
 def resent_members(resent: Resent) -> dict[str, object]:
-    """Return what became of a dead letter, as plain values."""
+    """Return the outcome of resending a dead letter, as plain values."""
     letter = resent.letter
     return {
         "outcome": resent.outcome.value,
@@ -339,7 +347,7 @@ def resent_members(resent: Resent) -> dict[str, object]:
 
 
 def tally_text(tally: Counter[Outcome]) -> str:
-    """Return how many dead letters met which fate."""
+    """Return the number of dead letters with each outcome."""
     told = [f"{tally[outcome]} {outcome.value}" for outcome in Outcome if tally[outcome]]
     return ", ".join(told) or "no dead letter is meant"
 

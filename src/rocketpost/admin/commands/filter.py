@@ -1,4 +1,4 @@
-"""Filters that brokers keep by name: put, list, delete, try out."""
+"""Commands about filters that brokers store by name: create, list, delete, test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
     broker_or_cluster,
+    errors_from,
+    find_masters,
     json_option,
-    masters_of,
     say,
     say_json,
     show_rows,
@@ -54,14 +54,14 @@ async def update_filter(
     expression: str,
     as_json: bool,
 ) -> None:
-    """Keep a filter that consumers name by MATCHES('name')."""
+    """Store a filter that consumers use as MATCHES('name')."""
     try:
         compile_filter(expression, paths=True)
     except FilterError as error:
         raise Failure(f"the filter is wrong {error}") from None
     with Report(as_json=as_json) as report:
-        for address in await masters_of(admin, broker, cluster):
-            with asking(address):
+        for address in await find_masters(admin, broker, cluster):
+            with errors_from(address):
                 await admin.filters.put(address, name, expression)
             text = f"keep the filter {name} at {address} success."
             report.step(text, broker=address, filter=name, expression=expression)
@@ -81,18 +81,18 @@ async def delete_filter(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give up a filter that is kept; refused while a group names it."""
-    masters = await masters_of(admin, broker, cluster)
+    """Delete a stored filter; refused while a group uses it."""
+    masters = await find_masters(admin, broker, cluster)
     losses = []
     for address in masters:
-        with asking(address):
+        with errors_from(address):
             kept = (await admin.filters.all(address)).filters.get(name)
         if kept is not None:
             losses.append(f"this deletes the filter {name} at {address}: {kept.expression}")
     await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
         for address in masters:
-            with asking(address):
+            with errors_from(address):
                 await admin.filters.delete(address, name)
             report.step(
                 f"delete the filter {name} at {address} success.", broker=address, filter=name
@@ -105,10 +105,10 @@ async def delete_filter(
 async def filter_list(
     admin: AdminClient, *, broker: str | None, cluster: str | None, as_json: bool
 ) -> None:
-    """List the filters that brokers keep."""
+    """List the filters that brokers store."""
     rows: list[tuple[str, str, int, str]] = []
-    for address in await masters_of(admin, broker, cluster):
-        with asking(address):
+    for address in await find_masters(admin, broker, cluster):
+        with errors_from(address):
             table = await admin.filters.all(address)
         if not table.enabled:
             click.echo(f"note: namedFilterEnable is false at {address}", err=True)
@@ -124,7 +124,7 @@ async def filter_list(
 @_expression
 @click.option("-p", "--property", "pairs", metavar="NAME=VALUE", multiple=True, help="A property.")
 @click.option("-m", "--body", help="The body, as text.")
-@click.option("-i", "--msgId", "message_id", help="Judge this stored message, by its offset id.")
+@click.option("-i", "--msgId", "message_id", help="Test this stored message, by its offset id.")
 @json_option
 async def test_filter(
     admin: AdminClient,
@@ -137,15 +137,15 @@ async def test_filter(
     message_id: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what a filter makes of a message: TRUE, FALSE, UNKNOWN or ERROR."""
-    properties = dict(_pair(each) for each in pairs)
+    """Show the result of a filter for a message: TRUE, FALSE, UNKNOWN or ERROR."""
+    properties = dict(_parse_property(each) for each in pairs)
     if message_id is not None:
         message = await admin.messages.by_offset_id(message_id)
         properties = {**message.properties, **properties}
         if body is None:
             body = message.body.decode("utf-8", "replace")
-    for address in await masters_of(admin, broker, cluster):
-        with asking(address):
+    for address in await find_masters(admin, broker, cluster):
+        with errors_from(address):
             found = await admin.filters.test(address, expression, properties=properties, body=body)
         if as_json:
             say_json(msgspec.to_builtins(found))
@@ -155,7 +155,7 @@ async def test_filter(
             say(f"{address}: {found.verdict}{reason}, the message {matches}")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise click.UsageError(f"-p wants NAME=VALUE, not {text!r}")

@@ -1,7 +1,7 @@
-"""Consumer groups: create, change, delete, show their configuration, pull or pop.
+"""Commands that create, change, delete and show consumer groups.
 
-A change keeps what the command line leaves out. What takes something away from a group is asked
-about first; see ``admin.confirm``.
+A change keeps values that the command line leaves out. A change that takes something away from a
+group needs confirmation; see ``admin.confirm``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
     broker_or_cluster,
-    brokers_in,
+    errors_from,
+    find_masters,
     json_option,
-    masters_of,
+    list_cluster_brokers,
     read_json_blocking,
     say,
     say_json,
@@ -28,10 +28,10 @@ from rocketpost.admin.commands.topic import count_messages, parse_attributes, si
 from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.group_change import (
     NEW_GROUP,
+    apply_group_change,
     deletion_losses,
-    make_group_change,
     plan_groups,
-    tell_group_change,
+    report_group_change,
 )
 from rocketpost.admin.render import group_fields, group_text
 from rocketpost.admin.report import Report
@@ -89,7 +89,7 @@ async def update_sub_group(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Create a consumer group, or change what is given and leave the rest."""
+    """Create a consumer group, or change only the given values of one."""
     if from_min is not None:
         click.echo(f"note: {_FROM_MIN_NOTE}", err=True)
     change = GroupChange(
@@ -106,22 +106,22 @@ async def update_sub_group(
         notify_consumer_ids_changed_enable=notify,
         attributes=parse_attributes(attributes),
     )
-    masters = await masters_of(admin, broker, cluster)
-    plans = await plan_groups(admin, masters, [change], usual=NEW_GROUP)
+    masters = await find_masters(admin, broker, cluster)
+    plans = await plan_groups(admin, masters, [change], defaults=NEW_GROUP)
     await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
     with Report(as_json=as_json) as report:
         for planned in plans:
-            await make_group_change(admin, planned)
-            tell_group_change(report, planned)
+            await apply_group_change(admin, planned)
+            report_group_change(report, planned)
         for text in dict.fromkeys(group_text(planned.after) for planned in plans):
             report.line(text)
 
 
 def parse_policy(text: str | None) -> dict[str, Any] | None:
-    """Read a retry policy; None if none is given.
+    """Parse a retry policy; None if none is given.
 
     Raises:
-        BadParameter: It cannot be read, or is no policy.
+        BadParameter: The text is not a retry policy.
     """
     if not text:
         return None
@@ -151,7 +151,7 @@ async def update_sub_group_list(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Create or change the groups that a JSON file lists; what it leaves out stays."""
+    """Create or change the groups in a JSON file; values that it leaves out stay."""
     changes: list[GroupChange] = await asyncio.to_thread(
         read_json_blocking, path, list[GroupChange]
     )
@@ -161,17 +161,17 @@ async def update_sub_group_list(
         msgspec.structs.replace(change, attributes=sign_attributes(change.attributes))
         for change in changes
     ]
-    masters = await masters_of(admin, broker, cluster)
-    plans = await plan_groups(admin, masters, changes, usual=GroupConfig())
+    masters = await find_masters(admin, broker, cluster)
+    plans = await plan_groups(admin, masters, changes, defaults=GroupConfig())
     await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
     with Report(as_json=as_json) as report:
         for address in masters:
-            with asking(address):
+            with errors_from(address):
                 await admin.groups.put_many(address, changes)
             report.line(f"submit batch of subscription group config to {address} success.")
             for planned in plans:
                 if planned.address == address:
-                    tell_group_change(report, planned, listed=True)
+                    report_group_change(report, planned, listed=True)
 
 
 @admin_command("deleteSubGroup")
@@ -191,7 +191,7 @@ async def delete_sub_group(
     as_json: bool,
 ) -> None:
     """Delete a consumer group; with -c its retry and dead-letter topics too."""
-    masters = await masters_of(admin, broker, cluster)
+    masters = await find_masters(admin, broker, cluster)
     own = {retry_topic(group), dlq_topic(group)}
     topics = sorted(own.intersection(await admin.cluster.topics())) if cluster else []
     losses = [
@@ -206,7 +206,7 @@ async def delete_sub_group(
     where = f" in cluster [{cluster}]" if cluster else ""
     with Report(as_json=as_json) as report:
         for address in masters:
-            with asking(address):
+            with errors_from(address):
                 await admin.groups.delete(address, group, clean_offsets=offsets)
             text = f"delete subscription group [{group}] from broker [{address}]{where} success."
             report.step(text, broker=address, group=group, action="deleted", offsets=offsets)
@@ -222,11 +222,11 @@ async def delete_sub_group(
 async def get_consumer_config(admin: AdminClient, *, group: str, as_json: bool) -> None:
     """Show the configuration of a group on every master."""
     found: dict[str, GroupConfig] = {}
-    for cluster, each in await brokers_in(admin, None):
+    for cluster, each in await list_cluster_brokers(admin, None):
         if each.master is None:
             continue
-        # The whole table: some brokers create the group that a question for one group names.
-        with asking(each.master):
+        # The whole table, because some brokers create a group when they are asked for it.
+        with errors_from(each.master):
             groups = (await admin.groups.table(each.master)).subscription_group_table
         if group in groups:
             found[f"{cluster}:{each.broker_name}"] = groups[group]
@@ -264,13 +264,13 @@ async def set_consume_mode(
     share: int,
     as_json: bool,
 ) -> None:
-    """Set whether a group pulls or pops a topic, for clients that ask brokers for their queues."""
+    """Set whether a group pulls or pops a topic, for clients whose brokers assign queues."""
     wanted = RequestMode(
         topic=topic, consumer_group=group, mode=mode.upper(), pop_share_queue_num=share
     )
     with Report(as_json=as_json) as report:
-        for address in await masters_of(admin, broker, cluster):
-            with asking(address):
+        for address in await find_masters(admin, broker, cluster):
+            with errors_from(address):
                 await admin.groups.set_request_mode(address, wanted)
             report.step(f"set consume mode to {address} success.", broker=address, mode=wanted)
         report.line(
@@ -279,7 +279,7 @@ async def set_consume_mode(
 
 
 def config_text(where: str, config: GroupConfig) -> str:
-    """Return a group's configuration on one broker, a line per member."""
+    """Return a group's configuration on one broker as text, a line per member."""
     lines = [
         f"{name:<40}=  {'' if value == 'null' else value}" for name, value in group_fields(config)
     ]

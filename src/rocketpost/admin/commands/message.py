@@ -1,4 +1,4 @@
-"""Single messages: found by id, by key, by place, shown with what became of them."""
+"""Commands that find messages by id, key or queue offset, and show them with their tracks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rocketpost.admin.body import body_text
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    body_form,
+    check_body_form,
     cluster_hint,
     json_option,
+    parse_time_option,
     say,
     say_json,
     show_rows,
-    time_value,
     topic_option,
 )
 from rocketpost.admin.commands.sending import make_producer, send_result_text
@@ -43,7 +43,7 @@ _body_format = click.option(
     "-f",
     "--bodyFormat",
     "charset",
-    callback=body_form,
+    callback=check_body_form,
     help="Body as charset, json, hex, base64.",
 )
 _group = click.option("-g", "--consumerGroup", "group", help="With -d: let a consumer handle it.")
@@ -52,7 +52,7 @@ _client = click.option("-d", "--clientId", "client", help="With -g: the consumer
 
 @admin_command("queryMsgById")
 @topic_option
-@click.option("-i", "--msgId", "ids", required=True, help="Ids, parted by commas.")
+@click.option("-i", "--msgId", "ids", required=True, help="Ids, separated by commas.")
 @_group
 @_client
 @click.option("-s", "--sendMessage", "resend", type=bool, default=False, help="Send it again.")
@@ -84,7 +84,9 @@ async def query_msg_by_id(
 
 @admin_command("queryMsgByUniqueKey")
 @topic_option
-@click.option("-i", "--msgId", "message_id", required=True, help="The id that the sender made.")
+@click.option(
+    "-i", "--msgId", "message_id", required=True, help="The id that the producer created."
+)
 @_group
 @_client
 @click.option("-a", "--showAll", "everything", is_flag=True, help=f"Up to {_UNIQUE_MAX} of them.")
@@ -102,7 +104,7 @@ async def query_msg_by_unique_key(
     charset: str | None,
     as_json: bool,
 ) -> None:
-    """Show the message with an id that its sender made."""
+    """Show the message with an id that its producer created."""
     found = await admin.messages.by_unique_id(topic, message_id)
     if not found:
         raise NoMessage(f"no message of the topic {topic} has the unique key {message_id}")
@@ -117,7 +119,7 @@ async def query_msg_by_unique_key(
 @topic_option
 @click.option("-b", "--brokerName", "broker", required=True, help="Name of the broker.")
 @click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), required=True)
-@click.option("-o", "--offset", type=click.IntRange(0), required=True, help="Place in the queue.")
+@click.option("-o", "--offset", type=click.IntRange(0), required=True, help="Offset in the queue.")
 @_body_format
 @json_option
 async def query_msg_by_offset(
@@ -130,7 +132,7 @@ async def query_msg_by_offset(
     charset: str | None,
     as_json: bool,
 ) -> None:
-    """Show the message at a place in a queue."""
+    """Show the message at an offset of a queue."""
     queue = MessageQueue(broker, queue_id, topic)
     try:
         message = await admin.messages.by_offset(queue, offset)
@@ -157,10 +159,12 @@ _KEYS: Final = Table(
 @admin_command("queryMsgByKey")
 @topic_option
 @click.option("-k", "--msgKey", "key", required=True, help="The key.")
-@click.option("-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since.")
-@click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help="Stored until.")
+@click.option(
+    "-b", "--beginTimestamp", "begin_ms", callback=parse_time_option, help="Stored since."
+)
+@click.option("-e", "--endTimestamp", "end_ms", callback=parse_time_option, help="Stored until.")
 @click.option("-m", "--maxNum", "count", type=click.IntRange(1, 100_000), default=64,
-              show_default=True, help="The newest so many, page by page.")  # fmt: skip
+              show_default=True, help="Limit; the newest messages come first.")  # fmt: skip
 @cluster_hint
 @json_option
 async def query_msg_by_key(
@@ -173,7 +177,7 @@ async def query_msg_by_key(
     count: int,
     as_json: bool,
 ) -> None:
-    """List the messages that carry a key."""
+    """List the messages with a key."""
     found = await admin.messages.by_key(
         topic,
         key,
@@ -187,7 +191,7 @@ async def query_msg_by_key(
     show_rows(_KEYS, rows, as_json=as_json)
 
 
-# Showing.
+# Text and values.
 
 
 async def _show(
@@ -209,7 +213,7 @@ async def _show(
 
 
 def message_text(message: ReceivedMessage, *, path: str, charset: str | None) -> str:
-    """Return a message as RocketMQ's tools show it, a line per member."""
+    """Return a message as RocketMQ's tools print it, a line per member."""
     lines = [
         ("OffsetID", message.offset_id),
         ("Topic", message.record.topic),
@@ -233,7 +237,7 @@ def message_text(message: ReceivedMessage, *, path: str, charset: str | None) ->
 
 
 def message_members(message: ReceivedMessage) -> dict[str, object]:
-    """Return a message as plain values; a body that is no text is left to be asked otherwise."""
+    """Return a message as plain values; the body is None if it is not UTF-8 text."""
     try:
         body: str | None = message.body.decode()
     except UnicodeDecodeError:
@@ -266,14 +270,14 @@ def track_text(track: Track) -> str:
 
 
 def _save_body_blocking(message: ReceivedMessage) -> Path:
-    # A fresh folder: a name in /tmp that others can guess could be a link of theirs.
+    # In a fresh folder: another user could place a link at a name in /tmp that can be guessed.
     folder = Path(tempfile.mkdtemp(prefix="mqadmin-msgbodys-"))
     path = folder / message.message_id.replace("/", "_")
     path.write_bytes(message.body)
     return path
 
 
-# Doing something with a message.
+# Actions on a message.
 
 
 async def _consume_directly(
@@ -294,13 +298,13 @@ async def _consume_directly(
 def direct_result_text(report: dict[str, Any]) -> str:
     """Return a consumer's report on one message as Java prints it."""
     parts = [
-        f"{key}={_java(report.get(key))}"
+        f"{key}={_java_text(report.get(key))}"
         for key in ("order", "autoCommit", "consumeResult", "remark", "spentTimeMills")
     ]
     return f"ConsumeMessageDirectlyResult [{', '.join(parts)}]"
 
 
-def _java(value: object) -> str:
+def _java_text(value: object) -> str:
     if isinstance(value, bool):
         return flag_text(value)
     return value if isinstance(value, str) else json.dumps(value)

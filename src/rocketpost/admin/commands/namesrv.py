@@ -1,4 +1,4 @@
-"""Name servers: write permission of brokers, key-value settings, their own settings."""
+"""Commands about name servers: write permission of brokers, key-value and own settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _value = click.option("-v", "--value", required=True, help="The value.")
 @yes_option
 @json_option
 async def wipe_write_perm(admin: AdminClient, *, broker: str, yes: bool, as_json: bool) -> None:
-    """Keep producers off a broker, in the routes of every name server."""
+    """Remove the write permission of a broker in the routes of every name server."""
     await admin.cluster.broker_addresses(broker)
     loss = (
         f"producers may no longer send to the broker {broker}, whatever the topic, "
@@ -40,7 +40,7 @@ async def wipe_write_perm(admin: AdminClient, *, broker: str, yes: bool, as_json
 @_broker_name
 @json_option
 async def add_write_perm(admin: AdminClient, *, broker: str, as_json: bool) -> None:
-    """Let producers use a broker again, in the routes of every name server."""
+    """Restore the write permission of a broker in the routes of every name server."""
     await admin.cluster.broker_addresses(broker)
     with Report(as_json=as_json) as report:
         for where, count in (await admin.cluster.add_write_perm(broker)).items():
@@ -56,7 +56,7 @@ async def add_write_perm(admin: AdminClient, *, broker: str, as_json: bool) -> N
 async def update_kv_config(
     admin: AdminClient, *, namespace: str, key: str, value: str, as_json: bool
 ) -> None:
-    """Set a key-value setting with every name server."""
+    """Set a key-value setting on every name server."""
     with Report(as_json=as_json) as report:
         await admin.cluster.put_kv(namespace, key, value)
         text = "create or update kv config to namespace success."
@@ -71,7 +71,7 @@ async def update_kv_config(
 async def delete_kv_config(
     admin: AdminClient, *, namespace: str, key: str, yes: bool, as_json: bool
 ) -> None:
-    """Delete a key-value setting with every name server."""
+    """Delete a key-value setting on every name server."""
     value = await admin.cluster.kv(namespace, key)
     losses = [] if value is None else [f"this deletes {key}={value} of the namespace {namespace}"]
     await confirm(losses, yes=yes)

@@ -1,6 +1,6 @@
-"""Offsets of consumer groups: set back, skip ahead, copy.
+"""Commands that reset, advance and copy the offsets of consumer groups.
 
-Messages that a group skips, or is given again, are counted and asked about first; see
+A command counts the messages that a group would skip or get again, and asks for confirmation; see
 ``admin.confirm``.
 """
 
@@ -15,8 +15,8 @@ import click
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
     cluster_hint,
+    errors_from,
     json_option,
     say,
     show_rows,
@@ -78,7 +78,7 @@ async def reset_offset_by_time(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let a group go on at the messages of a time."""
+    """Let a group continue at the messages of a given time."""
     try:
         when_ms = parse_time(when, now_ms=time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -87,7 +87,7 @@ async def reset_offset_by_time(
         raise click.UsageError("-b and -q go together, and -o needs both")
     stamps = f"timestamp(string)[{when}], timestamp(long)[{when_ms}]"
     if broker is not None and queue_id is not None:
-        queue = await _queue_at(admin, broker, topic, queue_id)
+        queue = await _find_queue(admin, broker, topic, queue_id)
         if offset is None:
             offset = await OffsetCalls(admin.session).search_offset(queue, when_ms)
         moves = await queue_moves(admin, group, queue, offset)
@@ -97,7 +97,7 @@ async def reset_offset_by_time(
                 f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
                 f"queueId[{queue_id}], broker[{broker}], {stamps}"
             )
-        with asking(broker):
+        with errors_from(broker):
             offsets = await admin.groups.reset_queue(broker, group, queue, offset)
         if as_json:
             _show(offsets, as_json=True)
@@ -124,7 +124,7 @@ async def reset_offset_by_time(
 async def skip_accumulated_message(
     admin: AdminClient, *, group: str, topic: str, force: bool, yes: bool, as_json: bool
 ) -> None:
-    """Let a group skip everything that it has not consumed yet."""
+    """Let a group skip all messages that it has not consumed yet."""
     moves = await reset_moves(admin, group, topic, _LATEST, force=force)
     await confirm(move_losses(group, topic, moves), yes=yes)
     offsets = await admin.groups.reset_offset(group, topic, _LATEST, force=force)
@@ -150,11 +150,11 @@ async def clone_group_offset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let a group stand where another one stands in a topic."""
+    """Copy the offsets of a group in a topic to another group."""
     route = await admin.cluster.route(topic)
     brokers = []
     for address in [each.master for each in route.broker_datas if each.master]:
-        with asking(address):
+        with errors_from(address):
             if topic in await admin.groups.topics_of(address, source):
                 brokers.append(address)
     if not brokers:
@@ -162,7 +162,7 @@ async def clone_group_offset(
     moves = await clone_moves(admin, source, target, topic)
     await confirm(move_losses(target, topic, moves), yes=yes)
     for address in brokers:
-        with asking(address):
+        with errors_from(address):
             await admin.groups.clone_offset(address, source, target, topic, offline=offline)
     with Report(as_json=as_json) as report:
         text = f"srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
@@ -175,7 +175,7 @@ async def clone_group_offset(
         )
 
 
-async def _queue_at(admin: AdminClient, address: str, topic: str, queue_id: int) -> MessageQueue:
+async def _find_queue(admin: AdminClient, address: str, topic: str, queue_id: int) -> MessageQueue:
     route = await admin.cluster.route(topic)
     return MessageQueue(broker_name_at(route, address, topic), queue_id, topic)
 
@@ -184,7 +184,7 @@ def broker_name_at(route: TopicRoute, address: str, topic: str) -> str:
     """Return the name of the broker at an address.
 
     Raises:
-        Failure: The topic has none there.
+        Failure: The topic has no broker at the address.
     """
     for each in route.broker_datas:
         if address in each.broker_addrs.values():

@@ -1,4 +1,4 @@
-"""Idempotent producers: who is remembered, and how far each has come."""
+"""The command ``producerState``: what brokers know about idempotent producers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 
 from rocketpost.admin.command import (
     admin_command,
-    asking,
     broker_or_cluster,
+    errors_from,
+    find_masters,
     json_option,
-    masters_of,
     say,
     say_json,
     show_rows,
@@ -47,7 +47,7 @@ _PRODUCERS: Final = Table(
     type=click.IntRange(1, 1000),
     default=100,
     show_default=True,
-    help="So many of each broker, those first that stored last.",
+    help="Limit per broker; producers that stored last come first.",
 )
 @json_option
 async def producer_state(
@@ -59,12 +59,12 @@ async def producer_state(
     count_max: int,
     as_json: bool,
 ) -> None:
-    """Show what idempotent producers have stored."""
+    """Show the state of idempotent producers."""
     rows: list[tuple[object, ...]] = []
     shown: dict[str, object] = {}
     total = 0
-    for address in await masters_of(admin, broker, cluster):
-        with asking(address):
+    for address in await find_masters(admin, broker, cluster):
+        with errors_from(address):
             states = await admin.brokers.producer_states(
                 address, producer_id=producer_id, count_max=count_max
             )

@@ -1,4 +1,4 @@
-"""Sending test messages: one, or many with the time that each takes."""
+"""Commands that send test messages: one, or many with the time of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _count = click.IntRange(1, 1_000_000)
 
 
 def make_producer(admin: AdminClient, *, trace: bool = False) -> Producer:
-    """Return a producer that talks to the same name servers with the same time-out."""
+    """Return a producer with the name servers and the time-out of the admin client."""
     shared = {
         field.name: getattr(admin.config, field.name) for field in dataclasses.fields(admin.config)
     }
@@ -56,8 +56,8 @@ _SENT: Final = Table(
 
 @admin_command("sendMessage")
 @topic_option
-@click.option("-p", "--body", required=True, help="What the message says, as text.")
-@click.option("-k", "--key", "keys", default="", help="Words to find it by, parted by spaces.")
+@click.option("-p", "--body", required=True, help="The body, as text.")
+@click.option("-k", "--key", "keys", default="", help="Words to find it by, separated by spaces.")
 @click.option("-c", "--tags", help="Its tag.")
 @click.option("-b", "--broker", metavar="NAME", help="Name of the broker to send to.")
 @click.option("-i", "--qid", "queue_id", type=click.IntRange(0), help="With -b: the queue.")
@@ -90,7 +90,7 @@ async def send_message(
 
 
 def choose_queue(queues: Sequence[MessageQueue], broker: str, queue_id: int | None) -> MessageQueue:
-    """Return the queue of a broker, the first one if none is named.
+    """Return a queue of a broker; the first one if ``queue_id`` is None.
 
     Raises:
         Failure: There is no such queue.
@@ -117,7 +117,7 @@ async def send_msg_status(
     async with make_producer(admin) as producer:
         report = Report(as_json=as_json)
         queue = choose_queue(await producer.queues(broker), broker, None)
-        await producer.send(Message(broker, b"x" * 16), queue=queue)  # connects
+        await producer.send(Message(broker, b"x" * 16), queue=queue)  # the first send connects
         with report:
             for _ in range(count):
                 started = time.perf_counter()
@@ -169,7 +169,7 @@ async def check_msg_send_rt(
         queues = await producer.queues(topic)
         for index in range(count):
             queue = queues[index % len(queues)]
-            rows.append(await _timed(producer, queue, b"x" * size))
+            rows.append(await _measure_send(producer, queue, b"x" * size))
             if not as_json:
                 say(_TIMES.text(rows) if index == 0 else _TIMES.line(rows[-1]))
     average = average_ms([row[3] for row in rows])
@@ -182,7 +182,7 @@ async def check_msg_send_rt(
         raise Failure(f"{failed} of {count} messages were not sent")
 
 
-async def _timed(
+async def _measure_send(
     producer: Producer, queue: MessageQueue, body: bytes
 ) -> tuple[str, int, bool, int]:
     started = time.perf_counter()
@@ -197,7 +197,7 @@ async def _timed(
 
 
 def average_ms(times: Sequence[int]) -> float:
-    """Return the average; the first send, which connects, counts only if it is the only one."""
+    """Return the average without the first send, which connects, unless it is the only one."""
     counted = times[1:] or times
     return sum(counted) / len(counted)
 

@@ -1,4 +1,4 @@
-"""Traffic and backlog: of topics with their groups, and of all groups of a broker."""
+"""Commands that show traffic and backlog of topics and groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from rocketpost.admin.command import (
     admin_command,
-    asking,
+    errors_from,
     json_option,
     say,
     say_json,
@@ -64,7 +64,7 @@ async def _topic_stats(admin: AdminClient, topic: str, *, may_be_gone: bool) -> 
         route = await admin.cluster.route(topic)
     except RouteNotFound:
         if may_be_gone:
-            return []  # deleted since the list was made
+            return []  # deleted after the list was made
         raise
     masters = [each.master for each in route.broker_datas if each.master]
     in_tps, in_count = await _traffic(admin, masters, "TOPIC_PUT_NUMS", topic)
@@ -88,14 +88,14 @@ async def _traffic(
         try:
             stats = await admin.brokers.stats(address, name, key)
         except ServerError:
-            continue  # brokers refuse what they have never counted
+            continue  # brokers refuse statistics that they have never counted
         tps += stats.stats_minute.tps
         count += day_count(stats)
     return tps, count
 
 
 def day_count(stats: StatsBody) -> int:
-    """Return the count of a day; of a shorter span while the broker has not counted for one."""
+    """Return the count of the last day, or of the time since the broker began to count."""
     return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
 
 
@@ -119,7 +119,7 @@ _PROGRESS: Final = Table(
     "-b", "--brokerAddr", "broker", metavar="HOST:PORT", required=True, help="The broker."
 )
 @click.option("-o", "--order", "orderly", type=bool, default=False, help="Only ordered topics.")
-@click.option("-l", "--level", type=int, default=0, help="Only queues at least so far behind.")
+@click.option("-l", "--level", type=int, default=0, help="Only queues with at least this lag.")
 @click.option(
     "-t",
     "--timeoutMillis",
@@ -127,14 +127,14 @@ _PROGRESS: Final = Table(
     type=click.IntRange(100, 600_000),
     default=50_000,
     show_default=True,
-    help="Milliseconds until the broker is given up.",
+    help="Milliseconds to wait for the broker.",
 )
 @json_option
 async def broker_consume_stats(
     admin: AdminClient, *, broker: str, orderly: bool, level: int, broker_ms: int, as_json: bool
 ) -> None:
-    """Show how far every group of a broker has come."""
-    with asking(broker):
+    """Show the progress of every group of a broker."""
+    with errors_from(broker):
         state = await admin.brokers.consume_stats(broker, orderly=orderly, timeout=broker_ms / 1000)
     rows = progress_rows(state, level=level)
     if as_json:

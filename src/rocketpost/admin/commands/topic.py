@@ -1,7 +1,7 @@
-"""Topics: create, change, delete.
+"""Commands that create, change and delete topics.
 
-A change keeps what the command line leaves out. What takes something away from users of a topic is
-asked about first; see ``admin.confirm``.
+A change keeps values that the command line leaves out. A change that takes something away from the
+users of a topic needs confirmation; see ``admin.confirm``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
     broker_or_cluster,
-    brokers_in,
+    errors_from,
+    find_masters,
     json_option,
-    masters_of,
+    list_cluster_brokers,
     read_json_blocking,
     topic_option,
 )
@@ -30,12 +30,12 @@ from rocketpost.admin.render import topic_text
 from rocketpost.admin.report import Report
 from rocketpost.admin.topic_change import (
     LISTED_QUEUES,
-    Planned,
+    PlannedTopic,
+    apply_topic_change,
     find_topic,
-    make_change,
-    merged,
+    merge_topic,
     plan_topic,
-    tell_change,
+    report_topic_change,
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import TopicNotExist
@@ -50,9 +50,6 @@ _UNIT_SUBSCRIPTION: Final = 2
 
 _QUEUES: Final = click.IntRange(1, 65536)
 _PERMISSION: Final = click.IntRange(0, 7)
-
-
-# Create, change, delete.
 
 
 @admin_command("updateTopic")
@@ -83,7 +80,7 @@ async def update_topic(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Create a topic, or change what is given and leave the rest."""
+    """Create a topic, or change only the given values of one."""
     change = TopicChange(
         topic_name=topic,
         read_queue_nums=readable,
@@ -93,19 +90,19 @@ async def update_topic(
         attributes=parse_attributes(attributes),
     )
     plans = []
-    for address in await masters_of(admin, broker, cluster):
+    for address in await find_masters(admin, broker, cluster):
         before = await find_topic(admin, address, topic)
-        after = _with_units(merged(address, before, change), unit=unit, unit_sub=unit_sub)
+        after = _with_units(merge_topic(address, before, change), unit=unit, unit_sub=unit_sub)
         plans.append(await plan_topic(admin, address, before, after))
     await confirm([loss for planned in plans for loss in planned.losses], yes=yes)
     ordered = await _needs_order_table(admin, plans, order)
-    # Brokers take the flag from the order table whenever they register, so it is written first;
-    # but producers must not be told of queues that are not there yet.
+    # The order table is written first, because brokers take the flag from it when they register.
+    # But producers must not learn of queues that do not exist yet.
     first = ordered and not any(_is_widened(planned) for planned in plans)
     with Report(as_json=as_json) as report:
         if first:
             await _order_queues(admin, plans, report, broker=broker, cluster=cluster)
-        await _make(admin, plans, report, yes=yes)
+        await _apply_plans(admin, plans, report, yes=yes)
         if ordered and not first:
             await _order_queues(admin, plans, report, broker=broker, cluster=cluster)
         if order is False and await admin.cluster.kv(ORDER_NAMESPACE, topic) is not None:
@@ -126,20 +123,22 @@ def _with_units(config: TopicConfig, *, unit: bool | None, unit_sub: bool | None
     return msgspec.structs.replace(config, topic_sys_flag=flag)
 
 
-async def _make(admin: AdminClient, plans: Sequence[Planned], report: Report, *, yes: bool) -> None:
-    """Make changes that were agreed to, and wait until name servers show them."""
+async def _apply_plans(
+    admin: AdminClient, plans: Sequence[PlannedTopic], report: Report, *, yes: bool
+) -> None:
+    """Apply confirmed changes, and wait until name servers show them."""
     for planned in plans:
         if planned.is_change:
-            await make_change(admin, planned, force=yes or bool(planned.losses))
-        tell_change(report, planned)
-    await map_concurrently(plans, lambda each: until_routed(admin, each.after, [each.address]))
+            await apply_topic_change(admin, planned, force=yes or bool(planned.losses))
+        report_topic_change(report, planned)
+    await map_concurrently(plans, lambda each: wait_routed(admin, each.after, [each.address]))
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """Read ``+name=value,-name``.
+    """Parse ``+name=value,-name``.
 
     Raises:
-        BadParameter: It is something else.
+        BadParameter: The text has another form.
     """
     changes: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -150,23 +149,23 @@ def parse_attributes(text: str) -> dict[str, str]:
     return changes
 
 
-async def until_routed(admin: AdminClient, config: TopicConfig, masters: Sequence[str]) -> None:
-    """Return when a name server shows what brokers were told, or say that it does not yet.
+async def wait_routed(admin: AdminClient, config: TopicConfig, masters: Sequence[str]) -> None:
+    """Wait until a name server shows the new configuration; print a note if it takes too long.
 
-    Brokers tell name servers a moment later; a script's next command would find nothing.
+    Brokers register a moment later, so the next command of a script would find nothing.
     """
-    known = {each.master for _, each in await brokers_in(admin, None)}
+    known = {each.master for _, each in await list_cluster_brokers(admin, None)}
     expected = known & set(masters)
     try:
         async with asyncio.timeout(admin.config.call_timeout):
-            # Name servers tell nobody of changes, so there is no event to wait for.
-            while not expected <= await _shown_at(admin, config):  # noqa: ASYNC110
+            # Name servers announce no changes, so there is no event to wait for.
+            while not expected <= await _find_registered(admin, config):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         click.echo(f"note: the name servers do not show {config.topic_name} so yet", err=True)
 
 
-async def _shown_at(admin: AdminClient, config: TopicConfig) -> set[str | None]:
+async def _find_registered(admin: AdminClient, config: TopicConfig) -> set[str | None]:
     try:
         route = await admin.cluster.route(config.topic_name)
     except RouteNotFound:
@@ -181,9 +180,9 @@ async def _shown_at(admin: AdminClient, config: TopicConfig) -> set[str | None]:
 
 
 async def _needs_order_table(
-    admin: AdminClient, plans: Sequence[Planned], order: bool | None
+    admin: AdminClient, plans: Sequence[PlannedTopic], order: bool | None
 ) -> bool:
-    """Tell whether the order table must follow: a wish, or an ordered topic with other queues."""
+    """Return whether the order table must change: on request, or for an ordered topic's queues."""
     if order is not None:
         return order
     changed = any(
@@ -194,14 +193,14 @@ async def _needs_order_table(
     return changed and await admin.cluster.kv(ORDER_NAMESPACE, topic) is not None
 
 
-def _is_widened(planned: Planned) -> bool:
+def _is_widened(planned: PlannedTopic) -> bool:
     before, after = planned.before, planned.after
     return before is not None and after.write_queue_nums > before.write_queue_nums
 
 
 async def _order_queues(
     admin: AdminClient,
-    plans: Sequence[Planned],
+    plans: Sequence[PlannedTopic],
     report: Report,
     *,
     broker: str | None,
@@ -211,7 +210,7 @@ async def _order_queues(
     counts = {planned.address: planned.after.write_queue_nums for planned in plans}
     queues = {
         each.broker_name: f"{each.broker_name}:{counts[each.master]}"
-        for _, each in await brokers_in(admin, cluster)
+        for _, each in await list_cluster_brokers(admin, cluster)
         if each.master in counts
     }
     if not queues:
@@ -246,7 +245,7 @@ async def update_topic_list(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Create or change the topics that a JSON file lists; what it leaves out stays."""
+    """Create or change the topics in a JSON file; values that it leaves out stay."""
     changes: list[TopicChange] = await asyncio.to_thread(
         read_json_blocking, path, list[TopicChange]
     )
@@ -256,16 +255,16 @@ async def update_topic_list(
         msgspec.structs.replace(change, attributes=sign_attributes(change.attributes))
         for change in changes
     ]
-    plans: dict[str, list[Planned]] = {}
-    for address in await masters_of(admin, broker, cluster):
-        with asking(address):
+    plans: dict[str, list[PlannedTopic]] = {}
+    for address in await find_masters(admin, broker, cluster):
+        with errors_from(address):
             table = (await admin.topics.table(address)).topic_config_table
         plans[address] = [
             await plan_topic(
                 admin,
                 address,
                 table.get(change.topic_name),
-                merged(address, table.get(change.topic_name), change, queues=LISTED_QUEUES),
+                merge_topic(address, table.get(change.topic_name), change, queues=LISTED_QUEUES),
             )
             for change in changes
         ]
@@ -273,27 +272,27 @@ async def update_topic_list(
     await confirm([loss for planned in every for loss in planned.losses], yes=yes)
     with Report(as_json=as_json) as report:
         for address in plans:
-            with asking(address):
+            with errors_from(address):
                 force = yes or any(planned.losses for planned in plans[address])
                 wanted = [
-                    _whole(planned, change)
+                    _complete_change(planned, change)
                     for planned, change in zip(plans[address], changes, strict=True)
                 ]
                 await admin.topics.put_many(address, wanted, force=force)
             report.line(f"submit batch of topic config to {address} success.")
             for planned in plans[address]:
-                tell_change(report, planned, listed=True)
-        await map_concurrently(every, lambda each: until_routed(admin, each.after, [each.address]))
+                report_topic_change(report, planned, listed=True)
+        await map_concurrently(every, lambda each: wait_routed(admin, each.after, [each.address]))
 
 
-def _whole(planned: Planned, change: TopicChange) -> TopicChange:
-    """Return a change that leaves out nothing, its attributes as they were wanted."""
+def _complete_change(planned: PlannedTopic, change: TopicChange) -> TopicChange:
+    """Return a change with every value of the planned topic, and the attributes of ``change``."""
     members = msgspec.structs.asdict(planned.after) | {"attributes": change.attributes}
     return TopicChange(**members)
 
 
 def sign_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of a file as changes; a name without a sign is one to set."""
+    """Return the attributes of a file as changes; a name without a sign is set."""
     return {name if name[:1] in "+-" else f"+{name}": value for name, value in attributes.items()}
 
 
@@ -313,9 +312,9 @@ async def update_topic_perm(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Change the permission of a topic and nothing else."""
+    """Change only the permission of a topic."""
     plans = []
-    for address in await masters_of(admin, broker, cluster):
+    for address in await find_masters(admin, broker, cluster):
         before = await find_topic(admin, address, topic)
         if before is not None:
             after = msgspec.structs.replace(before, perm=perm)
@@ -330,29 +329,31 @@ async def update_topic_perm(
                 report.line(f"{topic_text(planned.after)}.")
 
 
-async def _set_perm(admin: AdminClient, planned: Planned, report: Report, perm: int) -> None:
+async def _set_perm(admin: AdminClient, planned: PlannedTopic, report: Report, perm: int) -> None:
     address, before, after, _ = planned
     assert before is not None
     members = {"broker": address, "topic": after.topic_name, "before": before.perm, "after": perm}
     if not planned.is_change:
         report.step("new perm equals to the old one!", action="unchanged", **members)
         return
-    await make_change(admin, planned, force=False)
-    await until_routed(admin, after, [address])
+    await apply_topic_change(admin, planned, force=False)
+    await wait_routed(admin, after, [address])
     text = f"update topic perm from {before.perm} to {perm} in {address} success."
     report.step(text, action="changed", **members)
 
 
 @admin_command("deleteTopic")
 @topic_option
-@click.option("-c", "--clusterName", "cluster", required=True, help="The cluster that loses it.")
+@click.option(
+    "-c", "--clusterName", "cluster", required=True, help="The cluster to delete it from."
+)
 @yes_option
 @json_option
 async def delete_topic(
     admin: AdminClient, *, topic: str, cluster: str, yes: bool, as_json: bool
 ) -> None:
-    """Delete a topic on the masters of a cluster and with every name server."""
-    masters = await masters_of(admin, None, cluster)
+    """Delete a topic on the masters of a cluster and on every name server."""
+    masters = await find_masters(admin, None, cluster)
     known = topic in await admin.cluster.topics()
     count = await count_messages(admin, topic, masters)
     losses = [f"this deletes {count} messages of the topic {topic} for good"] if count else []
@@ -367,11 +368,11 @@ async def delete_topic(
 
 
 async def count_messages(admin: AdminClient, topic: str, masters: Sequence[str]) -> int:
-    """Return how many messages a topic holds on some brokers; those that lack it hold none."""
+    """Return the number of messages of a topic on some brokers; 0 for those that lack it."""
     count = 0
     for address in masters:
         try:
-            with asking(address, beside=TopicNotExist):
+            with errors_from(address, except_for=TopicNotExist):
                 state = await admin.topics.state_at(address, topic)
         except TopicNotExist:
             continue

@@ -1,4 +1,4 @@
-"""Topics as they are: names, routes, offsets of their queues, shares of consumers."""
+"""Commands that show topics: names, routes, offsets, configuration, queue assignment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from rocketpost.admin.command import (
     admin_command,
-    asking,
     cluster_hint,
+    errors_from,
     json_option,
     say,
     say_json,
@@ -67,7 +67,7 @@ async def _clusters_and_groups(admin: AdminClient, topic: str) -> list[tuple[str
         route = await admin.cluster.route(topic)
         groups = sorted(await admin.topics.groups_of(topic)) or [""]
     except RouteNotFound:
-        return []  # deleted since the list was made
+        return []  # deleted after the list was made
     clusters = sorted({each.cluster for each in route.broker_datas})
     return [(cluster, topic, group) for cluster in clusters for group in groups]
 
@@ -107,7 +107,7 @@ async def topic_route(admin: AdminClient, *, topic: str, as_list: bool, as_json:
 
 
 def route_members(route: TopicRoute) -> dict[str, object]:
-    """Return a route as plain values, members in the order in which Java prints them."""
+    """Return a route as plain values, members in Java's order."""
     members: dict[str, object] = {
         "brokerDatas": msgspec.to_builtins(route.broker_datas),
         "filterServerTable": msgspec.to_builtins(route.filter_server_table),
@@ -168,7 +168,7 @@ async def topic_status(admin: AdminClient, *, topic: str, as_json: bool) -> None
         for queue in sorted(state.queues, key=lambda queue: queue.sort_key)
     ]
     attributes = {
-        name: config.attributes for name, config in (await _configs(admin, topic)).items()
+        name: config.attributes for name, config in (await _fetch_configs(admin, topic)).items()
     }
     if as_json:
         shown = {"queues": _STATUS.objects(rows), "putTps": state.put_tps, "attributes": attributes}
@@ -200,7 +200,7 @@ _CONFIG: Final = Table(
 @json_option
 async def topic_config(admin: AdminClient, *, topic: str, as_json: bool) -> None:
     """Show the configuration of a topic on every master, with its attributes."""
-    configs = await _configs(admin, topic)
+    configs = await _fetch_configs(admin, topic)
     if as_json:
         say_json(configs)
         return
@@ -219,13 +219,13 @@ async def topic_config(admin: AdminClient, *, topic: str, as_json: bool) -> None
     )
 
 
-async def _configs(admin: AdminClient, topic: str) -> dict[str, TopicConfig]:
-    """Return the configuration of a topic by the name of its broker, asked of the masters."""
+async def _fetch_configs(admin: AdminClient, topic: str) -> dict[str, TopicConfig]:
+    """Return the configuration of a topic on each master, by broker name."""
     found = {}
     route = await admin.cluster.route(topic)
     for each in sorted(route.broker_datas, key=lambda data: data.broker_name):
         if each.master is not None:
-            with asking(each.master):
+            with errors_from(each.master):
                 found[each.broker_name] = await admin.topics.config(each.master, topic)
     return found
 
@@ -249,7 +249,7 @@ async def topic_cluster_list(admin: AdminClient, *, topic: str, as_json: bool) -
 @click.option("-i", "--ipList", "members", required=True, help="Consumers: 10.0.0.1,10.0.0.2")
 @json_option
 async def allocate_mq(admin: AdminClient, *, topic: str, members: str, as_json: bool) -> None:
-    """Show how the average strategy would share out a topic's queues."""
+    """Show how the average strategy would assign a topic's queues."""
     names = sorted({name.strip() for name in members.split(",")} - {""})
     if not names:
         raise click.UsageError("-i lists no consumer")

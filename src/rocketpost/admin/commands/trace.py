@@ -1,4 +1,4 @@
-"""``queryMsgTraceById``: the life of a message as the clients that traced it wrote it down."""
+"""The command ``queryMsgTraceById``: the history of a message from the traces of its clients."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from rocketpost.codec.trace import (
 from rocketpost.model.names import TRACE_TOPIC
 
 _COUNT_MAX: Final = 64
-_WIDTH: Final = 500  # lines are never folded: scripts read them
+_WIDTH: Final = 500  # never wraps lines, because scripts read them
 _OPEN: Final = "not finished"
 
 
 class Step(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One thing that happened to a message."""
+    """One event in the history of a message."""
 
     time_ms: int
-    """0 if the client did not say."""
+    """0 if the trace does not say."""
     what: str
     group: str
     client: str
@@ -46,7 +46,9 @@ class Step(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 @admin_command("queryMsgTraceById")
-@click.option("-i", "--msgId", "message_id", required=True, help="The id that the sender made.")
+@click.option(
+    "-i", "--msgId", "message_id", required=True, help="The id that the producer created."
+)
 @click.option("-t", "--traceTopic", "topic", default=TRACE_TOPIC, show_default=True)
 @click.option("-b", "--beginTimestamp", "begin_ms", type=int, default=0, help="Stored since (ms).")
 @click.option("-e", "--endTimestamp", "end_ms", type=int, default=2**63 - 1, help="Until (ms).")
@@ -65,11 +67,11 @@ async def query_msg_trace_by_id(
     count: int,
     as_json: bool,
 ) -> None:
-    """Show what became of a message, by the traces of its clients."""
+    """Show the history of a message from the traces of its clients."""
     found = await admin.messages.by_key(
         topic, message_id, count_max=count, begin_ms=begin_ms, end_ms=end_ms
     )
-    steps = timeline(found, message_id)
+    steps = build_timeline(found, message_id)
     if not steps:
         raise NoMessage(
             f"the topic {topic} has no trace of {message_id}; "
@@ -78,13 +80,13 @@ async def query_msg_trace_by_id(
     if as_json:
         say_json(steps)
     else:
-        say(text(steps))
+        say(timeline_text(steps))
 
 
-def timeline(messages: Iterable[ReceivedMessage], message_id: str) -> list[Step]:
-    """Return what trace messages tell of one message, oldest first."""
+def build_timeline(messages: Iterable[ReceivedMessage], message_id: str) -> list[Step]:
+    """Return the steps of one message that trace messages report, oldest first."""
     traces: dict[Trace, str] = {}
-    for message in messages:  # one that was sent twice says the same twice
+    for message in messages:  # a trace message can be stored twice
         host = message.born_host[0]
         for trace in decode_traces(message.body.decode("utf-8", "replace")):
             if trace.message_id == message_id:
@@ -92,16 +94,16 @@ def timeline(messages: Iterable[ReceivedMessage], message_id: str) -> list[Step]
     begun = {t.request_id: t for t in traces if isinstance(t, SubBefore)}
     ended = {t.request_id for t in traces if isinstance(t, SubAfter)}
     steps = [
-        _step(trace, host, begun)
+        _make_step(trace, host, begun)
         for trace, host in traces.items()
         if not (isinstance(trace, SubBefore) and trace.request_id in ended)
     ]
     return sorted(steps, key=lambda step: step.time_ms)
 
 
-def text(steps: list[Step]) -> str:
+def timeline_text(steps: list[Step]) -> str:
     """Return the steps as a table."""
-    from rich.console import Console  # takes long to import, and few commands need it
+    from rich.console import Console  # slow to import, and few commands need it
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -122,20 +124,20 @@ def text(steps: list[Step]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _step(trace: Trace, host: str, begun: dict[str, SubBefore]) -> Step:
+def _make_step(trace: Trace, host: str, begun: dict[str, SubBefore]) -> Step:
     match trace:
         case Pub():
-            return _pub(trace, host)
+            return _make_send_step(trace, host)
         case SubBefore():
             detail = _retry_text(trace)
-            return _sub(trace.time_ms, trace.group, host, None, _OPEN, detail)
+            return _make_consume_step(trace.time_ms, trace.group, host, None, _OPEN, detail)
         case SubAfter():
             before = begun.get(trace.request_id)
             time_ms = before.time_ms if before else max(0, trace.time_ms - trace.cost_ms)
             group = before.group if before else trace.group
-            outcome = "success" if trace.success else _name(TraceOutcome, trace.outcome)
+            outcome = "success" if trace.success else _code_name(TraceOutcome, trace.outcome)
             detail = _retry_text(before) if before else ""
-            return _sub(time_ms, group, host, trace.cost_ms, outcome, detail)
+            return _make_consume_step(time_ms, group, host, trace.cost_ms, outcome, detail)
         case EndTransactionTrace():
             detail = "asked by the broker" if trace.from_check else ""
             return Step(
@@ -145,15 +147,15 @@ def _step(trace: Trace, host: str, begun: dict[str, SubBefore]) -> Step:
         case RecallTrace():
             return Step(
                 time_ms=trace.time_ms, what="Recall", group=trace.group, client=host,
-                took_ms=None, outcome=_ok(trace.success), detail="",
+                took_ms=None, outcome=_outcome_text(trace.success), detail="",
             )  # fmt: skip
 
 
-def _pub(trace: Pub, host: str) -> Step:
+def _make_send_step(trace: Pub, host: str) -> Step:
     parts = [trace.topic]
     parts += [f"on {trace.store_host}"] if trace.store_host else []
     parts += [f"{trace.body_bytes} bytes"]
-    parts += [_name(MessageKind, trace.kind)] if trace.kind else []
+    parts += [_code_name(MessageKind, trace.kind)] if trace.kind else []
     parts += [f"tags {trace.tags}"] if trace.tags else []
     parts += [f"keys {trace.keys}"] if trace.keys else []
     return Step(
@@ -162,12 +164,12 @@ def _pub(trace: Pub, host: str) -> Step:
         group=trace.group,
         client=trace.client_host or host,
         took_ms=trace.cost_ms,
-        outcome=_ok(trace.success),
+        outcome=_outcome_text(trace.success),
         detail=", ".join(parts),
     )
 
 
-def _sub(
+def _make_consume_step(
     time_ms: int, group: str, client: str, took_ms: int | None, outcome: str, detail: str
 ) -> Step:
     return Step(
@@ -180,11 +182,11 @@ def _retry_text(trace: SubBefore) -> str:
     return f"retry {trace.retry_times}" if trace.retry_times else ""
 
 
-def _ok(success: bool) -> str:
+def _outcome_text(success: bool) -> str:
     return "success" if success else "failed"
 
 
-def _name(kind: type[MessageKind] | type[TraceOutcome], number: int) -> str:
+def _code_name(kind: type[MessageKind] | type[TraceOutcome], number: int) -> str:
     known = {int(each): each.name.lower().replace("_", " ") for each in kind}
     return known.get(number, f"code {number}")
 

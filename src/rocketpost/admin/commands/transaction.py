@@ -1,4 +1,4 @@
-"""Transactions: which are pending, which were given up, and to ask about one again."""
+"""Commands about transactions: list pending and discarded ones, check one again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TABLE: Final = Table(
 async def transactions(
     admin: AdminClient, *, group: str | None, topic: str | None, discarded: bool, as_json: bool
 ) -> None:
-    """List transactions that have not ended, or that were given up."""
+    """List pending or discarded transactions."""
     halves = admin.transactions.discarded() if discarded else admin.transactions.pending()
     now_ms = time.time_ns() // 1_000_000
     rows: list[tuple[object, ...]] = []
@@ -61,7 +61,7 @@ async def transactions(
 @click.option("-i", "--msgId", "message_id", required=True, help="Message or transaction id.")
 @json_option
 async def resume_check(admin: AdminClient, *, message_id: str, as_json: bool) -> None:
-    """Have a transaction that was given up asked about again."""
+    """Check a discarded transaction again."""
     with Report(as_json=as_json) as report:
         await admin.transactions.resume(message_id)
         report.step(f"the producers will be asked about {message_id} again", msgId=message_id)

@@ -4,19 +4,13 @@ import json
 
 import pytest
 
-from rocketpost.admin.commands.broker import (
-    _CLUSTERS,
-    _TOTALS,
-    Place,
-    _repeat,
-    cluster_row,
-    replication_text,
-    total_row,
-)
+from rocketpost.admin.broker_processes import BrokerProcess, repeat
+from rocketpost.admin.commands.broker import replication_text
+from rocketpost.admin.commands.cluster import _CLUSTERS, _TOTALS, cluster_row, total_row
 from rocketpost.admin.render import json_text
 from rocketpost.codec.bodies.stats import ReplicaInfo, ReplicationState
 
-PLACE = Place("DefaultCluster", "broker-a", 0, "127.0.0.1:34141")
+PROCESS = BrokerProcess("DefaultCluster", "broker-a", 0, "127.0.0.1:34141")
 VALUES = {
     "brokerVersionDesc": "V5_3_3",
     "putTps": "0.0 0.04979997012001793 ",
@@ -43,7 +37,7 @@ NOW_MS = 1_794_784_528_244 + 72_000
 
 
 def test_a_broker_is_listed_as_by_the_original() -> None:
-    row = cluster_row(PLACE, VALUES, now_ms=NOW_MS)
+    row = cluster_row(PROCESS, VALUES, now_ms=NOW_MS)
     assert _CLUSTERS.text([row]).splitlines() == [
         "#Cluster Name           #Broker Name            #BID  #Addr                  #Version"
         "              #InTPS(LOAD)                   #OutTPS(LOAD)  #Timer(Progress)        "
@@ -55,41 +49,43 @@ def test_a_broker_is_listed_as_by_the_original() -> None:
 
 
 def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
-    row = cluster_row(PLACE, {"brokerActive": "true", "putTps": "many"}, now_ms=NOW_MS)
+    row = cluster_row(PROCESS, {"brokerActive": "true", "putTps": "many"}, now_ms=NOW_MS)
     cells = _CLUSTERS.cells(row)
     assert cells[5] == "N/A(N/A,N/Ams)"
     assert cells[9] == "N/A"
     assert cells[11] == "true"
-    assert _CLUSTERS.cells(cluster_row(PLACE, {}, now_ms=NOW_MS))[4:] == ["N/A"] * 8
+    assert _CLUSTERS.cells(cluster_row(PROCESS, {}, now_ms=NOW_MS))[4:] == ["N/A"] * 8
 
 
 def test_programs_get_numbers_as_numbers() -> None:
-    [shown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PLACE, VALUES, now_ms=NOW_MS)])))
+    [shown] = json.loads(
+        json_text(_CLUSTERS.objects([cluster_row(PROCESS, VALUES, now_ms=NOW_MS)]))
+    )
     assert shown["in"] == {"tps": 0.0, "send": {"queueSize": 0, "waitMs": 0}}
     assert shown["out"]["ack"] == {"queueSize": 0, "waitMs": 0}
     assert shown["timer"]["enqueueTps"] == 0.0
     assert (shown["pageCacheWaitMs"], shown["hours"], shown["diskRatio"]) == (0, 0.02, 0.15)
     assert shown["active"] is True
-    [unknown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PLACE, {}, now_ms=NOW_MS)])))
+    [unknown] = json.loads(json_text(_CLUSTERS.objects([cluster_row(PROCESS, {}, now_ms=NOW_MS)])))
     assert unknown["in"] is unknown["hours"] is unknown["active"] is unknown["version"] is None
 
 
 def test_a_broker_without_messages_has_no_age() -> None:
     for earliest in ("-1", "0", ""):
         values = {**VALUES, "earliestMessageTimeStamp": earliest}
-        assert cluster_row(PLACE, values, now_ms=NOW_MS)[9] is None
+        assert cluster_row(PROCESS, values, now_ms=NOW_MS)[9] is None
 
 
 def test_totals_are_differences() -> None:
-    row = total_row(PLACE, VALUES, now_ms=NOW_MS)
+    row = total_row(PROCESS, VALUES, now_ms=NOW_MS)
     assert _TOTALS.text([row]).splitlines() == [
         "#Cluster Name     #Broker Name                       #InTotalYest  #OutTotalYest  "
         "#InTotalToday #OutTotalToday",
         "DefaultCluster    broker-a                                      9              0  "
         "            3              3",
     ]
-    assert total_row(PLACE, {}, now_ms=NOW_MS)[2:] == (None,) * 4
-    assert _TOTALS.cells(total_row(PLACE, {}, now_ms=NOW_MS))[2:] == ["N/A"] * 4
+    assert total_row(PROCESS, {}, now_ms=NOW_MS)[2:] == (None,) * 4
+    assert _TOTALS.cells(total_row(PROCESS, {}, now_ms=NOW_MS))[2:] == ["N/A"] * 4
 
 
 def test_a_master_and_its_slaves() -> None:
@@ -126,8 +122,8 @@ async def test_a_listing_is_repeated_until_it_fails() -> None:
         if shown == 3:
             raise KeyError
 
-    await _repeat(None, show)
+    await repeat(None, show)
     assert shown == 1
     with pytest.raises(KeyError):
-        await _repeat(0.0, show)
+        await repeat(0.0, show)
     assert shown == 3

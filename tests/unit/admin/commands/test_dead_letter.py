@@ -12,9 +12,9 @@ from rocketpost.admin.commands.dead_letter import (
     cause_rows,
     letter_members,
     letter_text,
+    make_selection,
     resent_members,
     resent_text,
-    selection_of,
     tally_text,
 )
 from rocketpost.client.admin import DeadLetter, Outcome, Resent, Selection
@@ -23,7 +23,7 @@ LETTER = DeadLetter("G", make_message(UNIQ_KEY="U", KEYS="a b", RETRY_TOPIC="Ord
 
 
 def test_words_are_parted_by_commas() -> None:
-    assert selection_of("a, b,,", "", begin_ms=1) == Selection(
+    assert make_selection("a, b,,", "", begin_ms=1) == Selection(
         ids=frozenset({"a", "b"}), begin_ms=1
     )
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from admin.samples import make_message
-from rocketpost.admin.commands.trace import Step, text, timeline
+from rocketpost.admin.commands.trace import Step, build_timeline, timeline_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.trace import (
     EndTransactionTrace,
@@ -45,7 +45,7 @@ def test_the_life_of_a_message_is_told_in_order() -> None:
         written(PUB, before("q1", 2000), failed, before("q3", 9500)),
         written(PUB),  # sent twice
     ]
-    steps = timeline(messages, "M")
+    steps = build_timeline(messages, "M")
     assert [(each.time_ms, each.what, each.outcome, each.took_ms) for each in steps] == [
         (1000, "Pub", "success", 7),
         (2000, "Sub", "exception", 30),
@@ -58,13 +58,13 @@ def test_the_life_of_a_message_is_told_in_order() -> None:
 
 
 def test_traces_of_other_messages_in_the_same_batch_are_left_out() -> None:
-    assert timeline([written(PUB, before("q", 5))], "N") == []
+    assert build_timeline([written(PUB, before("q", 5))], "N") == []
 
 
 def test_an_end_without_its_beginning_counts_back() -> None:
-    [step] = timeline([written(after("q", time_ms=1030))], "M")
+    [step] = build_timeline([written(after("q", time_ms=1030))], "M")
     assert (step.time_ms, step.group) == (1000, "bill")
-    [odd] = timeline([written(after("q", success=False, outcome=77))], "M")
+    [odd] = build_timeline([written(after("q", success=False, outcome=77))], "M")
     assert (odd.time_ms, odd.outcome) == (0, "code 77")
 
 
@@ -74,7 +74,7 @@ def test_decisions_and_recalls_are_told() -> None:
         from_check=True,
     )  # fmt: skip
     recall = RecallTrace(time_ms=2, region="R", group="G", topic="T", message_id="M", success=False)
-    steps = timeline([written(end, recall)], "M")
+    steps = build_timeline([written(end, recall)], "M")
     assert [(each.what, each.outcome, each.detail) for each in steps] == [
         ("EndTransaction", "COMMIT_MESSAGE", "asked by the broker"),
         ("Recall", "failed", ""),
@@ -82,11 +82,11 @@ def test_decisions_and_recalls_are_told() -> None:
 
 
 def test_the_table_shows_a_line_per_step(utc: None) -> None:
-    steps = timeline([written(PUB, before("q1", 2000), after("q1"))], "M")
+    steps = build_timeline([written(PUB, before("q1", 2000), after("q1"))], "M")
     unknown = Step(
         time_ms=0, what="Sub", group="[g]", client="c", took_ms=None, outcome="x", detail=""
     )
-    head, pub, sub, last = text([*steps, unknown]).splitlines()
+    head, pub, sub, last = timeline_text([*steps, unknown]).splitlines()
     assert head.split() == [
         "#Time", "#What", "#Group", "#ClientHost", "#CostTimes", "#Status", "#Detail",
     ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""The keys with which the tools sign, found where RocketMQ's own tools find them, or nearer.
+"""Credentials with which the tools sign requests.
 
 The environment comes first (``ROCKETMQ_ACCESS_KEY``, ``ROCKETMQ_SECRET_KEY``), then the file
-``conf/tools.yml`` of ``ROCKETMQ_HOME``. There is no option: a command line is seen by everybody.
+``conf/tools.yml`` of ``ROCKETMQ_HOME``. There is no option, because every user of
+a machine can see command lines.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _KEYS: Final = ("accessKey", "secretKey", "securityToken")
 
 
 def tool_credentials_blocking() -> Credentials | None:
-    """Return the keys of who runs a tool, None if there are none.
+    """Return the credentials of the user who runs a tool, or None.
 
     Raises:
-        ConfigError: Only a part of them is there, or the file cannot be read.
+        ConfigError: One of the keys is missing, or the file cannot be read.
     """
     found = environment_credentials()
     home = os.environ.get(HOME)
@@ -43,10 +44,10 @@ def tool_credentials_blocking() -> Credentials | None:
 
 
 def parse_tools_file(text: str, *, name: str) -> dict[str, str]:
-    """Return what a ``tools.yml`` says; it is flat, one ``key: value`` a line.
+    """Return the values in a ``tools.yml``, which is flat: one ``key: value`` per line.
 
     Raises:
-        ConfigError: A line is none; its number is named, its text is not.
+        ConfigError: A line has another form. The message has its number, not its secret text.
     """
     values = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -61,7 +62,7 @@ def parse_tools_file(text: str, *, name: str) -> dict[str, str]:
 
 
 def _scalar(text: str) -> str:
-    """Return a plain or a quoted scalar, without the comment behind it."""
+    """Return a plain or quoted scalar without the comment after it."""
     if text[:1] in ("'", '"'):
         end = text.find(text[0], 1)
         return text[1:end] if end > 0 else text[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.admin.keys import parse_tools_file, tool_credentials_blocking
+from rocketpost.admin.credentials import parse_tools_file, tool_credentials_blocking
 from rocketpost.client import Credentials
 from rocketpost.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""Reading queues: all their messages, some of them, or their bare entries."""
+"""Commands that print the messages or the entries of queues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rocketpost.admin.body import body_text
 from rocketpost.admin.command import (
     Failure,
     admin_command,
-    asking,
-    body_form,
+    check_body_form,
+    errors_from,
     json_option,
+    parse_time_option,
     say,
     say_json,
-    time_value,
     topic_option,
 )
 from rocketpost.admin.commands.message import message_members
@@ -41,24 +41,26 @@ _LINE: Final = "-" * 56
 _DOUBLE_LINE: Final = "=" * 38
 
 _charset = click.option(
-    "-c", "--charsetName", "charset", default="UTF-8", callback=body_form, show_default=True
+    "-c", "--charsetName", "charset", default="UTF-8", callback=check_body_form, show_default=True
 )
 _expression = click.option("-s", "--subExpression", "tags", default="*", help="TagA || TagB")
 _begin = click.option(
-    "-b", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since."
+    "-b", "--beginTimestamp", "begin_ms", callback=parse_time_option, help="Stored since."
 )
-_end = click.option("-e", "--endTimestamp", "end_ms", callback=time_value, help="Stored until.")
+_end = click.option(
+    "-e", "--endTimestamp", "end_ms", callback=parse_time_option, help="Stored until."
+)
 
 
 class Span(NamedTuple):
-    """The messages of a queue that are wanted."""
+    """The messages of a queue to read."""
 
     subscription: Subscription
     begin: int
     end: int
 
 
-async def _span(
+async def _find_span(
     admin: AdminClient, queue: MessageQueue, tags: str, begin_ms: int | None, end_ms: int | None
 ) -> Span:
     calls = OffsetCalls(admin.session)
@@ -66,7 +68,7 @@ async def _span(
     if begin_ms is not None:
         begin = max(begin, await calls.search_offset(queue, begin_ms))
     if end_ms is not None:
-        # The first message after that time, so that those at that very time are included.
+        # The first message after the end, so that messages stored at the end are included.
         end = min(end, await calls.search_offset(queue, end_ms + 1))
     return Span(parse_tags(queue.topic, tags, version=0), begin, end)
 
@@ -95,7 +97,7 @@ def message_line(message: ReceivedMessage, *, charset: str, with_body: bool) -> 
 
 
 def say_message(message: ReceivedMessage, *, charset: str, with_body: bool, as_json: bool) -> None:
-    """Print a message in one line, for people or for programs."""
+    """Print a message on one line, for people or for programs."""
     if as_json:
         members = message_members(message)
         if not with_body:
@@ -106,7 +108,7 @@ def say_message(message: ReceivedMessage, *, charset: str, with_body: bool, as_j
 
 
 def stored_text(message: ReceivedMessage) -> str:
-    """Return everything that is stored of a message as Java prints it."""
+    """Return all stored fields of a message as Java prints them."""
     record = message.record
     signed = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in message.body)
     return (
@@ -144,17 +146,17 @@ async def print_msg(
     """Print all messages of a topic, queue by queue."""
     report = Report(as_json=as_json)
     for queue in subscribe_queues(topic, await admin.cluster.route(topic)):
-        span = await _span(admin, queue, tags, begin_ms, end_ms)
+        span = await _find_span(admin, queue, tags, begin_ms, end_ms)
         report.line(f"minOffset={span.begin}, maxOffset={span.end}, {queue_text(queue)}")
         async for result in _read(admin, TOOLS_GROUP, queue, span):
             for message in result.messages:
                 say_message(message, charset=charset, with_body=with_body, as_json=as_json)
             if result.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG):
-                report.line(_finished(queue, result))
+                report.line(_describe_end(queue, result))
         report.line(_LINE)
 
 
-def _finished(queue: MessageQueue, result: PullResult) -> str:
+def _describe_end(queue: MessageQueue, result: PullResult) -> str:
     return (
         f"{queue_text(queue)} print msg finished. status={result.status.name}, "
         f"offset={result.next_offset}"
@@ -191,8 +193,8 @@ async def print_msg_by_queue(
     """Print the messages of a queue, or count them by tag."""
     if not show and not count:
         raise click.UsageError("say what to do: -p true prints the messages, -f true counts tags")
-    queue = await _readable(admin, topic, broker, queue_id)
-    span = await _span(admin, queue, tags, begin_ms, end_ms)
+    queue = await _find_readable_queue(admin, topic, broker, queue_id)
+    span = await _find_span(admin, queue, tags, begin_ms, end_ms)
     counts: Counter[str] = Counter()
     async for result in _read(admin, TOOLS_GROUP, queue, span):
         for message in result.messages:
@@ -205,7 +207,9 @@ async def print_msg_by_queue(
             say(json_line({"tag": tag, "count": number}) if as_json else text)
 
 
-async def _readable(admin: AdminClient, topic: str, broker: str, queue_id: int) -> MessageQueue:
+async def _find_readable_queue(
+    admin: AdminClient, topic: str, broker: str, queue_id: int
+) -> MessageQueue:
     queue = MessageQueue(broker, queue_id, topic)
     queues = subscribe_queues(topic, await admin.cluster.route(topic))
     if queue not in queues:
@@ -220,7 +224,9 @@ async def _readable(admin: AdminClient, topic: str, broker: str, queue_id: int) 
 @click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), help="With -b: the queue.")
 @click.option("-o", "--offset", type=click.IntRange(0), help="With -b and -i: start here.")
 @click.option("-g", "--consumerGroup", "group", default=TOOLS_GROUP, help="Pull for this group.")
-@click.option("-s", "--beginTimestamp", "begin_ms", callback=time_value, help="Stored since.")
+@click.option(
+    "-s", "--beginTimestamp", "begin_ms", callback=parse_time_option, help="Stored since."
+)
 @_end
 @click.option(
     "-c", "--MessageNumber", "count", type=click.IntRange(1), default=128, show_default=True
@@ -239,16 +245,16 @@ async def consume_message(
     count: int,
     as_json: bool,
 ) -> None:
-    """Pull messages and print them; the group's offsets stay as they are."""
+    """Pull messages and print them; the group's offsets do not change."""
     if (broker is None) != (queue_id is None) or (offset is not None and broker is None):
         raise click.UsageError("-b and -i go together, and -o needs both")
     if broker is not None and queue_id is not None:
-        queues = [await _readable(admin, topic, broker, queue_id)]
+        queues = [await _find_readable_queue(admin, topic, broker, queue_id)]
     else:
         queues = subscribe_queues(topic, await admin.cluster.route(topic))
     left = count
     for queue in queues:
-        span = await _span(admin, queue, "*", begin_ms, end_ms)
+        span = await _find_span(admin, queue, "*", begin_ms, end_ms)
         begin = span.begin if offset is None else max(offset, span.begin)
         span = span._replace(begin=begin, end=min(span.end, begin + left))
         left -= await _consume(admin, group, queue, span, as_json=as_json)
@@ -274,7 +280,7 @@ async def _consume(
     return printed
 
 
-# Bare entries.
+# Entries.
 
 
 @admin_command("queryCq")
@@ -283,7 +289,9 @@ async def _consume(
 @click.option("-i", "--index", type=int, required=True, help="First entry; -3: the last three.")
 @click.option("-c", "--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option("-b", "--broker", metavar="HOST:PORT", help="The broker; any if not given.")
-@click.option("-g", "--consumer", "group", default="", help="Show what this group's filter says.")
+@click.option(
+    "-g", "--consumer", "group", default="", help="Show the result of this group's filter."
+)
 @json_option
 async def query_cq(
     admin: AdminClient,
@@ -301,7 +309,7 @@ async def query_cq(
     address = broker or next((each.master for each in route.broker_datas if each.master), None)
     if address is None:
         raise Failure(f"{topic} has no master; give a broker with -b")
-    with asking(address):
+    with errors_from(address):
         entries = await admin.brokers.queue_entries(
             address, topic, queue_id, index=index, count=count, group=group
         )
@@ -314,7 +322,7 @@ async def query_cq(
 
 
 def entries_text(entries: QueueEntries, *, first: int, whose: str | None) -> str:
-    """Return entries of a consume queue, and the subscription of the group that was asked for."""
+    """Return entries of a consume queue and the subscription of the given group as text."""
     lines: list[str] = []
     if entries.subscription_data is not None:
         subscription = msgspec.to_builtins(entries.subscription_data, order="deterministic")

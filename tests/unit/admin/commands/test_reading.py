@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from admin.samples import make_message
-from rocketpost.admin.reading import entries_text, message_line
+from rocketpost.admin.commands.reading import entries_text, message_line
 from rocketpost.codec.bodies.stats import QueueEntries, QueueEntry
 from rocketpost.model.group import parse_tags
 
