@@ -7,7 +7,7 @@ from typing import Any
 
 from rocketpost.broker.dedup.producers import ProducerTable
 from rocketpost.broker.pop.receipts import ReceiptService
-from rocketpost.broker.pull import PullService
+from rocketpost.broker.pull.reader import QueueReader
 from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.sysflag import TRANSACTION_COMMIT
@@ -62,7 +62,7 @@ def duplicates_stored() -> None:
 
 def pulls_skip() -> None:
     """Leave out messages of the ordered topic now and then."""
-    true_read = PullService._read
+    true_read = QueueReader._read
     counter = itertools.count(1)
 
     def read(self: Any, queue: Any, *arguments: Any) -> Any:
@@ -72,4 +72,4 @@ def pulls_skip() -> None:
             return pulled._replace(code=ResponseCode.PULL_RETRY_IMMEDIATELY, views=[], size=0)
         return pulled
 
-    PullService._read = read  # type: ignore[method-assign]
+    QueueReader._read = read  # type: ignore[method-assign]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
@@ -164,9 +166,35 @@ def _steps(
 
 
 def answer(connection: Connection, command: Command, reply: Reply) -> None:
-    """Send ``reply`` to ``command``, unless that wants none."""
-    if command.flag & ONEWAY:
-        return
+    """Send ``reply`` to ``command``, unless that wants none.
+
+    Back-pressure counts the requests of a peer that are not answered yet. This takes ``command``
+    off that count; a request that was parked is off it already: see :func:`answer_parked`.
+    """
+    if not command.flag & ONEWAY:
+        connection.answer(*_encode(connection, command, reply))
+
+
+def park(connection: Connection, command: Command) -> None:
+    """Let a request wait long: it does not count as unanswered, and keeps only its opaque number.
+
+    A held pull may wait for a minute, and its peer may go on meanwhile. ``server.long_polling`` and
+    ``server.features.pop_hold`` bound how many wait.
+    """
+    connection.no_answer()
+    command.body = b""
+    command.raw_fields = msgspec.Raw(b"")
+    command.text_fields = {}
+    command.remark = None
+    command.sender_language = ""
+
+
+def answer_parked(connection: Connection, command: Command, reply: Reply) -> None:
+    """Send ``reply`` to a command that :func:`park` took off the count of unanswered requests."""
+    connection.send(*_encode(connection, command, reply))
+
+
+def _encode(connection: Connection, command: Command, reply: Reply) -> list[Buffer]:
     body = reply.body
     buffers: list[Buffer] = body if isinstance(body, list) else [body] if body else []
     try:
@@ -185,9 +213,8 @@ def answer(connection: Connection, command: Command, reply: Reply) -> None:
             command.code,
             error,
         )
-        head = encode_response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
-        buffers = []
-    connection.answer(head, *buffers)
+        return [encode_response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))]
+    return [head, *buffers]
 
 
 def refusal(connection: Connection, command: Command, error: Exception) -> Reply:

@@ -5,55 +5,79 @@ lets through. An arrival looks at those that want it, and at each distinct expre
 many pulls wait with it; nothing scans. Each pull is run again at most once more: by an arrival that
 it wants, or when its time is over.
 
-A hundred thousand may want the same message. They are run again for a moment per turn of the loop,
-and the connections take turns, so that whoever waits with one pull is not behind somebody's
-thousands.
+**Who resumes whom when a message arrives.** The store tells of messages that became visible while a
+commit is under way. Nothing is resumed there: this table, and that of pops
+(``server.features.pop_hold``), only note who is woken, and ask ``transport.turns`` to be called in
+the next iteration of the loop, when the commit is over and its sends are answered. Pulls go first,
+then pops. A hundred thousand may want the same message: each table works for a moment per iteration
+and lets others in between. Of pulls, the connections take turns, so that whoever waits with one
+pull is not behind somebody's thousands; the pulls of one connection are answered in the order in
+which they were woken.
+
+A waiter is whoever wants the answer of a held pull: a connection, or a caller in this process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.filter.matching import WORK_MAX, Matcher
+from rocketpost.broker.pull.service import PullAnswer, PullHold
+from rocketpost.codec.faults import SystemBusy
+from rocketpost.model.ids import Position
+from rocketpost.server.settings.limits import share
+from rocketpost.store.draft import Appended
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
-C = TypeVar("C")
-P = TypeVar("P")
+HELD_TAGS_MAX: Final = 1_000_000
+"""Tags, and expressions counted in tags, of all pulls that wait."""
+
+Queue = tuple[str, int]
+"""Topic and number of a queue."""
 
 
-class Held(Generic[C, P]):
-    """One waiting pull."""
+class HeldLimits(NamedTuple):
+    """Bounds on pulls that wait."""
 
-    __slots__ = ("connection", "key", "matcher", "payload", "tags", "timer")
+    count_max: int
+    of_one_max: int = 16_384
+    """Pulls that one owner may have waiting."""
 
-    def __init__(
-        self,
-        connection: C,
-        key: tuple[str, int],
-        payload: P,
-        *,
-        tags: AbstractSet[int],
-        matcher: Matcher | None,
-    ) -> None:
-        self.connection = connection
-        self.key = key
-        self.tags = tags
-        self.matcher = matcher
-        self.payload = payload
-        self.timer: asyncio.TimerHandle | None = None
+
+class Waiter(Protocol):
+    """Whoever wants the answer of a held pull."""
 
     @property
-    def weight(self) -> int:
-        """Its tags plus its expression, counted in tags, as if no other pull shared it."""
-        return len(self.tags) + (0 if self.matcher is None else self.matcher.weight)
+    def owner(self) -> Hashable:
+        """Whose share of the waiting pulls it counts against: a connection, or another client."""
+        ...  # pragma: no cover
+
+    def resume(self, answer: PullAnswer, /) -> None:
+        """Take the answer."""
+        ...  # pragma: no cover
+
+    def refuse(self, error: Exception, /) -> None:
+        """Take the reason why there is no answer."""
+        ...  # pragma: no cover
 
 
-class _Queue(Generic[C, P]):
+class Held:
+    """One waiting pull."""
+
+    __slots__ = ("hold", "owner", "timer", "waiter")
+
+    def __init__(self, waiter: Waiter, hold: PullHold, timer: asyncio.TimerHandle | None) -> None:
+        self.waiter = waiter
+        self.owner = waiter.owner
+        self.hold = hold
+        self.timer = timer
+
+
+class _QueuePolls:
     """The pulls that wait for one queue.
 
     Dictionaries serve as ordered sets: a hundred thousand pulls may wait here, and taking one out
@@ -63,39 +87,41 @@ class _Queue(Generic[C, P]):
     __slots__ = ("_by_matcher", "_by_tag", "_count", "_greedy")
 
     def __init__(self) -> None:
-        self._greedy: dict[Held[C, P], None] = {}
-        self._by_tag: dict[int, dict[Held[C, P], None]] = {}
-        self._by_matcher: dict[Matcher, dict[Held[C, P], None]] = {}
+        self._greedy: dict[Held, None] = {}
+        self._by_tag: dict[int, dict[Held, None]] = {}
+        self._by_matcher: dict[Matcher, dict[Held, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, held: Held[C, P]) -> None:
+    def add(self, held: Held) -> None:
         self._count += 1
-        if held.matcher is not None:
-            self._by_matcher.setdefault(held.matcher, {})[held] = None
-        elif not held.tags:
+        hold = held.hold
+        if hold.matcher is not None:
+            self._by_matcher.setdefault(hold.matcher, {})[held] = None
+        elif not hold.tags:
             self._greedy[held] = None
         else:
-            for tag in held.tags:
+            for tag in hold.tags:
                 self._by_tag.setdefault(tag, {})[held] = None
 
-    def remove(self, held: Held[C, P]) -> bool:
+    def remove(self, held: Held) -> bool:
         """Take a pull out; return whether it was there."""
-        if held.matcher is not None:
-            found = _discard(self._by_matcher, held.matcher, held)
-        elif not held.tags:
+        hold = held.hold
+        if hold.matcher is not None:
+            found = _discard(self._by_matcher, hold.matcher, held)
+        elif not hold.tags:
             found = held in self._greedy
             self._greedy.pop(held, None)
         else:
             found = False
-            for tag in held.tags:
+            for tag in hold.tags:
                 found = _discard(self._by_tag, tag, held)
         self._count -= found
         return found
 
-    def everybody(self) -> list[Held[C, P]]:
+    def everybody(self) -> list[Held]:
         found = dict(self._greedy)
         for waiting in (*self._by_tag.values(), *self._by_matcher.values()):
             found.update(waiting)
@@ -103,7 +129,7 @@ class _Queue(Generic[C, P]):
 
     def wanting(
         self, tags_codes: Iterable[int], records: Callable[[], Iterable[memoryview]]
-    ) -> list[Held[C, P]]:
+    ) -> list[Held]:
         """Return the pulls that want one of the arrived messages."""
         found = dict(self._greedy)
         for code in set(tags_codes):
@@ -122,22 +148,33 @@ class _Queue(Generic[C, P]):
         return list(found)
 
 
-class LongPolls(Generic[C, P]):
+class LongPolls:
     """The waiting pulls of a broker. Owned by the loop.
 
     Args:
-        resume: Called with each pull that is to be run again; it is not held any more by then.
+        resume: Runs a pull again; it is not held any more by then.
+        view: Returns a record of the log, None if it is gone.
+        limits: Returns the bounds in force.
         turns: Where those that are to be run again wait for their turn.
     """
 
-    def __init__(self, *, resume: Callable[[Held[C, P]], None], turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        resume: Callable[[PullHold], PullAnswer],
+        view: Callable[[Position, int], memoryview | None],
+        limits: Callable[[], HeldLimits],
+        turns: Turns | None = None,
+    ) -> None:
         self._resume = resume
+        self._view = view
+        self._limits = limits
         self._turns = Turns() if turns is None else turns
         self._loop = asyncio.get_running_loop()
-        self._by_queue: dict[tuple[str, int], _Queue[C, P]] = {}
-        self._by_connection: dict[C, set[Held[C, P]]] = {}
-        self._woken: OrderedDict[C, deque[Held[C, P]]] = OrderedDict()
-        self._weights: dict[C, int] = {}
+        self._by_queue: dict[Queue, _QueuePolls] = {}
+        self._by_owner: dict[Hashable, set[Held]] = {}
+        self._woken: OrderedDict[Hashable, deque[Held]] = OrderedDict()
+        self._weights: dict[Hashable, int] = {}
         self._matchers: dict[Matcher, int] = {}
         self._count = 0
         self.tag_count = 0
@@ -146,79 +183,59 @@ class LongPolls(Generic[C, P]):
     def __len__(self) -> int:
         return self._count
 
-    def count_of(self, connection: C) -> int:
-        """Return how many pulls of one connection wait."""
-        return len(self._by_connection.get(connection, ()))
+    def count_of(self, owner: Hashable) -> int:
+        """Return how many pulls of one owner wait."""
+        return len(self._by_owner.get(owner, ()))
 
-    def weight_of(self, connection: C) -> int:
-        """Return what the pulls of one connection weigh, by their tags and expressions."""
-        return self._weights.get(connection, 0)
+    def weight_of(self, owner: Hashable) -> int:
+        """Return what the pulls of one owner weigh, by their tags and expressions."""
+        return self._weights.get(owner, 0)
 
-    @property
-    def queues(self) -> AbstractSet[tuple[str, int]]:
-        """The queues that somebody waits for, live."""
-        return self._by_queue.keys()
+    def park(self, waiter: Waiter, hold: PullHold) -> Held:
+        """Hold a pull until its queue has something for it, or its time is over.
 
-    def park(
-        self,
-        connection: C,
-        key: tuple[str, int],
-        *,
-        tags: AbstractSet[int],
-        payload: P,
-        seconds: float,
-        matcher: Matcher | None = None,
-    ) -> None:
-        """Hold a pull on the queue ``key`` for ``seconds`` at most."""
-        held = Held(connection, key, payload, tags=tags, matcher=matcher)
-        held.timer = self._loop.call_later(seconds, self._time_over, held)
-        self._by_queue.setdefault(key, _Queue()).add(held)
-        self._by_connection.setdefault(connection, set()).add(held)
-        self._count += 1
-        self.tag_count += len(tags)
-        if held.weight:
-            self._weights[connection] = self._weights.get(connection, 0) + held.weight
-        if matcher is not None:
-            uses = self._matchers.get(matcher, 0)
-            self._matchers[matcher] = uses + 1
-            self.tag_count += 1 if uses else matcher.weight
-
-    def arrived(
-        self,
-        key: tuple[str, int],
-        tags_codes: Iterable[int],
-        records: Callable[[], Iterable[memoryview]] = lambda: (),
-    ) -> None:
-        """Have those pulls on ``key`` run again that want one of the arrived messages.
-
-        :meth:`go_on` runs them, when all arrivals are told.
-
-        Args:
-            key: The queue.
-            tags_codes: The tags codes of the messages.
-            records: Returns their records; called only if a pull waits with an expression.
+        Raises:
+            SystemBusy: Too many wait already.
         """
-        queue = self._by_queue.get(key)
-        if queue is None:
-            return
-        woken = queue.wanting(tags_codes, records)
-        # All out before any runs: one that is parked again meanwhile waits for the next arrival.
-        for held in woken:
-            queue.remove(held)
-        if not queue:
-            del self._by_queue[key]
-        self._line_up(woken)
+        owner = waiter.owner
+        self._check_room(owner, hold.weight)
+        hold.request.subscription = hold.request.expression_type = None  # may be long; read by now
+        held = Held(waiter, hold, None)
+        held.timer = self._loop.call_later(hold.seconds, self._time_over, held)
+        self._by_queue.setdefault(hold.queue, _QueuePolls()).add(held)
+        self._by_owner.setdefault(owner, set()).add(held)
+        self._count += 1
+        self.tag_count += len(hold.tags)
+        if hold.weight:
+            self._weights[owner] = self._weights.get(owner, 0) + hold.weight
+        if hold.matcher is not None:
+            uses = self._matchers.get(hold.matcher, 0)
+            self._matchers[hold.matcher] = uses + 1
+            self.tag_count += 1 if uses else hold.matcher.weight
+        return held
 
-    def wake(self, key: tuple[str, int]) -> None:
-        """Run every pull on the queue ``key`` again."""
-        queue = self._by_queue.pop(key, None)
+    def arrived(self, messages: Sequence[Appended]) -> None:
+        """Have those pulls run again, soon, that want any of these messages."""
+        queues = self._by_queue
+        if not queues:
+            return
+        arrivals: dict[Queue, list[Appended]] = {}
+        for message in messages:
+            key = (message.topic, message.queue_id)
+            if key in queues:
+                arrivals.setdefault(key, []).append(message)
+        for key, fresh in arrivals.items():
+            self._wake_wanting(key, fresh)
+
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Run every pull on a queue again, soon: its consumers are to go on elsewhere."""
+        queue = self._by_queue.pop((topic, queue_id), None)
         if queue is not None:
             self._line_up(queue.everybody())
-            self.go_on()
 
-    def wake_all(self) -> None:
+    def close(self) -> None:
         """Run every held pull again, now: the broker stops."""
-        for mine in list(self._by_connection.values()):
+        for mine in list(self._by_owner.values()):
             for held in list(mine):
                 self._time_over(held)
 
@@ -227,69 +244,117 @@ class LongPolls(Generic[C, P]):
         woken = self._woken
         deadline = monotonic() + BUDGET_SECONDS
         while woken:
-            connection, mine = woken.popitem(last=False)
+            owner, mine = woken.popitem(last=False)
             held = mine.popleft()
             if mine:
-                woken[connection] = mine
+                woken[owner] = mine
             self._release(held)
             if monotonic() > deadline:
                 if woken:
                     self._turns.add(self)
                 return
 
-    def _line_up(self, woken: Iterable[Held[C, P]]) -> None:
-        for held in woken:
-            mine = self._woken.get(held.connection)
-            if mine is None:
-                mine = self._woken[held.connection] = deque()
-            mine.append(held)
-
-    def drop(self, connection: C) -> None:
-        """Forget the pulls of a connection that is gone."""
-        self._woken.pop(connection, None)
-        for held in self._by_connection.pop(connection, ()):
+    def drop(self, owner: Hashable) -> None:
+        """Forget the pulls of an owner that is gone."""
+        self._woken.pop(owner, None)
+        for held in self._by_owner.pop(owner, ()):
             self._forget(held)
             self._remove_from_queue(held)
 
-    def _release(self, held: Held[C, P]) -> None:
-        mine = self._by_connection.get(held.connection)
-        if mine is None or held not in mine:
-            return  # its connection was lost while others ran
-        mine.discard(held)
-        if not mine:
-            del self._by_connection[held.connection]
-        self._forget(held)
-        self._resume(held)
+    def cancel(self, held: Held) -> None:
+        """Forget one pull, if it still waits: nobody wants its answer any more."""
+        self._remove_from_queue(held)
+        self._take_out(held)
 
-    def _time_over(self, held: Held[C, P]) -> None:
+    def _check_room(self, owner: Hashable, weight: int) -> None:
+        limits = self._limits()
+        if self._count >= limits.count_max or self.tag_count + weight > HELD_TAGS_MAX:
+            raise SystemBusy(f"[OVERLOAD]{self._count} pulls wait already; try again later")
+        mine = self.count_of(owner)
+        is_greedy = mine >= share(self._count, limits.count_max, limits.of_one_max)
+        if weight and not is_greedy:
+            most = share(self.tag_count, HELD_TAGS_MAX, HELD_TAGS_MAX)
+            is_greedy = self.weight_of(owner) + weight > most
+        if is_greedy:
+            raise SystemBusy(
+                f"[OVERLOAD]{mine} pulls of this connection wait already; try again later, or "
+                "spread them over more connections"
+            )
+
+    def _wake_wanting(self, key: Queue, messages: list[Appended]) -> None:
+        def records() -> list[memoryview]:
+            views = (self._view(message.position, message.size) for message in messages)
+            return [view for view in views if view is not None]
+
+        queue = self._by_queue[key]
+        woken = queue.wanting({message.tags_code for message in messages}, records)
+        # All out before any runs: one that is parked again meanwhile waits for the next arrival.
+        for held in woken:
+            queue.remove(held)
+        if not queue:
+            del self._by_queue[key]
+        self._line_up(woken)
+
+    def _line_up(self, woken: list[Held]) -> None:
+        for held in woken:
+            mine = self._woken.get(held.owner)
+            if mine is None:
+                mine = self._woken[held.owner] = deque()
+            mine.append(held)
+        if woken:
+            self._turns.wake(self)
+
+    def _release(self, held: Held) -> None:
+        if not self._take_out(held):
+            return  # its connection was lost while others ran, or its time ended
+        try:
+            held.waiter.resume(self._resume(held.hold))
+        except Exception as error:
+            # One pull that fails must not keep the others from their answers.
+            held.waiter.refuse(error)
+
+    def _time_over(self, held: Held) -> None:
         self._remove_from_queue(held)
         self._release(held)
 
-    def _forget(self, held: Held[C, P]) -> None:
+    def _take_out(self, held: Held) -> bool:
+        """Forget a pull; return whether it still waited."""
+        mine = self._by_owner.get(held.owner)
+        if mine is None or held not in mine:
+            return False
+        mine.discard(held)
+        if not mine:
+            del self._by_owner[held.owner]
+        self._forget(held)
+        return True
+
+    def _forget(self, held: Held) -> None:
+        hold = held.hold
         self._count -= 1
-        self.tag_count -= len(held.tags)
-        if held.weight:
-            self._weights[held.connection] -= held.weight
-            if not self._weights[held.connection]:
-                del self._weights[held.connection]
-        if held.matcher is not None:
-            uses = self._matchers.pop(held.matcher) - 1
-            self.tag_count -= 1 if uses else held.matcher.weight
+        self.tag_count -= len(hold.tags)
+        if hold.weight:
+            self._weights[held.owner] -= hold.weight
+            if not self._weights[held.owner]:
+                del self._weights[held.owner]
+        if hold.matcher is not None:
+            uses = self._matchers.pop(hold.matcher) - 1
+            self.tag_count -= 1 if uses else hold.matcher.weight
             if uses:
-                self._matchers[held.matcher] = uses
+                self._matchers[hold.matcher] = uses
         assert held.timer is not None
         held.timer.cancel()
 
-    def _remove_from_queue(self, held: Held[C, P]) -> None:
-        queue = self._by_queue.get(held.key)
+    def _remove_from_queue(self, held: Held) -> None:
+        key = held.hold.queue
+        queue = self._by_queue.get(key)
         if queue is not None and queue.remove(held) and not queue:
-            del self._by_queue[held.key]
+            del self._by_queue[key]
 
 
 K = TypeVar("K")
 
 
-def _discard(table: dict[K, dict[Held[C, P], None]], key: K, held: Held[C, P]) -> bool:
+def _discard(table: dict[K, dict[Held, None]], key: K, held: Held) -> bool:
     waiting = table.get(key)
     if waiting is None or held not in waiting:
         return False

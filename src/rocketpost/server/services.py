@@ -18,7 +18,6 @@ from rocketpost.broker.group.reset import ResetService
 from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.broker.group.standstill import Standstill, StandstillWatch
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
-from rocketpost.broker.pull import PullService
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
@@ -29,7 +28,7 @@ from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
-from rocketpost.model.topic import PERM_READ, PERM_WRITE
+from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.adoption import adopt_topics
 from rocketpost.server.broker_tables import Identity, Tables, table_repairs
 from rocketpost.server.clock import BrokerClock
@@ -41,6 +40,7 @@ from rocketpost.server.features.delay import DelayFeature
 from rocketpost.server.features.expiry import ExpiryFeature
 from rocketpost.server.features.filter import FilterFeature
 from rocketpost.server.features.pop import PopFeature
+from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.reply import ReplyFeature
 from rocketpost.server.features.retention_holds import RetentionHoldsFeature
 from rocketpost.server.features.standstill import StandstillFeature
@@ -51,7 +51,6 @@ from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.handlers.damage import DamageHandlers
 from rocketpost.server.handlers.group import GroupHandlers
 from rocketpost.server.handlers.offset import OffsetHandlers
-from rocketpost.server.handlers.pull import PullHandler, PullRules
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.send import SendHandler, SendsFirst
@@ -61,7 +60,7 @@ from rocketpost.server.notices import Notices
 from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.settings.limits import pull_limits, topic_rules
+from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Arrival
@@ -185,7 +184,6 @@ class Services:
             auto=self.topics.auto,
             kinds=(halves, DeadLetters(), DelayLevels(level_max=len(delays_ms)), timed),
         )
-        self._pull_service = PullService(records=store, limits=pull_limits(self._broker))
         once = OnceService(producers=known.producers, keys=known.keys, records=store)
         self.sends = SendHandler(
             store=store,
@@ -200,16 +198,15 @@ class Services:
             flush_timeout_ms=self._broker.sync_flush_timeout_ms,
         )
         self._filters = Filters(table=tables.filters, unpack=decompress, resolve=tables.named.text)
-        self.pulls = PullHandler(
-            service=self._pull_service,
+        self.pulls = PullFeature(
+            store=store,
             topics=self.topics,
             groups=self.groups,
             membership=self._membership,
             offsets=self.offsets,
             filters=self._filters,
-            view=store.view,
             stats=self.stats,
-            rules=lambda: self._pull_rules,
+            config=self._broker,
             turns=turns,
         )
         self.clients = ClientHandlers(
@@ -247,6 +244,7 @@ class Services:
             name_servers=name_servers,
         )
         self.features: tuple[Feature, ...] = (
+            self.pulls,
             StandstillFeature(
                 StandstillWatch(clock=clock, offsets=self.offsets, standstill=self._standstill)
             ),
@@ -316,7 +314,7 @@ class Services:
                 broker_name=identity.name,
                 store_host=store_host,
                 put=self.sends.put,
-                limits=lambda: self._pull_service.limits,
+                limits=lambda: self.pulls.limits,
                 turns=turns,
             ),
         )
@@ -356,7 +354,7 @@ class Services:
     @property
     def held(self) -> int:
         """Number of requests that wait for something to happen before they are answered."""
-        return self.pulls.held + sum(feature.held for feature in self.features)
+        return sum(feature.held for feature in self.features)
 
     def routes(self) -> list[Route]:
         """Return the routes of every request that a broker serves."""
@@ -398,7 +396,7 @@ class Services:
             broker_name=self._identity.name,
             broker_address=self._identity.address,
             saved=saved,
-            memory_bytes=self._pull_service.limits.memory_bytes,
+            memory_bytes=self.pulls.limits.memory_bytes,
             on_back=self._offset_back,
         )
         resets = ResetHandlers(
@@ -436,7 +434,6 @@ class Services:
         )
         tables: list[Sequence[Route]] = [
             self.sends.routes(),
-            self.pulls.routes(),
             self.clients.routes(),
             *(feature.routes() for feature in self.features),
             topics.routes(),
@@ -455,15 +452,6 @@ class Services:
         self.topics.rules = topic_rules(broker)
         self.groups.auto_create = broker.auto_create_group
         self.topics.auto.per_second = self.groups.auto.per_second = broker.auto_create_per_second
-        self._pull_service.limits = pull_limits(broker)
-        self._pull_rules = PullRules(
-            broker_readable=bool(broker.permission & PERM_READ),
-            lite_pull=broker.lite_pull,
-            long_polling=broker.long_polling,
-            short_polling_ms=broker.short_polling_ms,
-            held_max=broker.held_pulls_max,
-            held_of_one_max=broker.held_of_one_max,
-        )
         self.store.configure(store)
         self._timer_rules = timer_rules(store)
         self.sends.trace_on = broker.trace_on
@@ -483,7 +471,6 @@ class Services:
     def arrived(self, messages: list[Arrival]) -> None:
         """Tell everybody who waits of messages that became visible."""
         self.stats.stored(messages)
-        self.pulls.arrived(messages)
         for feature in self.features:
             feature.arrived(messages)
 
@@ -505,14 +492,12 @@ class Services:
 
     def connection_lost(self, connection: Connection) -> None:
         """Tell everybody who keeps something for a client that it went."""
-        self.pulls.connection_lost(connection)
         self.clients.connection_lost(connection)
         for feature in self.features:
             feature.connection_lost(connection)
 
     def close(self) -> None:
         """Answer who still waits, and refuse what cannot be done any more."""
-        self.pulls.close()
         for feature in self.features:
             feature.close()
         self.sends.close()
@@ -534,7 +519,7 @@ class Services:
                 stack.push_async_callback(feature.save)
 
     def _offset_reset(self, topic: str, queue_id: int) -> None:
-        self.pulls.wake(topic, queue_id)
+        self.pulls.polls.wake(topic, queue_id)
         self._offset_back(topic, queue_id)
 
     def _offset_back(self, topic: str, queue_id: int) -> None:
@@ -567,7 +552,6 @@ class Services:
 
     def _runtime_values(self) -> dict[str, str]:
         values = {
-            "heldPulls": str(self.pulls.held),
             "sendsAwaitingFlush": str(len(self.sends.gate)),
             "commitLogSyncCount": str(self.store.sync_count),
             "storeWritable": "true" if self.store.writable else "false",

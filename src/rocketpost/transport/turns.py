@@ -38,6 +38,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._waiting: dict[Worker, None] = {}
+        self._woken: dict[Worker, None] = {}
         self._is_scheduled = False
 
     def __len__(self) -> int:
@@ -47,6 +48,16 @@ class Turns:
         """Let ``worker`` continue in a later turn, after those already waiting."""
         self._waiting[worker] = None
         self._schedule()
+
+    def wake(self, worker: Worker) -> None:
+        """Have ``worker`` go on once in the next iteration of the loop, however often it is woken.
+
+        Workers go on in the order in which they were first woken. Each works for one budget, and
+        adds itself if something is left.
+        """
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._run_woken)
+        self._woken[worker] = None
 
     def remove(self, worker: Worker) -> None:
         """Remove a worker that has no work left."""
@@ -62,6 +73,11 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._hop, left - 1)
         else:
             self._run()
+
+    def _run_woken(self) -> None:
+        woken, self._woken = self._woken, {}
+        for worker in woken:
+            worker.go_on()
 
     def _run(self) -> None:
         self._is_scheduled = False

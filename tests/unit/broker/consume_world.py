@@ -9,7 +9,7 @@ from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.delay.service import DelayService, Due
 from rocketpost.broker.group.retry import RetryService
 from rocketpost.broker.group.table import GroupTable
-from rocketpost.broker.pull import PullLimits, PullService
+from rocketpost.broker.pull.reader import PullLimits, QueueReader
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.codec.properties import encode_properties
@@ -114,7 +114,7 @@ class World:
             level_max=len(DELAYS_MS),
             put_off=lambda draft, ms: draft,  # no group here has a policy
         )
-        self.pulls = PullService(records=self.store, limits=PullLimits(memory_bytes=2**30))
+        self.pulls = QueueReader(records=self.store, limits=PullLimits(memory_bytes=2**30))
 
     def save(self) -> None:
         self.saved_delays = self.progress.to_json()
@@ -140,7 +140,7 @@ class World:
 
     def pull(self, place: Place, offset: int, count: int, tags: frozenset[str]) -> Pulled:
         codes = frozenset(map(string_hash, tags))
-        found = self.pulls.pull(*place, offset, count_max=count, tags=codes)
+        found = self.pulls.read(*place, offset, count_max=count, tags=codes)
         return Pulled(found.next_offset, decode_records(b"".join(found.views)))
 
     def send_back(self, position: int, level: int, limit: int | None) -> None:

@@ -17,7 +17,7 @@ from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import Popped, PopService
 from rocketpost.broker.pop.targets import PopRequest, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
-from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_record, pack_host

@@ -19,7 +19,6 @@ from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
 from rocketpost.server.access import GET, of_cluster
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.long_polling import Held, LongPolls
 from rocketpost.server.pools import BOUNDS, Bounds, Kind
 from rocketpost.server.process import OneLineFormatter
 from rocketpost.server.route import NO_HEADER, Reply, plain, waiting
@@ -32,6 +31,7 @@ from rocketpost.testing.clock import FakeClock
 from .handlers.fakes import FakeConnection
 from .handlers.test_send import DRAFT, Store, handler
 from .handlers.world import World
+from .polls import NamedPolls
 
 OPEN = of_cluster(GET)
 ONE, TWO, THREE = (
@@ -245,17 +245,17 @@ async def test_those_who_wait_for_one_thing_block_no_others(
 
 @pytest.mark.slow
 async def test_a_peer_with_many_held_pulls_is_gone_quickly() -> None:
-    def resume(held: Held[str, int]) -> None:
-        raise AssertionError(held)
+    def resume(name: str) -> None:
+        raise AssertionError(name)
 
-    holds = LongPolls[str, int](resume=resume)
+    polls = NamedPolls(resume)
     for number in range(50_000):
-        holds.park("c", ("T", 0), tags=frozenset({1}), payload=number, seconds=600)
-    assert holds.tag_count == 50_000
+        polls.park("c", ("T", 0), tags=frozenset({1}), name=str(number), seconds=600)
+    assert polls.table.tag_count == 50_000
     start = time.process_time()
-    holds.drop("c")
+    polls.table.drop("c")
     assert time.process_time() - start < 2
-    assert len(holds) == holds.tag_count == 0
+    assert len(polls.table) == polls.table.tag_count == 0
 
 
 def formatted(message: str, *arguments: object, error: Exception | None = None) -> str:

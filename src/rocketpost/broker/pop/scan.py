@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.filter.matching import WORK_MAX
 from rocketpost.broker.pop.targets import Cursor, PopRequest
-from rocketpost.broker.pull import QUEUE_UNIT_BYTES, PullLimits, choose
+from rocketpost.broker.pull.reader import QUEUE_UNIT_BYTES, PullLimits, choose
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position
 from rocketpost.store.queue.consume_queue import ConsumeQueue

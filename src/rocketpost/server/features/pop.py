@@ -20,7 +20,7 @@ from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import PopService
 from rocketpost.broker.pop.targets import RetryRules, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
-from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.topic import TopicRules
 from rocketpost.server.settings.broker import BrokerConfig
 

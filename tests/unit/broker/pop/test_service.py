@@ -11,7 +11,7 @@ from rocketpost.broker.pop import scan as pop_scan
 from rocketpost.broker.pop import service as pop
 from rocketpost.broker.pop.progress import APPLIED_GROUP, REVIVE_GROUP
 from rocketpost.broker.pop.targets import RetryRules
-from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.steps import finish
 from rocketpost.codec.faults import NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import pop_retry_topic

@@ -10,7 +10,7 @@ from rocketpost.broker.filter.table import FilterTable
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
-from rocketpost.broker.pull import PullLimits
+from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from rocketpost.broker.pull import PullLimits, PullService
+from rocketpost.broker.pull.reader import PullLimits, QueueReader
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.ids import Position, QueueOffset
 
@@ -62,12 +62,12 @@ def log() -> Log:
     return log
 
 
-def service(log: Log, **limits: int) -> PullService:
-    return PullService(records=log, limits=PullLimits(memory_bytes=10**9, **limits))
+def service(log: Log, **limits: int) -> QueueReader:
+    return QueueReader(records=log, limits=PullLimits(memory_bytes=10**9, **limits))
 
 
-def pull(service: PullService, offset: int, count: int = 32, tags: frozenset[int] = frozenset()):  # type: ignore[no-untyped-def]
-    return service.pull("T", 0, offset, count_max=count, tags=tags)
+def pull(service: QueueReader, offset: int, count: int = 32, tags: frozenset[int] = frozenset()):  # type: ignore[no-untyped-def]
+    return service.read("T", 0, offset, count_max=count, tags=tags)
 
 
 def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
@@ -110,8 +110,8 @@ def test_outside_the_queue(log: Log, offset: int, code: int, status: str, next_o
 @pytest.mark.parametrize(("offset", "code"), [(0, 19), (7, 21)])
 def test_queues_that_hold_nothing(log: Log, offset: int, code: int) -> None:
     log.queues["E", 0] = Queue([], [])
-    empty = service(log).pull("E", 0, offset, count_max=1, tags=frozenset())
-    never = service(log).pull("N", 0, offset, count_max=1, tags=frozenset())
+    empty = service(log).read("E", 0, offset, count_max=1, tags=frozenset())
+    never = service(log).read("N", 0, offset, count_max=1, tags=frozenset())
     assert (empty.code, empty.status) == (code, "NO_MESSAGE_IN_QUEUE")
     assert (never.code, never.status) == (code, "NO_MATCHED_LOGIC_QUEUE")
 
@@ -129,20 +129,20 @@ def test_limits(log: Log) -> None:
 )
 def test_a_wish_for_fewer_bytes_holds_below_the_limits(log: Log, wanted: int, count: int) -> None:
     limited = service(log, bytes_in_memory=200)
-    found = limited.pull("T", 0, 5, count_max=32, tags=frozenset(), bytes_max=wanted)
+    found = limited.read("T", 0, 5, count_max=32, tags=frozenset(), bytes_max=wanted)
     assert (found.message_count, found.next_offset) == (count, 5 + count)
 
 
 def test_a_wish_for_fewer_bytes_holds_where_a_judge_chooses(log: Log) -> None:
     log.data = bytes(n // SIZE % 10 * SIZE for n in range(1000))
-    found = service(log).pull(
+    found = service(log).read(
         "T", 0, 5, count_max=32, tags=frozenset(), matcher=Digits(7), bytes_max=2 * SIZE
     )
     assert (found.message_count, found.next_offset) == (2, 27)
 
 
 def test_fewer_from_disk(log: Log) -> None:
-    cold = PullService(records=log, limits=PullLimits(memory_bytes=0))
+    cold = QueueReader(records=log, limits=PullLimits(memory_bytes=0))
     assert pull(cold, 5).message_count == 8
 
 
@@ -170,8 +170,8 @@ class Digits:
         return record[0] // SIZE % 10 == self.last, self.work
 
 
-def judged(service: PullService, offset: int, matcher: Digits, count: int = 32):  # type: ignore[no-untyped-def]
-    return service.pull("T", 0, offset, count_max=count, tags=frozenset(), matcher=matcher)
+def judged(service: QueueReader, offset: int, matcher: Digits, count: int = 32):  # type: ignore[no-untyped-def]
+    return service.read("T", 0, offset, count_max=count, tags=frozenset(), matcher=matcher)
 
 
 def test_a_judge_chooses_and_the_offset_moves_past_what_was_judged(log: Log) -> None:
@@ -192,7 +192,7 @@ def test_judging_stops_when_it_gets_too_dear(log: Log) -> None:
 
 
 def test_judging_what_left_memory_stops_earlier(log: Log) -> None:
-    on_disk = PullService(records=log, limits=PullLimits(memory_bytes=0))
+    on_disk = QueueReader(records=log, limits=PullLimits(memory_bytes=0))
     assert judged(on_disk, 5, Digits(11, work=2_000)).next_offset == 12
 
 

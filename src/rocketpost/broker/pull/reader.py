@@ -1,8 +1,7 @@
-"""Answers pulls by queue offset.
+"""Reads queues by offset.
 
-The service reads queue entries, filters them by tags code without touching the log, or by a matcher
-that looks at the records, and returns views of the records. It decides; ``server.long_polling``
-parks the requests that find nothing yet.
+The reader filters queue entries by tags code without touching the log, or by a matcher that looks
+at the records, and returns views of the records.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class PullLimits(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """The outcome of a pull. ``views`` are the records, back to back."""
+    """The outcome of a read. ``views`` are the records, back to back."""
 
     code: int
     status: str
@@ -96,7 +95,7 @@ class Pulled(NamedTuple):
     message_count: int = 0
 
 
-class PullService:
+class QueueReader:
     """Reads queues for consumers."""
 
     def __init__(self, *, records: Records, limits: PullLimits) -> None:
@@ -104,7 +103,7 @@ class PullService:
         self.limits = limits
         """May be replaced while the broker runs."""
 
-    def pull(
+    def read(
         self,
         topic: str,
         queue_id: int,
@@ -115,7 +114,7 @@ class PullService:
         matcher: Matcher | None = None,
         bytes_max: int | None = None,
     ) -> Pulled:
-        """Return what is at ``offset``, or why there is nothing, and where to go on.
+        """Return the messages at ``offset``, or why there are none, and where to go on.
 
         Args:
             topic: The topic.

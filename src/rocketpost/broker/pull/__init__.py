@@ -1,0 +1,1 @@
+"""Pulls: reads by queue offset, answered at once or held."""

@@ -1,0 +1,219 @@
+"""Decides what a pull gets: an answer now, or a hold.
+
+A hold is a value: it says which queue the pull waits for, which messages it wants and for how long.
+Whoever called parks it, and calls :meth:`PullService.resume` when a wanted message has arrived or
+the time is over. The service knows nothing of connections, so that any protocol can call it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, Protocol
+
+from rocketpost.broker.filter.matching import Matcher
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable, group_not_exist
+from rocketpost.broker.pull.reader import Pulled, QueueReader
+from rocketpost.broker.pull.subscriptions import PullSubscriptions, Wanted
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.faults import InvalidParameter, NoPermission, TopicNotExist
+from rocketpost.codec.headers.message import PullMessage
+from rocketpost.model import sysflag
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.names import is_own_offset
+from rocketpost.model.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+_SUSPEND_MS_MAX: Final = 120_000
+
+
+class PullRules(NamedTuple):
+    """Settings of the broker that concern pulls; some may change at run time."""
+
+    broker_readable: bool
+    lite_pull: bool
+    long_polling: bool
+    short_polling_ms: int
+
+
+class Caller(Protocol):
+    """Whoever pulls, as far as log lines name them."""
+
+    @property
+    def peer_text(self) -> str:
+        """The caller's address or name."""
+        ...  # pragma: no cover
+
+
+class PullAnswer(NamedTuple):
+    """An answer to a pull."""
+
+    pulled: Pulled
+    topic: TopicConfig
+    group: GroupConfig
+
+
+class PullHold(NamedTuple):
+    """A pull that found nothing yet, and what it waits for."""
+
+    request: PullMessage
+    tags: AbstractSet[int]
+    matcher: Matcher | None
+    topic: TopicConfig
+    group: GroupConfig
+    seconds: float
+    """How long it waits at most."""
+
+    @property
+    def queue(self) -> tuple[str, int]:
+        """The topic and queue that it waits for."""
+        return self.request.topic, self.request.queue_id
+
+    @property
+    def weight(self) -> int:
+        """Its tags plus its expression, counted in tags, as if no other pull shared it."""
+        return len(self.tags) + (0 if self.matcher is None else self.matcher.weight)
+
+
+class PullService:
+    """Answers pulls or holds them. Owned by the event loop; waits for nothing.
+
+    Args:
+        rules: Returns the rules in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: QueueReader,
+        topics: TopicTable,
+        groups: GroupTable,
+        subscriptions: PullSubscriptions,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        rules: Callable[[], PullRules],
+    ) -> None:
+        self._reader = reader
+        self._topics = topics
+        self._groups = groups
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._stats = stats
+        self._rules = rules
+
+    def pull(
+        self, request: PullMessage, caller: Caller, *, is_lite: bool = False
+    ) -> PullAnswer | PullHold:
+        """Return the answer to a pull, or what it waits for.
+
+        Raises:
+            Fault: The pull is refused.
+        """
+        rules = self._rules()
+        if not rules.broker_readable:
+            raise NoPermission("this broker is not readable: brokerPermission forbids it")
+        if is_lite and not rules.lite_pull:
+            raise NoPermission("lite pull is switched off on this broker: litePullMessageEnable")
+        group = self._check_group(request, caller)
+        topic = self._check_topic(request)
+        wanted = self._subscriptions.wanted(request, group)
+        if request.sys_flag & sysflag.PULL_COMMIT_OFFSET and request.commit_offset >= 0:
+            self._commit(request, caller)
+        pulled = self._read(request, wanted)
+        if (
+            pulled.code == ResponseCode.PULL_NOT_FOUND
+            and request.sys_flag & sysflag.PULL_SUSPEND
+            and request.suspend_timeout_millis
+        ):
+            limit_ms = (
+                request.suspend_timeout_millis if rules.long_polling else rules.short_polling_ms
+            )
+            seconds = min(max(limit_ms, 0), _SUSPEND_MS_MAX) / 1000
+            return PullHold(request, *wanted, topic, group, seconds)
+        self._count(request, pulled)
+        return PullAnswer(pulled, topic, group)
+
+    def resume(self, hold: PullHold) -> PullAnswer:
+        """Return the answer to a pull that has waited."""
+        pulled = self._read(hold.request, Wanted(hold.tags, hold.matcher))
+        self._count(hold.request, pulled)
+        return PullAnswer(pulled, hold.topic, hold.group)
+
+    # Checks, in RocketMQ's order.
+
+    def _check_group(self, request: PullMessage, caller: Caller) -> GroupConfig:
+        group = self._groups.find(request.consumer_group)
+        if group is None:
+            by = f"{caller.peer_text} cause=pull"
+            group = self._groups.find_or_create(request.consumer_group, by=by)
+        if group is None:
+            raise group_not_exist(request.consumer_group)
+        if not group.consume_enable:
+            raise NoPermission(f"the group {request.consumer_group} is not allowed to consume")
+        return group
+
+    def _check_topic(self, request: PullMessage) -> TopicConfig:
+        topic = self._topics.find(request.topic)
+        if topic is None:
+            raise TopicNotExist(f"the topic {request.topic!r} does not exist on this broker")
+        if not topic.readable:
+            raise NoPermission(f"the topic {request.topic} is not readable")
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise InvalidParameter(
+                f"queue {request.queue_id} of the topic {request.topic} cannot be read: "
+                f"it has {topic.read_queue_nums} read queues"
+            )
+        return topic
+
+    # Reading and counting.
+
+    def _commit(self, request: PullMessage, caller: Caller) -> None:
+        topic, group, offset = request.topic, request.consumer_group, request.commit_offset
+        if is_own_offset(topic, group):  # nobody but the broker moves those
+            return
+        end = self._reader.end(topic, request.queue_id)
+        if offset > end:
+            # The group would skip what is still to come; the pull itself is answered as usual.
+            logger.warning(
+                "commit refused: peer=%s topic=%s queue=%s group=%s offset=%s end=%s",
+                caller.peer_text, topic, request.queue_id, group, offset, end,
+            )  # fmt: skip
+            return
+        self._offsets.commit(topic, group, request.queue_id, offset)
+
+    def _read(self, request: PullMessage, wanted: Wanted) -> Pulled:
+        reset = self._offsets.take_reset(request.topic, request.consumer_group, request.queue_id)
+        if reset is not None:
+            return Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
+        return self._reader.read(
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            count_max=request.max_msg_nums,
+            tags=wanted.tags,
+            matcher=wanted.matcher,
+            bytes_max=request.max_msg_bytes,
+        )
+
+    def _count(self, request: PullMessage, pulled: Pulled) -> None:
+        if pulled.code == ResponseCode.SUCCESS:
+            topic, group = request.topic, request.consumer_group
+            self._stats.got(topic, group, pulled.message_count, pulled.size)
+            self._offsets.note_pull(topic, group, request.queue_id, pulled.next_offset)
+            return
+        self._stats.missed()
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            logger.info(
+                "offset moved: topic=%s queue=%s group=%s asked=%s next=%s status=%s",
+                request.topic,
+                request.queue_id,
+                request.consumer_group,
+                request.queue_offset,
+                pulled.next_offset,
+                pulled.status,
+            )
