@@ -11,7 +11,7 @@ from rocketpost import VERSION
 
 
 class _Pipelines(click.Group):
-    """The commands of Spark, which is imported only when one of them is asked for."""
+    """The Spark commands; Spark is imported only when one of them is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all pipelines."""
@@ -117,4 +117,4 @@ def tour(messages: int, data: Path | None, seed: int | None, with_spark: bool) -
 
 @rocketpost.group(cls=_Pipelines)
 def pipeline() -> None:
-    """Work over many messages, on Spark."""
+    """Process many messages with Spark."""

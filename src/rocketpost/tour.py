@@ -1,9 +1,9 @@
-"""The guided tour: real servers, real traffic, a kill -9 in the middle, and an honest table.
+"""The guided tour: real servers, real traffic, a kill -9 in the middle, and a table of results.
 
-A name server and a broker run as processes of their own. A producer sends numbered messages, a
-consumer of the same process receives them. At a random moment the broker is killed and started
-again. In the end every message that was acknowledged must have been received. Then Spark archives
-the topic, and counts what it reads back from the lake.
+A name server and a broker run as their own processes. A producer sends numbered messages and a
+consumer in the same process receives them. At a random moment the broker is killed and started
+again. In the end every acknowledged message must have been received. Then Spark archives the topic
+and counts the messages in the lake.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _NEXT: Final = (
 
 
 @dataclass(slots=True)
-class Ledger:
-    """What was sent, acknowledged and received, by message number."""
+class TourLedger:
+    """The messages sent, acknowledged and received, by number."""
 
     sent: int = 0
     acknowledged: set[int] = field(default_factory=set)
@@ -63,7 +63,7 @@ class Ledger:
 
     @property
     def lost(self) -> set[int]:
-        """Acknowledged and never received."""
+        """The messages acknowledged and never received."""
         return self.acknowledged - self.received
 
     def adds_up(self, messages: int) -> bool:
@@ -76,7 +76,7 @@ class Ledger:
         )
 
     def receive(self, message: ReceivedMessage) -> None:
-        """Note a received message."""
+        """Record a received message."""
         number, _, rest = bytes(message.body).partition(b":")
         if rest != _BODY or not number.isdigit():
             self.altered += 1
@@ -87,8 +87,8 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class Times:
-    """When things happened, on the monotonic clock."""
+class TourTimes:
+    """TourTimes of the tour's events, on the monotonic clock."""
 
     started: float = 0.0
     sent: float = 0.0
@@ -100,7 +100,7 @@ class Times:
 def run_tour(*, messages: int, data: Path | None, seed: int | None, with_spark: bool = True) -> int:
     """Run the tour and return the exit code: 0 only if the tables add up."""
     console = Console()
-    # A broker that is killed on purpose makes clients complain; the table says it better.
+    # Clients log warnings about the broker that is killed on purpose; the table tells it better.
     logging.getLogger("rocketpost").setLevel(logging.CRITICAL)
     data = data or fresh_folder(Path("data") / "tour")
     with contextlib.ExitStack() as stack:
@@ -109,24 +109,24 @@ def run_tour(*, messages: int, data: Path | None, seed: int | None, with_spark: 
         console.print(f"Data goes to [bold]{data}[/]. Seed {seed} decides when the broker dies.")
         before = time.monotonic()
         cluster = stack.enter_context(Cluster(data, settings=_SETTINGS))
-        times = Times(start_seconds=time.monotonic() - before)
+        times = TourTimes(start_seconds=time.monotonic() - before)
         console.print(
             f"Name server [bold]{cluster.addresses}[/] and broker "
             f"[bold]{cluster.broker_addresses[0]}[/] are up after {times.start_seconds:.2f} s."
         )
-        ledger = Ledger()
+        ledger = TourLedger()
         asyncio.run(_drive(console, cluster, ledger, times, messages=messages, seed=seed))
         memory = cluster.brokers[0].memory_bytes() + cluster.name_servers[0].memory_bytes()
         adds_up = ledger.adds_up(messages)
         _report(console, ledger, times, data=str(data), memory=memory)
         if with_spark and adds_up:
-            adds_up = _archived(console, cluster, ledger, data)
+            adds_up = _archive(console, cluster, ledger, data)
     _say_what_next(console, adds_up=adds_up)
     return 0 if adds_up else 1
 
 
 def fresh_folder(folder: Path) -> Path:
-    """Return ``folder`` without what the last tour left; another one if it is not a tour's."""
+    """Return ``folder`` emptied of the last tour's data; another one if it is not a tour's."""
     mark = folder / _MARK
     if folder.exists():
         if not mark.exists():
@@ -141,8 +141,8 @@ _MARK: Final = ".made-by-the-tour"
 _SETTINGS: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
 
 
-def _archived(console: Console, cluster: Cluster, ledger: Ledger, data: Path) -> bool:
-    """Archive the topic by Spark and show an aggregate of it; False if a message is missing."""
+def _archive(console: Console, cluster: Cluster, ledger: TourLedger, data: Path) -> bool:
+    """Archive the topic with Spark and show an aggregate; False if a message is missing."""
     try:
         from pyspark.sql import functions
 
@@ -192,7 +192,13 @@ _AGGREGATES: Final = (
 
 
 async def _drive(
-    console: Console, cluster: Cluster, ledger: Ledger, times: Times, *, messages: int, seed: int
+    console: Console,
+    cluster: Cluster,
+    ledger: TourLedger,
+    times: TourTimes,
+    *,
+    messages: int,
+    seed: int,
 ) -> None:
     kill_at = random.Random(seed).randint(messages // 4, messages * 3 // 4)
     progress = Progress(
@@ -225,14 +231,14 @@ async def _drive(
             await _send(producer, ledger, messages, kill_at=kill_at, due=due)
             times.sent = time.monotonic()
             await assassin
-            await _received_all(ledger)
+            await _wait_received(ledger)
         progress_task.cancel()
         progress.update(sending, completed=len(ledger.acknowledged))
         progress.update(receiving, completed=len(ledger.received))
 
 
 async def _send(
-    producer: Producer, ledger: Ledger, messages: int, *, kill_at: int, due: asyncio.Event
+    producer: Producer, ledger: TourLedger, messages: int, *, kill_at: int, due: asyncio.Event
 ) -> None:
     """Send every message until it is acknowledged, as an application would."""
 
@@ -261,13 +267,13 @@ async def _send(
                 ledger.sent += 1
                 group.create_task(settle(number, message, future))
     finally:
-        due.set()  # if too few were acknowledged, nobody else says so
+        due.set()  # in case too few messages were acknowledged
 
 
 async def _kill(
-    console: Console, cluster: Cluster, ledger: Ledger, times: Times, due: asyncio.Event
+    console: Console, cluster: Cluster, ledger: TourLedger, times: TourTimes, due: asyncio.Event
 ) -> None:
-    """Kill the broker when it is due, and start it again."""
+    """Kill the broker at its time, and start it again."""
     await due.wait()
     broker = cluster.brokers[0]
     at, before = len(ledger.acknowledged), time.monotonic()
@@ -283,8 +289,8 @@ async def _kill(
     )
 
 
-async def _received_all(ledger: Ledger) -> None:
-    """Return when nothing acknowledged is missing, or nothing has come for a long while."""
+async def _wait_received(ledger: TourLedger) -> None:
+    """Wait until nothing acknowledged is missing, or nothing has arrived for a long time."""
     seen, since = len(ledger.received), time.monotonic()
     while ledger.lost and time.monotonic() - since < _SILENCE_SECONDS:
         await asyncio.sleep(0.05)
@@ -292,14 +298,16 @@ async def _received_all(ledger: Ledger) -> None:
             seen, since = len(ledger.received), time.monotonic()
 
 
-async def _show(progress: Progress, sending: TaskID, receiving: TaskID, ledger: Ledger) -> None:
+async def _show(progress: Progress, sending: TaskID, receiving: TaskID, ledger: TourLedger) -> None:
     while True:
         progress.update(sending, completed=len(ledger.acknowledged))
         progress.update(receiving, completed=len(ledger.received))
         await asyncio.sleep(0.1)
 
 
-def _report(console: Console, ledger: Ledger, times: Times, *, data: str, memory: int) -> None:
+def _report(
+    console: Console, ledger: TourLedger, times: TourTimes, *, data: str, memory: int
+) -> None:
     lost = len(ledger.lost)
     send_seconds = max(times.sent - times.started - times.down_seconds, 0.001)
     receive_seconds = max(times.received - times.started - times.down_seconds, 0.001)

@@ -17,7 +17,7 @@ from chaos.volatile_disk import cut_power, is_supported
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.record import Record
 from rocketpost.testing.campaign import Campaign
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 
 SECONDS = 3
 SETTINGS = {
@@ -35,7 +35,7 @@ async def send(address: str, prefix: str, count: int) -> list[str]:
     link = await BrokerLink.connect(address)
     keys = [f"{prefix}N{number}" for number in range(count)]
     answers = [
-        link.send("T", 0, [Part(b"body", {"UNIQ_KEY": key, "DELAY": str(1 + number % 2)})])
+        link.send("T", 0, [SendPart(b"body", {"UNIQ_KEY": key, "DELAY": str(1 + number % 2)})])
         for number, key in enumerate(keys)
     ]
     taken = [

@@ -18,7 +18,7 @@ from rocketpost.codec.command import Command
 from rocketpost.server.broker import BrokerServer
 from rocketpost.store.files import RealFiles
 from rocketpost.testing.campaign import TINY_STORE
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 
 TOPIC = "sync"
 
@@ -44,7 +44,7 @@ def sync(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingSync]:
 
 
 async def send(link: BrokerLink, body: bytes) -> Command:
-    return await link.send(TOPIC, 0, [Part(body, {"UNIQ_KEY": body.hex()})], queue_nums=1)
+    return await link.send(TOPIC, 0, [SendPart(body, {"UNIQ_KEY": body.hex()})], queue_nums=1)
 
 
 async def bodies(link: BrokerLink) -> list[bytes]:
@@ -73,7 +73,7 @@ async def test_sync_flush(tmp_path: Path, sync: FailingSync) -> None:
     good = await bodies(link)
     sync.fails = True
 
-    waiting = [link.send(TOPIC, 0, [Part(b"bad", {"UNIQ_KEY": f"X{n}"})]) for n in range(5)]
+    waiting = [link.send(TOPIC, 0, [SendPart(b"bad", {"UNIQ_KEY": f"X{n}"})]) for n in range(5)]
     for future in waiting:
         answer = await future
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -20,7 +20,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.headers.message import SendResponse
 from rocketpost.testing.campaign import Campaign
 from rocketpost.testing.ledger import NUMBER_PROPERTY, Ledger
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 
 DISK_BYTES = 16 * 1024 * 1024
 TOPIC = "full"
@@ -59,7 +59,7 @@ class Sender:
             number, topic=TOPIC, queue_id=0, stream=1, body=body, properties=properties
         )
         answer = await asyncio.wait_for(
-            self._link.send(TOPIC, 0, [Part(body, properties)], queue_nums=1), 20
+            self._link.send(TOPIC, 0, [SendPart(body, properties)], queue_nums=1), 20
         )
         if answer.code == ResponseCode.SUCCESS:
             self._ledger.acknowledge(number, answer.read(SendResponse).queue_offset)

@@ -26,23 +26,23 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.testing.cluster import Cluster
-from rocketpost.testing.fault_proxy import NONE, Fault, FaultProxy
+from rocketpost.testing.fault_proxy import NONE, FaultProxy, InjectedFault
 
 PROXY_HOST = "127.0.0.77"
 TOPIC = "network"
 WAVES = 12
 
 
-def faults(rng: random.Random) -> list[Fault]:
+def faults(rng: random.Random) -> list[InjectedFault]:
     return [
         NONE,
-        Fault(delay_s=rng.uniform(0.01, 0.2)),
-        Fault(cut_after_bytes=rng.randrange(1, 20_000)),
-        Fault(cut_answers_after_bytes=rng.randrange(1, 5_000)),
-        Fault(swallow_answers=True),
-        Fault(swallow_requests=True),
-        Fault(swallow_requests=True, swallow_answers=True),
-        Fault(refuse=True),
+        InjectedFault(delay_s=rng.uniform(0.01, 0.2)),
+        InjectedFault(cut_after_bytes=rng.randrange(1, 20_000)),
+        InjectedFault(cut_answers_after_bytes=rng.randrange(1, 5_000)),
+        InjectedFault(swallow_answers=True),
+        InjectedFault(swallow_requests=True),
+        InjectedFault(swallow_requests=True, swallow_answers=True),
+        InjectedFault(refuse=True),
     ]
 
 

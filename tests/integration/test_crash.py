@@ -9,7 +9,7 @@ import pytest
 
 from rocketpost.testing.campaign import Campaign
 from rocketpost.testing.ledger import Ledger
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 async def test_a_topic_made_by_a_send_is_there_with_the_message(broker: Broker) -> None:
     link = await broker.connect()
-    answer = await link.send("fresh", 1, [Part(b"body", {"UNIQ_KEY": "A1"})])
+    answer = await link.send("fresh", 1, [SendPart(b"body", {"UNIQ_KEY": "A1"})])
     answer.raise_for_code()
     broker.process.kill()
     link.close()
@@ -61,7 +61,7 @@ async def test_a_topic_made_by_a_send_is_there_with_the_message(broker: Broker) 
     found = await link.pull("fresh", 1, 0)
     assert [record.body for record in found.records] == [b"body"]
     # A client that knows the topic with all its queues can go on at once.
-    (await link.send("fresh", 3, [Part(b"next", {"UNIQ_KEY": "A2"})])).raise_for_code()
+    (await link.send("fresh", 3, [SendPart(b"next", {"UNIQ_KEY": "A2"})])).raise_for_code()
     link.close()
 
 
@@ -71,7 +71,7 @@ async def test_a_deleted_topic_stays_deleted_and_its_offsets_are_not_used_again(
     link = await broker.connect()
     await link.create_topic("gone", 1)
     for number in range(5):
-        part = Part(b"old", {"UNIQ_KEY": f"B{number}"})
+        part = SendPart(b"old", {"UNIQ_KEY": f"B{number}"})
         (await link.send("gone", 0, [part])).raise_for_code()
     await link.delete_topic("gone")
     broker.process.kill()
@@ -83,7 +83,7 @@ async def test_a_deleted_topic_stays_deleted_and_its_offsets_are_not_used_again(
     assert not await link.has_topic("gone")
     await link.create_topic("gone", 1)
     assert await link.min_offset("gone", 0) == await link.max_offset("gone", 0)
-    (await link.send("gone", 0, [Part(b"new", {"UNIQ_KEY": "C0"})])).raise_for_code()
+    (await link.send("gone", 0, [SendPart(b"new", {"UNIQ_KEY": "C0"})])).raise_for_code()
     first, end = await link.min_offset("gone", 0), await link.max_offset("gone", 0)
     records = await link.read("gone", 0, first, end)
     assert [(record.queue_offset, record.body) for record in records] == [(5, b"new")]
@@ -97,7 +97,7 @@ async def test_a_kill_while_it_starts_is_survived(broker: Broker) -> None:
         properties = {"UNIQ_KEY": f"D{number}", "NUMBER": str(number)}
         body = bytes([number]) * 1000
         ledger.note(number, topic="t", queue_id=0, stream=1, body=body, properties=properties)
-        answer = await link.send("t", 0, [Part(body, properties)])
+        answer = await link.send("t", 0, [SendPart(body, properties)])
         answer.raise_for_code()
         ledger.acknowledge(number, int(answer.fields["queueOffset"]))
     link.close()

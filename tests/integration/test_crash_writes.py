@@ -17,7 +17,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.server.broker import BrokerServer
 from rocketpost.store.files import RealFiles
 from rocketpost.testing.campaign import TINY_STORE
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 
 TOPIC = "writes"
 
@@ -57,7 +57,7 @@ async def link(
     server = BrokerServer(values)
     await server.start()
     link = await BrokerLink.connect(server.address)
-    (await link.send(TOPIC, 0, [Part(b"first", {"UNIQ_KEY": "K0"})])).raise_for_code()
+    (await link.send(TOPIC, 0, [SendPart(b"first", {"UNIQ_KEY": "K0"})])).raise_for_code()
     yield link
     link.close()
     await server.stop()
@@ -70,10 +70,10 @@ async def bodies(link: BrokerLink) -> list[bytes]:
 
 async def test_a_refused_message_leaves_no_trace(link: BrokerLink, writes: FailingWrites) -> None:
     writes.left = 1
-    refused = await link.send(TOPIC, 0, [Part(b"refused", {"UNIQ_KEY": "K1"})])
+    refused = await link.send(TOPIC, 0, [SendPart(b"refused", {"UNIQ_KEY": "K1"})])
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "No space left on device" in (refused.remark or "")
-    taken = await link.send(TOPIC, 0, [Part(b"second", {"UNIQ_KEY": "K2"})])
+    taken = await link.send(TOPIC, 0, [SendPart(b"second", {"UNIQ_KEY": "K2"})])
     assert (taken.code, taken.fields["queueOffset"]) == (0, "1")
     assert await bodies(link) == [b"first", b"second"]
 
@@ -87,7 +87,7 @@ async def test_a_deletion_in_between_does_not_hide_that_a_write_failed(
     # Both in one piece, so that the broker meets the deletion before it commits the send.
     deletion = asyncio.ensure_future(link.delete_topic("doomed"))
     await asyncio.sleep(0)
-    sent = link.send(TOPIC, 0, [Part(b"maybe", {"UNIQ_KEY": "K1"})])
+    sent = link.send(TOPIC, 0, [SendPart(b"maybe", {"UNIQ_KEY": "K1"})])
     answer = await sent
     await asyncio.wait([deletion])
     deletion.exception()

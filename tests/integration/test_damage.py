@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.testing.campaign import Campaign
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerFailed, ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ class Broker:
     async def send(self, count: int = COUNT) -> None:
         link = await BrokerLink.connect(self.address)
         for number in range(count):
-            part = Part(b"%05d" % number + bytes(5000), {"UNIQ_KEY": f"K{number}"})
+            part = SendPart(b"%05d" % number + bytes(5000), {"UNIQ_KEY": f"K{number}"})
             (await link.send("t", number % QUEUES, [part])).raise_for_code()
         link.close()
 

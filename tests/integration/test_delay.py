@@ -14,7 +14,7 @@ import pytest
 
 from rocketpost.codec.record import Record
 from rocketpost.testing.cluster import SMALL_STORE
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,9 @@ class Broker:
 
     async def send(self, link: BrokerLink, keys: list[str], level: int) -> None:
         answers = [
-            link.send("T", 0, [Part(b"body", {"UNIQ_KEY": key, "DELAY": str(level), "TAGS": "A"})])
+            link.send(
+                "T", 0, [SendPart(b"body", {"UNIQ_KEY": key, "DELAY": str(level), "TAGS": "A"})]
+            )
             for key in keys
         ]
         for answer in await asyncio.gather(*answers):

@@ -9,7 +9,7 @@ import pytest
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConnectionLost
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ async def test_many_connections_and_queues_do_not_stop_the_store(tmp_path: Path)
             first = links[0]
             await first.create_topic("T", QUEUES)
             for number in range(3 * QUEUES):
-                sent = await first.send("T", number % QUEUES, [Part(bytes(4000), {})])
+                sent = await first.send("T", number % QUEUES, [SendPart(bytes(4000), {})])
                 assert sent.code == ResponseCode.SUCCESS, sent.remark
             for queue_id in range(QUEUES):
                 assert (await first.pull("T", queue_id, 0)).code == ResponseCode.SUCCESS

@@ -27,8 +27,8 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ProducerFenced
 from rocketpost.model.sysflag import TRANSACTION_ROLLBACK
 from rocketpost.testing.cluster import Cluster
-from rocketpost.testing.fault_proxy import NONE, Fault, FaultProxy
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.fault_proxy import NONE, FaultProxy, InjectedFault
+from rocketpost.testing.link import BrokerLink, SendPart
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ async def test_lost_answers_store_nothing_twice(tmp_path: Path) -> None:
     async with proxied(tmp_path) as (cluster, proxy):
         async with Producer("p", config=config(cluster), idempotent=True) as producer:
             await producer.send(Message(TOPIC, b"first"))
-            proxy.fault = Fault(swallow_answers=True)
+            proxy.fault = InjectedFault(swallow_answers=True)
             futures = [await producer.send_soon(Message(TOPIC, b"%d" % n)) for n in range(50)]
             batch = asyncio.create_task(
                 producer.send_batch([Message(TOPIC, b"b%d" % n) for n in range(20)])
@@ -95,7 +95,7 @@ async def test_ordered_sends_keep_their_order_over_cut_connections(tmp_path: Pat
             futures = []
             for n in range(300):
                 if n % 60 == 30:
-                    proxy.fault = Fault(cut_answers_after_bytes=500)
+                    proxy.fault = InjectedFault(cut_answers_after_bytes=500)
                 if n % 60 == 50:
                     proxy.fault = NONE
                 message = Message(TOPIC, b"%d" % n, sharding_key="k")
@@ -182,7 +182,7 @@ async def test_what_timed_out_keeps_its_number_when_it_is_sent_again(tmp_path: P
         async with Producer("p", config=short, idempotent=True) as producer:
             await producer.send(Message(TOPIC, b"first"))
             message, batch = Message(TOPIC, b"again"), [Message(TOPIC, b"b%d" % n) for n in (0, 1)]
-            proxy.fault = Fault(swallow_answers=True)
+            proxy.fault = InjectedFault(swallow_answers=True)
             for _ in range(2):
                 with pytest.raises(RocketpostError):
                     await producer.send(message)
@@ -266,10 +266,10 @@ async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) 
         link = await BrokerLink.connect(cluster.broker_addresses[0])
         await link.create_topic(TOPIC, 2, attributes="+dedup.seconds=3600")
         await link.create_topic("Plain", 2)
-        part = Part(b"x", {"UNIQ_KEY": "A1", "KEYS": "k"})
-        delayed = Part(b"later", {"UNIQ_KEY": "A2", "DELAY": "2"})
+        part = SendPart(b"x", {"UNIQ_KEY": "A1", "KEYS": "k"})
+        delayed = SendPart(b"later", {"UNIQ_KEY": "A2", "DELAY": "2"})
 
-        async def send(topic: str, queue_id: int, *parts: Part) -> dict[str, str]:
+        async def send(topic: str, queue_id: int, *parts: SendPart) -> dict[str, str]:
             answer = await link.send(topic, queue_id, parts)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             return {name: value for name, value in answer.fields.items() if name != "TRACE_ON"}
@@ -278,7 +278,7 @@ async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) 
         assert "duplicate" not in first
         assert await send(TOPIC, 1, part) == {**first, "duplicate": "true"}
         waiting = await send(TOPIC, 1, delayed)
-        other = Part(b"y", {"UNIQ_KEY": "B1"})
+        other = SendPart(b"y", {"UNIQ_KEY": "B1"})
         mixed = await send(TOPIC, 0, other, part, other)
         assert (mixed["duplicate"], mixed["queueOffsets"]) == ("false,true,true", "1,0,1")
         assert "duplicate" not in await send("Plain", 0, part)
@@ -300,13 +300,13 @@ async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) 
 
 async def test_what_was_rolled_back_or_recalled_may_be_sent_again(tmp_path: Path) -> None:
     """A duplicate of what is never delivered would be a loss, before a crash and after it."""
-    half = Part(b"x", {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "p"})
-    timed = Part(b"x", {"UNIQ_KEY": "A2", "TIMER_DELAY_SEC": "3600"})
+    half = SendPart(b"x", {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "p"})
+    timed = SendPart(b"x", {"UNIQ_KEY": "A2", "TIMER_DELAY_SEC": "3600"})
     with Cluster(tmp_path, settings={"recallMessageEnable": "true"}) as cluster:
         link = await BrokerLink.connect(cluster.broker_addresses[0])
         await link.create_topic(TOPIC, 2, attributes="+dedup.seconds=3600")
 
-        async def send(part: Part, *, is_new: bool) -> Command:
+        async def send(part: SendPart, *, is_new: bool) -> Command:
             answer = await link.send(TOPIC, 0, [part])
             answer.raise_for_code()
             assert answer.fields.get("duplicate") == (None if is_new else "true")
@@ -339,7 +339,7 @@ async def test_refusals_change_nothing(tmp_path: Path) -> None:
         await link.create_topic(TOPIC, 1)
 
         async def send(sequence: str, **properties: str) -> int:
-            part = Part(b"x", {"UNIQ_KEY": "U" + sequence.replace(":", "x"), **properties})
+            part = SendPart(b"x", {"UNIQ_KEY": "U" + sequence.replace(":", "x"), **properties})
             return (await link.send(TOPIC, 0, [part], sequence=sequence)).code
 
         assert await send("1:5::p") == ResponseCode.SUCCESS
@@ -358,7 +358,7 @@ async def test_refusals_change_nothing(tmp_path: Path) -> None:
         # Who forwards a message with its properties is not its producer.
         (record,) = await link.read(TOPIC, 0, 0, 1)
         assert record.properties["__PRODUCER_SEQUENCE"] == "1:5:p"
-        copy = await link.send(TOPIC, 0, [Part(b"copy", dict(record.properties))])
+        copy = await link.send(TOPIC, 0, [SendPart(b"copy", dict(record.properties))])
         assert copy.code == ResponseCode.SUCCESS
         (_, record) = await link.read(TOPIC, 0, 0, 2)
         assert "__PRODUCER_SEQUENCE" not in record.properties

@@ -35,7 +35,7 @@ from rocketpost.codec.headers.pop import (
 from rocketpost.codec.record import Record, decode_records
 from rocketpost.errors import ConnectionLost, RequestTimeout
 from rocketpost.testing.cluster import SMALL_STORE
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
 pytestmark = pytest.mark.slow
@@ -155,7 +155,7 @@ class Broker:
 
 async def send(link: Link, names: list[str], *, tag: str = "A") -> None:
     sending = [
-        link.send("T", at % 2, [Part(b"body", {"UNIQ_KEY": name, "TAGS": tag})], queue_nums=2)
+        link.send("T", at % 2, [SendPart(b"body", {"UNIQ_KEY": name, "TAGS": tag})], queue_nums=2)
         for at, name in enumerate(names)
     ]
     for answer in await asyncio.gather(*sending):
@@ -383,7 +383,7 @@ async def test_order_holds_through_kill_9(tmp_path: Path) -> None:
     with broker.process:
         link = await broker.connect()
         for number in range(6):
-            answer = await link.send("T", 0, [Part(b"%d" % number, {})], queue_nums=2)
+            answer = await link.send("T", 0, [SendPart(b"%d" % number, {})], queue_nums=2)
             answer.raise_for_code()
         batch, head = await order_pop(link, count=3, invisible_ms=3000, attempt="first")
         assert head is not None
@@ -429,7 +429,7 @@ async def test_order_and_acks_survive_kill_9_at_any_moment(tmp_path: Path) -> No
     with broker.process:
         link = await broker.connect()
         for number in range(COUNT):
-            answer = await link.send("T", 0, [Part(b"%d" % number, {})], queue_nums=2)
+            answer = await link.send("T", 0, [SendPart(b"%d" % number, {})], queue_nums=2)
             answer.raise_for_code()
 
         async def consume() -> None:

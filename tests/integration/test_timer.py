@@ -13,7 +13,7 @@ import pytest
 
 from rocketpost.codec.record import Record
 from rocketpost.testing.cluster import SMALL_STORE
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ class Broker:
     async def send(self, link: BrokerLink, keys: list[str], **properties: str) -> list[str]:
         """Send messages; returns their recall handles."""
         answers = [
-            link.send("T", 0, [Part(b"body", {"UNIQ_KEY": key, "TAGS": "A", **properties})])
+            link.send("T", 0, [SendPart(b"body", {"UNIQ_KEY": key, "TAGS": "A", **properties})])
             for key in keys
         ]
         handles = []
@@ -133,7 +133,7 @@ async def test_bad_times_are_refused_and_change_nothing(broker: Broker) -> None:
         {"TIMER_DELAY_SEC": str(366 * 86_400 + 1)},
         {"TIMER_DELIVER_MS": "12.5"},
     ):
-        answer = await link.send("T", 0, [Part(b"x", {"UNIQ_KEY": "bad", **properties})])
+        answer = await link.send("T", 0, [SendPart(b"x", {"UNIQ_KEY": "bad", **properties})])
         assert answer.code == 13
     await broker.send(link, ["year"], TIMER_DELAY_SEC=str(365 * 86_400))
     link.close()

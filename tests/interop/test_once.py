@@ -13,8 +13,8 @@ from interop.peer import Peer, named
 from interop.servers import Cluster, Maker
 from rocketpost.client import Message
 from rocketpost.client.blocking import Producer
-from rocketpost.testing.fault_proxy import NONE, Fault, FaultProxy
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.fault_proxy import NONE, FaultProxy, InjectedFault
+from rocketpost.testing.link import BrokerLink, SendPart
 
 pytestmark = pytest.mark.interop
 
@@ -43,7 +43,7 @@ class LosesFirstAnswers(threading.Thread):
     async def _run(self) -> None:
         port = self._cluster.broker_port
         async with FaultProxy(("127.0.0.1", port), listen=(TOLD_ADDRESS, port)) as proxy:
-            proxy.fault = Fault(swallow_answers=True)
+            proxy.fault = InjectedFault(swallow_answers=True)
             self.is_ready.set()
             link = await BrokerLink.connect(self._cluster.broker)
             while await stored_in(link, self._topic) == 0 and not self._ended.is_set():
@@ -120,7 +120,7 @@ def test_numbers_outlive_a_visit_of_apaches_broker(java: None, tmp_path: Path) -
             link = await BrokerLink.connect(cluster.broker)
             for n in range(20):
                 (
-                    await link.send("Orders", 0, [Part(b"plain", {"UNIQ_KEY": f"P{n}"})])
+                    await link.send("Orders", 0, [SendPart(b"plain", {"UNIQ_KEY": f"P{n}"})])
                 ).raise_for_code()
             link.close()
 

@@ -10,17 +10,19 @@ import pytest
 
 from rocketpost import tour
 from rocketpost.client import Message, Producer, RocketpostError, SendResult
-from rocketpost.tour import Ledger, fresh_folder
+from rocketpost.tour import TourLedger, fresh_folder
 
 
 def test_all_must_be_acknowledged_and_received() -> None:
     everything = {0, 1, 2}
-    assert Ledger(sent=3, acknowledged=everything, received=everything).adds_up(3)
-    assert not Ledger(sent=3, failed=everything).adds_up(3)
-    assert not Ledger(sent=3, acknowledged={0, 1}, failed={2}, received=everything).adds_up(3)
-    assert not Ledger(sent=3, acknowledged=everything, received={0, 1}).adds_up(3)
-    assert not Ledger(sent=3, acknowledged=everything, received=everything, altered=1).adds_up(3)
-    assert not Ledger(sent=2, acknowledged={0, 1}, received={0, 1}).adds_up(3)
+    assert TourLedger(sent=3, acknowledged=everything, received=everything).adds_up(3)
+    assert not TourLedger(sent=3, failed=everything).adds_up(3)
+    assert not TourLedger(sent=3, acknowledged={0, 1}, failed={2}, received=everything).adds_up(3)
+    assert not TourLedger(sent=3, acknowledged=everything, received={0, 1}).adds_up(3)
+    assert not TourLedger(sent=3, acknowledged=everything, received=everything, altered=1).adds_up(
+        3
+    )
+    assert not TourLedger(sent=2, acknowledged={0, 1}, received={0, 1}).adds_up(3)
 
 
 class Refusing:
@@ -36,7 +38,7 @@ async def test_the_kill_is_due_even_if_nothing_is_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tour, "_PATIENCE_SECONDS", -1.0)
-    ledger, due = Ledger(), asyncio.Event()
+    ledger, due = TourLedger(), asyncio.Event()
     await tour._send(cast("Producer", Refusing()), ledger, 3, kill_at=2, due=due)
     assert due.is_set()
     assert ledger.failed == {0, 1, 2}

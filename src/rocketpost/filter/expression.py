@@ -123,14 +123,14 @@ def compile_filter(text: str, *, resolve: Resolve | None = None, paths: bool = F
         FilterError: The expression is wrong; the text says where and why.
     """
 
-    def named(node: Named) -> Truth:
+    def parse_named(node: Named) -> Truth:
         assert resolve is not None
         try:
             return parse(resolve(node.name), paths=True)
         except FilterError as error:
             raise FilterError(f"MATCHES({node.name!r}): {error}", node.position) from None
 
-    return Expression(text, parse(text, paths=paths, named=resolve is not None), named)
+    return Expression(text, parse(text, paths=paths, named=resolve is not None), parse_named)
 
 
 def check_filter(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Real servers for tests: processes on free ports, their faults, and what they promised."""
+"""Real servers for tests: processes on free ports, faults, and checks of promises."""
 
 from rocketpost.testing.campaign import Campaign
 from rocketpost.testing.clock import FakeClock

@@ -1,9 +1,9 @@
-"""Kills a broker under load, again and again, and checks after each restart what it promised.
+"""A campaign that kills a broker under load and checks its promises after each restart.
 
-Everything is chosen from a seed. A round starts the broker on the store that the last round left,
-checks it, puts load on it and ends it: most often by SIGKILL, at times by SIGTERM, by SIGKILL while
-it stops, or by SIGKILL while it starts. Workloads of other message kinds
-(:mod:`rocketpost.testing.workloads`) may run beside the plain sends of the campaign itself.
+All choices come from a seed. A round starts the broker on the store of the last round, checks it,
+puts load on it and ends it: mostly by SIGKILL, sometimes by SIGTERM, by SIGKILL while it stops, or
+by SIGKILL while it starts. Workloads of other message kinds (:mod:`rocketpost.testing.workloads`)
+may run beside the campaign's own plain sends.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ from rocketpost.settings import format_properties
 from rocketpost.testing.cluster import BROKER_READY, SMALL_STORE
 from rocketpost.testing.ledger import Counts, Ledger
 from rocketpost.testing.link import BrokerLink
-from rocketpost.testing.load import LARGE_SHARE, Churn, Commits, Queue, Reader, Stream, unique_key
+from rocketpost.testing.load import (
+    LARGE_SHARE,
+    Churn,
+    Commits,
+    LoadQueue,
+    Reader,
+    Stream,
+    unique_key,
+)
 from rocketpost.testing.process import ServerProcess, free_port
 from rocketpost.testing.workloads import Workload, Workplace
 
-STABLE: Final = [Queue(topic, queue_id) for topic in ("alpha", "beta") for queue_id in range(3)]
+STABLE: Final = [LoadQueue(topic, queue_id) for topic in ("alpha", "beta") for queue_id in range(3)]
 """The queues that exist all the time."""
 
 TINY_STORE: Final[Mapping[str, str]] = {
@@ -54,8 +62,8 @@ _LOOKUPS: Final = 3
 
 
 @dataclass(slots=True)
-class Report:
-    """Report of a campaign."""
+class CampaignReport:
+    """CampaignReport of a campaign."""
 
     seed: int
     rounds: int = 0
@@ -80,20 +88,20 @@ class Report:
 
 
 class Campaign:
-    """One broker, one store, many deaths. Use as a context manager.
+    """Kills one broker many times on one store. Use as a context manager.
 
     Args:
-        directory: Where the store goes.
-        seed: Every choice comes from it.
+        directory: The directory of the store.
+        seed: The seed of all choices.
         settings: More properties for the broker.
-        program: What to run instead of ``-m rocketpost.server``.
-        on_killed: Called after each SIGKILL, before the next start, such as to take away what was
-            never synced.
+        program: Arguments of Python instead of ``-m rocketpost.server``.
+        on_killed: Called after each SIGKILL, before the next start; for example to remove bytes
+            that were never synced.
         large_share: Share of messages that take many pages.
         stop_share: Share of rounds that end by SIGTERM.
-        life_seconds_max: How long the broker lives in an ordinary round, at most.
-        workloads: Kinds of load that run beside, through all rounds; they need a name server,
-            whose address ``settings`` must have as ``namesrvAddr``.
+        life_seconds_max: Maximum life of the broker in an ordinary round.
+        workloads: Additional kinds of load through all rounds; they need a name server, whose
+            address ``settings`` must have as ``namesrvAddr``.
     """
 
     def __init__(
@@ -117,12 +125,12 @@ class Campaign:
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         self.ledger = Ledger()
-        self.report = Report(seed)
+        self.report = CampaignReport(seed)
         self._reader = Reader(self.ledger)
         self._commits = Commits(self.ledger, grace=_GRACE_SECONDS)
         self._churn = Churn(self.ledger, "churn", queue_nums=2)
-        self._new_topics: list[Queue] = []
-        self._checked: dict[Queue, int] = {}
+        self._new_topics: list[LoadQueue] = []
+        self._checked: dict[LoadQueue, int] = {}
         self._stream_count = 0
         values = {
             "listenPort": str(port),
@@ -150,12 +158,12 @@ class Campaign:
     def __exit__(self, *_: object) -> None:
         self.broker.kill()
 
-    async def run(self, rounds: int) -> Report:
-        """Run some rounds, then check everything that was ever promised.
+    async def run(self, rounds: int) -> CampaignReport:
+        """Run ``rounds`` rounds, then check every promise ever made.
 
         Raises:
-            PromiseBroken: The broker did not keep its word.
-            ServerFailed: It did not start again.
+            PromiseBroken: The broker broke a promise.
+            ServerFailed: The broker did not start again.
         """
         began = time.monotonic()
         try:
@@ -173,7 +181,7 @@ class Campaign:
             self.report.counts = self.ledger.counts
         return self.report
 
-    # -- workloads beside
+    # -- additional workloads
 
     def _workplace(self, settings: Mapping[str, str]) -> Workplace:
         return Workplace(
@@ -185,7 +193,7 @@ class Campaign:
 
     @contextlib.asynccontextmanager
     async def _working(self) -> AsyncIterator[None]:
-        """Have the workloads at work until the block ends; a bug of theirs ends the campaign."""
+        """Run the workloads until the block ends; a bug in one ends the campaign."""
         if self.workloads:
             await self._start()
             for workload in self.workloads:
@@ -200,7 +208,7 @@ class Campaign:
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in tasks:
             if not task.cancelled():
-                task.result()  # it ended by itself, hence by a bug
+                task.result()  # it ended by itself, so by a bug
 
     # -- one round
 
@@ -235,20 +243,20 @@ class Campaign:
     async def _end(self) -> None:
         if self._rng.random() >= self._stop_share:
             await self._kill()
-            self._commits.ended(clean=False)
+            self._commits.note_end(clean=False)
         elif self._rng.random() < 0.5:
             code = await asyncio.to_thread(self.broker.stop)
             self.report.stops += 1
             tail = "\n".join(list(self.broker.output)[-40:])
             if code != 0 or "Traceback" in tail:
                 self.ledger.violations.append(f"a stop under load ended with code {code}:\n{tail}")
-            self._commits.ended(clean=True)
+            self._commits.note_end(clean=True)
         else:
             self.broker.terminate()
             await asyncio.sleep(self._rng.uniform(0.0, 0.1))
             self.report.kills_while_stopping += 1
             await self._kill()
-            self._commits.ended(clean=False)
+            self._commits.note_end(clean=False)
 
     async def _kill(self) -> None:
         self.report.kills += 1
@@ -268,7 +276,7 @@ class Campaign:
                     links.append(link)
                 await self._put_load(links)
         except (ClientError, Fault):
-            return  # it died before the load began
+            return  # the broker died before the load began
 
     async def _put_load(self, links: list[BrokerLink]) -> None:
         reading, changing, *sending = links
@@ -299,11 +307,11 @@ class Campaign:
         )
 
     async def _make_topic(self, link: BrokerLink, rng: random.Random) -> None:
-        """Make a topic by sending to it; it must be there if the message was acknowledged."""
+        """Create a topic by sending to it; it must exist if the message was acknowledged."""
         if rng.random() >= _NEW_TOPIC_SHARE:
             return
         await asyncio.sleep(rng.uniform(0, 0.3))
-        queue = Queue(f"new-{len(self._new_topics)}", 0)
+        queue = LoadQueue(f"new-{len(self._new_topics)}", 0)
         self._new_topics.append(queue)
         stream = self._stream(link, rng)
         await stream.send(queue)
@@ -326,7 +334,7 @@ class Campaign:
             link.close()
         self.ledger.verify()
 
-    async def _check_queue(self, link: BrokerLink, queue: Queue, *, whole: bool) -> None:
+    async def _check_queue(self, link: BrokerLink, queue: LoadQueue, *, whole: bool) -> None:
         first = await link.min_offset(*queue)
         end = await link.max_offset(*queue)
         if first != 0 and end:

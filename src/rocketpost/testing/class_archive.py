@@ -1,7 +1,7 @@
-"""Spark's classes as one file that JVMs map instead of loading: they start in half the time.
+"""An archive of Spark's classes that halves the start time of JVMs.
 
-``java_options()`` makes the file when it is first wanted, which takes as long as one start, and
-keeps it for all later runs on this machine.
+JVMs map the archive instead of loading classes. ``java_options()`` makes it on first use, which
+takes as long as one start, and keeps it for all later runs on this machine.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def java_options(*, make: bool = True) -> str:
-    """Return what a JVM of Spark must be told; nothing if there is no archive.
+    """Return the JVM options that use the archive; empty if there is none.
 
     Args:
-        make: Whether the archive is made if there is none.
+        make: Whether to make a missing archive.
     """
     path = _path()
     if not path.exists() and make:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # processes that want it at once wait for the first
+            fcntl.flock(lock, fcntl.LOCK_EX)  # others wait for the first process
             if not path.exists():
                 _make(path)
     return f"-XX:SharedArchiveFile={path} {_QUIET}" if path.exists() else ""
@@ -51,7 +51,7 @@ def _make(path: Path) -> None:
 
 
 def _path() -> Path:
-    """Return where the archive of this Java and this Spark is."""
+    """Return the path of the archive for this Java and this Spark."""
     home = find_java() or os.environ.get("JAVA_HOME") or shutil.which("java") or ""
     java = hashlib.sha256(os.path.realpath(home).encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir()) / f"rocketpost-java-{os.getuid()}"
@@ -59,7 +59,7 @@ def _path() -> Path:
 
 
 def _record(path: str) -> None:
-    """Use Spark for a moment in a JVM that writes down, at its end, what it has loaded."""
+    """Use Spark briefly in a JVM that lists its loaded classes at its end."""
     with tempfile.TemporaryDirectory() as folder:
         options = {
             "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={path} {_QUIET}",
@@ -75,7 +75,7 @@ def _record(path: str) -> None:
         gateway = spark.sparkContext._gateway
         spark.stop()
         assert gateway is not None
-        gateway.proc.stdin.close()  # by this the JVM knows that it is time to end
+        gateway.proc.stdin.close()  # tells the JVM to end
         gateway.proc.wait()
 
 

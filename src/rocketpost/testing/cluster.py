@@ -25,9 +25,9 @@ class Cluster:
     """Name servers and brokers as real processes. Use as a context manager.
 
     Args:
-        directory: Where configuration and data go.
-        brokers: How many brokers.
-        name_servers: How many name servers.
+        directory: The directory for configuration and data.
+        brokers: Number of brokers.
+        name_servers: Number of name servers.
         settings: Properties for every broker, by RocketMQ's keys.
     """
 
@@ -64,11 +64,11 @@ class Cluster:
 
     @property
     def addresses(self) -> str:
-        """The name servers, as clients take them."""
+        """The addresses of the name servers, in the form that clients accept."""
         return ";".join(f"127.0.0.1:{port}" for port in self.name_server_ports)
 
     def broker_directory(self, index: int = 0) -> Path:
-        """Return where a broker keeps its data."""
+        """Return the data directory of a broker."""
         return self.directory / f"broker-{index}"
 
     def _name_server(self, port: int) -> ServerProcess:

@@ -1,11 +1,11 @@
-"""A consumer as a program of its own, which writes all it does into a journal.
+"""A consumer program that records everything it does in a journal.
 
     python -m rocketpost.testing.consumer --name c1 --group G --topic T --journal FILE
         --name-servers HOST:PORT [--orderly] [--threads] [--slow SECONDS] [--fail SHARE]
         [--config JSON]
 
-It is made to be killed, frozen and stopped (SIGTERM). Its handler takes up to ``--slow`` seconds
-and raises now and then; ``--config`` has fields of :class:`PushConsumerConfig`.
+It is meant to be killed, frozen and stopped (SIGTERM). Its handler takes up to ``--slow`` seconds
+and sometimes raises; ``--config`` has fields of :class:`PushConsumerConfig`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rocketpost.client import (
     Suspend,
 )
 from rocketpost.testing import journal as words
-from rocketpost.testing.journal import Journal, joined
+from rocketpost.testing.journal import ConsumerJournal, join_names
 from rocketpost.testing.ledger import NUMBER_PROPERTY
 
 READY: Final = r"^consumer \S+ ready$"
@@ -46,11 +46,11 @@ def queue_name(queue: MessageQueue) -> str:
 
 
 class NotedAverage:
-    """The usual strategy; every round of rebalance is noted with what it saw and decided."""
+    """The default strategy; records the members and the share of every round of rebalance."""
 
     name = Average.name
 
-    def __init__(self, journal: Journal, who: str) -> None:
+    def __init__(self, journal: ConsumerJournal, who: str) -> None:
         self._journal = journal
         self._who = who
         self._inner = Average()
@@ -64,16 +64,16 @@ class NotedAverage:
             words.SHARE,
             self._who,
             queues[0].topic,
-            joined([queue_name(queue) for queue in share]),
-            joined([member.partition("@")[2] for member in members]),
+            join_names([queue_name(queue) for queue in share]),
+            join_names([member.partition("@")[2] for member in members]),
         )
         return share
 
 
 class NotedHandler:
-    """Notes each message before and after it was handled, which takes a while and may fail."""
+    """Records each message before and after handling it, which takes a while and may fail."""
 
-    def __init__(self, journal: Journal, arguments: argparse.Namespace) -> None:
+    def __init__(self, journal: ConsumerJournal, arguments: argparse.Namespace) -> None:
         self._journal = journal
         self._who: str = arguments.name
         self._slow: float = arguments.slow
@@ -112,7 +112,7 @@ class NotedHandler:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Consume until SIGTERM."""
-    journal = Journal(arguments.journal)
+    journal = ConsumerJournal(arguments.journal)
     config = PushConsumerConfig(
         name_servers=arguments.name_servers,
         instance_name=arguments.name,

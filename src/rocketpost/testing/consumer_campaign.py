@@ -1,10 +1,10 @@
-"""Consumers of one group that die, freeze and join under load, again and again.
+"""A campaign in which consumers of one group die, freeze and join under load.
 
-Everything is chosen from a seed. In each round three consumers share a topic while messages come:
-one is killed (SIGKILL), another is frozen (SIGSTOP) until the broker has given it up and others
-have served its queues, then goes on and learns what it missed; one joins; at times the broker is
-killed and started in between. After each round everything that was acknowledged must have been
-handled; :mod:`rocketpost.testing.handling` has the other rules.
+All choices come from a seed. In each round three consumers share a topic while messages arrive: one
+is killed (SIGKILL), another is frozen (SIGSTOP) until the broker has dropped it and others have
+served its queues, then it resumes and learns what it missed; one joins; sometimes the broker is
+killed and started in between. After each round every acknowledged message must have been handled;
+:mod:`rocketpost.testing.handling` has the other rules.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rocketpost.errors import ClientError, Fault
 from rocketpost.testing import journal as words
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.consumer import READY
-from rocketpost.testing.handling import Handling
-from rocketpost.testing.journal import Journal, Share
+from rocketpost.testing.handling import HandlingCheck
+from rocketpost.testing.journal import ConsumerJournal, ShareEntry
 from rocketpost.testing.ledger import Ledger, PromiseBroken
 from rocketpost.testing.link import BrokerLink
-from rocketpost.testing.load import Queue, Stream
+from rocketpost.testing.load import LoadQueue, Stream
 from rocketpost.testing.process import ServerProcess
 
 TOPIC: Final = "orders"
@@ -105,15 +105,15 @@ class ConsumerReport:
 
 
 class ConsumerCampaign:
-    """One broker, one group, many fates. Use as a context manager.
+    """Kills, freezes and adds consumers of one group. Use as a context manager.
 
     Args:
-        directory: Where data and the journal go.
-        seed: Every choice comes from it.
+        directory: The directory for data and the journal.
+        seed: The seed of all choices.
         orderly: Whether the group handles its queues in order.
         broker: Properties of the broker.
         consumer: Fields of each consumer's configuration.
-        program: What to run instead of ``-m rocketpost.testing.consumer``.
+        program: Arguments of Python instead of ``-m rocketpost.testing.consumer``.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class ConsumerCampaign:
         self._directory = directory
         self._config = dict(consumer)
         self._cluster = Cluster(directory, settings=broker)
-        self._queues = [Queue(TOPIC, queue_id) for queue_id in range(QUEUES)]
-        self._journal = Journal(directory / "journal")
+        self._queues = [LoadQueue(TOPIC, queue_id) for queue_id in range(QUEUES)]
+        self._journal = ConsumerJournal(directory / "journal")
         in_hand = "cached_count_max" if orderly else "cached_span_max"
         window = round(consumer[in_hand] + consumer["pull_count_max"])
-        self.handling = Handling(orderly=orderly, window=window)
+        self.handling = HandlingCheck(orderly=orderly, window=window)
         self.ledger = Ledger()
         self.report = ConsumerReport(seed, orderly)
         self._members: dict[str, ServerProcess] = {}
@@ -155,10 +155,10 @@ class ConsumerCampaign:
         self._journal.close()
 
     async def run(self, rounds: int) -> ConsumerReport:
-        """Run some rounds.
+        """Run ``rounds`` rounds.
 
         Raises:
-            PromiseBroken: A message was lost, came too often, or out of order.
+            PromiseBroken: A message was lost, delivered too often, or out of order.
             ServerFailed: A process did not start.
         """
         began = time.monotonic()
@@ -212,7 +212,7 @@ class ConsumerCampaign:
         self.handling.violations.clear()
         self.ledger.verify()
 
-    # What is done to consumers.
+    # Faults of consumers.
 
     async def _join(self) -> str:
         rng = self._rng
@@ -233,7 +233,7 @@ class ConsumerCampaign:
         return name
 
     async def _kill(self) -> None:
-        """Kill a member, at times more gently; its queues are served again."""
+        """Kill or stop a member, and wait until its queues are served again."""
         name = self._pick()
         process = self._members.pop(name)
         start, orphans = self._mark(name)
@@ -250,7 +250,7 @@ class ConsumerCampaign:
                 await self._until_served(orphans, name, start)
 
     async def _freeze(self) -> None:
-        """Freeze a member until it is given up and others serve its queues, then let it go on."""
+        """Freeze a member until it is dropped and others serve its queues, then let it resume."""
         name = self._pick()
         self.report.freezes += 1
         start, orphans = self._mark(name)
@@ -268,39 +268,39 @@ class ConsumerCampaign:
 
     def _mark(self, name: str) -> tuple[int, frozenset[str]]:
         self._look()
-        share = self.handling.believed(name, TOPIC)
+        share = self.handling.last_share(name, TOPIC)
         return len(self.handling.entries), share.queues if share is not None else frozenset()
 
     def _is_covered(self, without: str) -> bool:
-        """Tell whether those that are left have agreed on all queues, without this member."""
+        """Tell whether the other members have shared all queues among themselves."""
         left = self._members.keys() - self._frozen - {without}
-        shares = [self.handling.believed(name, TOPIC) for name in left]
+        shares = [self.handling.last_share(name, TOPIC) for name in left]
         seen = [share for share in shares if share is not None and without not in share.members]
         queues = [queue for share in seen for queue in share.queues]
         return len(seen) == len(left) and len(set(queues)) == QUEUES
 
     async def _until_served(self, queues: frozenset[str], name: str, start: int) -> None:
         await self._until(
-            lambda: queues <= self.handling.begun_since(start, but=name),
+            lambda: queues <= self.handling.find_begun(start, but=name),
             f"somebody serves {sorted(queues)} of {name}",
         )
 
     def _check_takeover(self, name: str, start: int) -> None:
-        """One round of rebalance is enough: only one that was under way may still name the dead."""
+        """Check that one round of rebalance was enough; only one under way may name the dead."""
         self.report.takeovers_checked += 1
         stale = [
             entry.who
             for entry in self.handling.entries[start:]
             if entry.what == words.SHARE
             and entry.words[0] == TOPIC
-            and name in Share.of(entry).members
+            and name in ShareEntry.of(entry).members
         ]
         for who in sorted({who for who in stale if stale.count(who) > 1}):
             self.ledger.violations.append(
                 f"{who} shared queues with {name} {stale.count(who)} times after its death"
             )
 
-    # What is done to the broker.
+    # Faults of the broker.
 
     async def _kill_broker(self) -> None:
         self.report.broker_kills += 1
@@ -308,13 +308,13 @@ class ConsumerCampaign:
         await asyncio.to_thread(broker.kill)
         self._journal.write(words.BROKER_DOWN, "broker-0")
         self._look()
-        self.handling.broker_died(self._saved_offsets())
+        self.handling.note_broker_death(self._read_saved_offsets())
         await asyncio.sleep(self._rng.choice((0.0, self._rng.uniform(0.0, 2.0))))
         await asyncio.to_thread(broker.start)
         self._journal.write(words.BROKER_UP, "broker-0")
 
-    def _saved_offsets(self) -> dict[str, int]:
-        """Return the group's offsets that are on the disk of a dead broker."""
+    def _read_saved_offsets(self) -> dict[str, int]:
+        """Read the group's offsets from the disk of a dead broker."""
         path = self._cluster.broker_directory() / "store" / "config" / "consumerOffset.json"
         if not path.exists():
             return {}
@@ -326,10 +326,10 @@ class ConsumerCampaign:
                     saved[f"{topic}/broker-0/{queue_id}"] = offset
         return saved
 
-    # Load, and looking on.
+    # Load and observation.
 
     async def _load(self) -> None:
-        """Send as long as the round lasts, over a new connection when one breaks."""
+        """Send while the round lasts; reconnect when the connection breaks."""
         while not self._over.is_set():
             try:
                 await self._with_link(self._send)
@@ -366,10 +366,10 @@ class ConsumerCampaign:
         self.handling.take(self._journal.read())
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look on until something has happened.
+        """Wait until a condition holds.
 
         Raises:
-            PromiseBroken: It does not.
+            PromiseBroken: It does not hold in time.
         """
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -393,6 +393,6 @@ class ConsumerCampaign:
         missing = sorted(self.ledger.acknowledged - self.handling.done.keys())
         self.ledger.violations.append(
             f"waited {WAIT_SECONDS:g} s in vain: {what}; not handled yet: "
-            f"{len(missing)} {missing[:10]}; shares: {self.handling.owned(TOPIC)}"
+            f"{len(missing)} {missing[:10]}; shares: {self.handling.current_shares(TOPIC)}"
         )
         self._judge()

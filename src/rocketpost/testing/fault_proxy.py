@@ -1,7 +1,7 @@
-"""A TCP proxy that misbehaves on purpose: cuts, delays, swallows, stops in the middle of a frame.
+"""A TCP proxy that cuts, delays or swallows data on purpose.
 
-A client is pointed at the proxy instead of a server. :attr:`FaultProxy.fault` is looked at for
-every piece of data, so a test may change it at any time; :meth:`FaultProxy.cut` ends what is open.
+A client connects to the proxy instead of a server. :attr:`FaultProxy.fault` is read for every piece
+of data, so a test may change it at any time; :meth:`FaultProxy.cut` cuts open connections.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """What goes wrong. Without arguments: nothing.
+class InjectedFault:
+    """The faults to inject; none without arguments.
 
     Attributes:
-        refuse: New connections are closed at once.
-        delay_s: Each piece of data waits this long.
-        swallow_requests: What clients say is read and thrown away: they wait in vain.
-        swallow_answers: What the server says is read and thrown away: the server did the work,
-            and the client never learns.
-        cut_after_bytes: A connection is cut when the server has been sent this many bytes, most
-            likely in the middle of a frame.
+        refuse: Close new connections at once.
+        delay_s: Delay each piece of data this long.
+        swallow_requests: Discard what clients send; they wait in vain.
+        swallow_answers: Discard what the server sends; it did the work, and the client never
+            learns of it.
+        cut_after_bytes: Cut a connection when this many bytes were sent to the server, most likely
+            in the middle of a frame.
         cut_answers_after_bytes: The same for bytes sent to the client.
     """
 
@@ -38,7 +38,7 @@ class Fault:
     cut_answers_after_bytes: int | None = None
 
 
-NONE: Final = Fault()
+NONE: Final = InjectedFault()
 
 
 class FaultProxy:
@@ -46,8 +46,8 @@ class FaultProxy:
 
     Args:
         target: Host and port of the server.
-        listen: Where clients connect; port 0 takes a free one. A server that tells its clients an
-            address can be given one of 127.0.0.0/8 other than its own, with the proxy there.
+        listen: The address for clients; port 0 takes a free one. A server that announces an address
+            to its clients can announce another one of 127.0.0.0/8, where the proxy listens.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class FaultProxy:
 
     @property
     def port(self) -> int:
-        """Where the proxy listens."""
+        """The port of the proxy."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def cut(self) -> None:
-        """Cut every open connection, on both sides, and return when that is done."""
+        """Cut all open connections on both sides."""
         sessions = list(self._sessions)
         for session in sessions:
             session.cancel()
         await asyncio.gather(*sessions, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Known from here on, not from the first step of its task on: a cut must not miss it.
+        # Registered here, not in the first step of its task, so that a cut cannot miss it.
         assert self._server is not None
         self.connection_count += 1
         if self.fault.refuse or not self._server.is_serving():
@@ -141,7 +141,7 @@ class FaultProxy:
         swallow: Callable[[], bool],
         limit: Callable[[], int | None],
     ) -> None:
-        """Carry data one way until the end of it, or until a fault says to cut."""
+        """Forward data in one direction until its end, or until a fault cuts it."""
         carried = 0
         while data := await reader.read(PIECE_BYTES):
             if self.fault.delay_s:

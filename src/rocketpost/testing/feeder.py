@@ -1,9 +1,9 @@
-"""A producer that may be killed at any time.
+"""A producer program that may be killed at any time.
 
 ``python -m rocketpost.testing.feeder NAMESRV DIRECTORY`` sends numbered messages to ``TOPIC``, each
-with a sharding key, up to the number that DIRECTORY/target holds, and ends when that is reached and
-DIRECTORY/stop is there. DIRECTORY/fed has the number up to which all are acknowledged; a later run
-begins there. Messages sent twice have the same sequence, so that brokers store each once.
+with a sharding key, up to the number in DIRECTORY/target, and ends when that is reached and
+DIRECTORY/stop exists. DIRECTORY/fed has the number up to which all are acknowledged; a later run
+begins there. A message that is sent twice has the same sequence, so that brokers store it once.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def key_of(number: int) -> str:
 
 
 def write_number(path: Path, number: int) -> None:
-    """Write a number so that a reader finds the old one or the new one."""
+    """Write a number atomically: a reader finds the old one or the new one."""
     fresh = path.with_suffix(".new")
     fresh.write_text(str(number))
     os.replace(fresh, path)
 
 
 def read_number(path: Path) -> int:
-    """Return the number in a file, 0 if there is none."""
+    """Return the number in a file; 0 if there is none."""
     return int(path.read_text()) if path.exists() else 0
 
 
 async def feed(name_servers: str, directory: Path) -> None:
-    """Send what is wanted until nothing more will be.
+    """Send up to the target until told to stop.
 
     Raises:
-        RocketpostError: Messages could not be sent; those that are not acknowledged come again.
+        RocketpostError: Messages could not be sent; a later run sends them again.
     """
     config = ProducerConfig(
         name_servers=name_servers, send_timeout=60.0, attempt_timeout=1.0, route_seconds=1.0
@@ -79,7 +79,7 @@ async def _main(name_servers: str, directory: Path) -> None:
         try:
             await feed(name_servers, directory)
         except RocketpostError as error:
-            logger.warning("again: %s", error)
+            logger.warning("sending again after an error: %s", error)
             await asyncio.sleep(_LOOK_SECONDS)
         else:
             return

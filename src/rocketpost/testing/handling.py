@@ -1,18 +1,18 @@
-"""Whether a group of consumers did what it promises, judged from its journal.
+"""Checks of the promises of a consumer group, by its journal.
 
 - Every message that was acknowledged to its producer is handled at least once.
-- What is handled more than once is bounded by what was in flight, for each member and queue from
-  the moment the queue became its own. It goes on where its group's offset is stored, and that is at
-  most a window behind what was begun: fetching rests at ``cached_span_max`` (in order:
-  ``cached_count_max``), each pull brings ``pull_count_max`` more and stores the offset on its way.
-  So it may repeat one window, and another when it was frozen and goes on. Members that both believe
-  that a queue is theirs may each repeat what the other begins meanwhile. A broker that dies forgets
-  the offsets that it had not saved: what was begun beyond the saved one may come again.
-- In an orderly group no message is begun before all that lie before it in its queue were, nor one
-  of a sharding key before an older one; and nobody begins with a queue's message while another
-  member that is neither dead nor frozen is at work on that queue. One begin is excused: a member
-  may be frozen after it looked at its lock and before its handler wrote its line. Then that line is
-  the next that it writes; if its handlers run in threads, the next of that queue.
+- Repeated handling is bounded by the messages in flight, per member and queue from the moment the
+  member gets the queue. It continues from the group's stored offset, which is at most one window
+  behind the messages begun: fetching pauses at ``cached_span_max`` (orderly groups:
+  ``cached_count_max``), and each pull brings ``pull_count_max`` more and stores the offset. So a
+  member may repeat one window, and another one after it was frozen. Two members that both believe
+  they own a queue may each repeat what the other begins meanwhile. A broker that dies loses the
+  offsets that it had not saved: messages begun beyond the saved offset may be repeated.
+- In an orderly group no message is begun before all earlier ones in its queue, nor before an older
+  one of its sharding key; and no member begins a message of a queue while another member, neither
+  dead nor frozen, is at work on that queue. One begin is excused: a member may be frozen after it
+  checked its lock and before its handler wrote its line. Then that line is the next one that it
+  writes; if its handlers run in threads, the next one of that queue.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.testing import journal as words
-from rocketpost.testing.journal import Entry, Handled, Share
+from rocketpost.testing.journal import Entry, HandlerEntry, ShareEntry
 
 
 @dataclass(slots=True)
 class _Account:
-    """What one member repeated of a queue since it got it, and what may be."""
+    """The repeats of one member in a queue since it got it, and their bound."""
 
     allowed: int
     repeats: int = 0
@@ -36,7 +36,7 @@ class _Account:
 
 @dataclass(slots=True)
 class _Queue:
-    """What is known of one queue."""
+    """The state of one queue."""
 
     begun: set[int] = field(default_factory=set)
     top: int = -1
@@ -54,19 +54,19 @@ class _Queue:
     changes: int = 0
 
 
-class Handling:
-    """Follows a journal. A violation is kept in :attr:`violations` when it is noticed.
+class HandlingCheck:
+    """Follows a journal and collects :attr:`violations`.
 
     Args:
         orderly: Whether the group handles its queues in order.
-        window: Messages of a queue that may be begun beyond the group's stored offset.
+        window: Maximum of messages begun beyond the group's stored offset, per queue.
     """
 
     def __init__(self, *, orderly: bool, window: int) -> None:
         self._orderly = orderly
         self._window = window
         self._queues: dict[str, _Queue] = {}
-        self._shares: dict[tuple[str, str], Share] = {}
+        self._shares: dict[tuple[str, str], ShareEntry] = {}
         self._absent: set[str] = set()
         self._threaded: set[str] = set()
         self._late: dict[str, set[str]] = {}
@@ -80,54 +80,54 @@ class Handling:
         self.violations: list[str] = []
         self.entries: list[Entry] = []
 
-    # What the journal says.
+    # Input.
 
     def take(self, entries: Iterable[Entry]) -> None:
-        """Follow some more lines."""
+        """Process further lines."""
         for entry in entries:
             self.entries.append(entry)
             match entry.what:
                 case words.BEGIN:
-                    self._begin(entry.who, Handled.of(entry))
+                    self._begin(entry.who, HandlerEntry.of(entry))
                 case words.JOINED if words.THREADS in entry.words:
                     self._threaded.add(entry.who)
                 case words.DONE | words.FAIL:
-                    self._end(entry.who, Handled.of(entry), failed=entry.what == words.FAIL)
+                    self._end(entry.who, HandlerEntry.of(entry), failed=entry.what == words.FAIL)
                 case words.SHARE:
-                    self._share(entry.who, Share.of(entry))
+                    self._share(entry.who, ShareEntry.of(entry))
                 case words.KILLED | words.LEFT:
-                    self._gone(entry.who)
+                    self._remove_member(entry.who)
                 case words.FROZEN:
                     self._absent.add(entry.who)
                 case words.THAWED:
-                    self._back(entry.who)
-            self._wrote(entry)
+                    self._resume_member(entry.who)
+            self._note_write(entry)
 
-    def broker_died(self, saved: Mapping[str, int]) -> None:
-        """Note that a broker is dead and has these offsets on disk."""
+    def note_broker_death(self, saved: Mapping[str, int]) -> None:
+        """Record that a broker died with these offsets on disk."""
         for name, queue in self._queues.items():
             queue.forgotten = max(0, queue.top + 1 - saved.get(name, 0))
             for account in queue.owners.values():
                 account.allowed += queue.forgotten + self._window
 
-    # What follows from it.
+    # Results.
 
     @property
     def begins(self) -> int:
-        """How often a handler was called."""
+        """The number of handler calls."""
         return sum(queue.begins for queue in self._queues.values())
 
     @property
     def repeats(self) -> int:
-        """How often it was called with a message that had been begun before, failures apart."""
+        """The number of calls with a message begun before, apart from failures."""
         return sum(queue.repeats for queue in self._queues.values())
 
     @property
     def changes(self) -> int:
-        """How often a queue changed hands."""
+        """The number of changes of queue owners."""
         return sum(queue.changes for queue in self._queues.values())
 
-    def owned(self, topic: str) -> dict[str, frozenset[str]]:
+    def current_shares(self, topic: str) -> dict[str, frozenset[str]]:
         """Return the last share of each member that is neither dead nor frozen."""
         return {
             who: share.queues
@@ -135,12 +135,12 @@ class Handling:
             if each == topic and who not in self._absent
         }
 
-    def believed(self, who: str, topic: str) -> Share | None:
-        """Return the last share of a member, whatever became of it."""
+    def last_share(self, who: str, topic: str) -> ShareEntry | None:
+        """Return the last share of a member, even of a dead or frozen one."""
         return self._shares.get((who, topic))
 
-    def begun_since(self, start: int, *, but: str = "") -> set[str]:
-        """Return the queues with which somebody (but one) began after the entry ``start``."""
+    def find_begun(self, start: int, *, but: str = "") -> set[str]:
+        """Return the queues that a member other than ``but`` began after the entry ``start``."""
         return {
             entry.words[0]
             for entry in self.entries[start:]
@@ -148,7 +148,7 @@ class Handling:
         }
 
     def check(self, acknowledged: Iterable[int]) -> None:
-        """Check that everything acknowledged was handled, and no queue repeated too much."""
+        """Check that all acknowledged messages were handled, and none repeated too often."""
         if missing := sorted(set(acknowledged) - self.done.keys()):
             self.violations.append(
                 f"{len(missing)} acknowledged messages were not handled: {missing[:10]}"
@@ -162,12 +162,12 @@ class Handling:
     def _queue(self, name: str) -> _Queue:
         return self._queues.setdefault(name, _Queue())
 
-    def _begin(self, who: str, handled: Handled) -> None:
+    def _begin(self, who: str, handled: HandlerEntry) -> None:
         name, offset, number, key = handled
         queue = self._queue(name)
         queue.begins += 1
         if offset not in queue.begun:
-            self._went_on(who, queue, offset)
+            self._continue_at(who, queue, offset)
         elif offset in queue.failed:
             queue.failed.discard(offset)
         else:
@@ -186,14 +186,14 @@ class Handling:
         if not self._is_late(who, name):
             queue.busy[who] = offset
 
-    def _went_on(self, who: str, queue: _Queue, offset: int) -> None:
+    def _continue_at(self, who: str, queue: _Queue, offset: int) -> None:
         if offset > queue.top:
             queue.forgotten = 0
         for other, account in queue.owners.items():
             if other != who and other not in self._absent:
                 account.allowed += 1
 
-    def _check_order(self, who: str, queue: _Queue, handled: Handled) -> None:
+    def _check_order(self, who: str, queue: _Queue, handled: HandlerEntry) -> None:
         name, offset, _, _ = handled
         if offset > queue.top + 1:
             self.violations.append(f"{name}: {who} began {offset} when {queue.top} was the last")
@@ -203,7 +203,7 @@ class Handling:
                 f"{name}: {who} began {offset} while {met[0]} was at {queue.busy[met[0]]}"
             )
 
-    def _end(self, who: str, handled: Handled, *, failed: bool) -> None:
+    def _end(self, who: str, handled: HandlerEntry, *, failed: bool) -> None:
         queue = self._queue(handled.queue)
         queue.busy.pop(who, None)
         if not failed:
@@ -213,22 +213,22 @@ class Handling:
         if self._orderly:
             queue.failed.add(handled.offset)
 
-    def _share(self, who: str, share: Share) -> None:
+    def _share(self, who: str, share: ShareEntry) -> None:
         known = self._shares.get((who, share.topic))
         before = known.queues if known is not None else frozenset()
         self._shares[who, share.topic] = share
         for name in share.queues - before:
-            self._gained(who, name)
+            self._gain(who, name)
         for name in before - share.queues:
-            self._lost(who, name)
+            self._lose(who, name)
 
-    def _gained(self, who: str, name: str) -> None:
+    def _gain(self, who: str, name: str) -> None:
         queue = self._queue(name)
         allowed = self._window + queue.forgotten if queue.begins else 0
         queue.changes += bool(queue.begins)
         queue.owners[who] = _Account(allowed)
 
-    def _lost(self, who: str, name: str) -> None:
+    def _lose(self, who: str, name: str) -> None:
         account = self._queue(name).owners.pop(who, None)
         if account is not None:
             self._close(who, name, account)
@@ -241,26 +241,26 @@ class Handling:
                 f"but only {account.allowed} were in flight"
             )
 
-    def _gone(self, who: str) -> None:
+    def _remove_member(self, who: str) -> None:
         self._absent.add(who)
         for name, queue in self._queues.items():
             queue.busy.pop(who, None)
-            self._lost(who, name)
+            self._lose(who, name)
 
     def _is_late(self, who: str, name: str) -> bool:
-        """Tell whether a member may have looked at the lock of a queue before it was frozen."""
+        """Tell whether a member may have checked the lock of a queue before it was frozen."""
         return name in self._late.get(who, ())
 
-    def _wrote(self, entry: Entry) -> None:
+    def _note_write(self, entry: Entry) -> None:
         late = self._late.get(entry.who)
         if late is None or entry.what == words.THAWED:
             return
         if entry.who not in self._threaded:
-            late.clear()  # it was at one place of its program, and that is behind it
+            late.clear()  # it was at one point of its program, which is past now
         elif entry.what in (words.BEGIN, words.DONE, words.FAIL):
             late.discard(entry.words[0])
 
-    def _back(self, who: str) -> None:
+    def _resume_member(self, who: str) -> None:
         self._absent.discard(who)
         self._late[who] = {
             name
@@ -268,7 +268,7 @@ class Handling:
             if who in queue.owners and who not in queue.busy
         }
         for name, queue in self._queues.items():
-            queue.busy.pop(who, None)  # what it was at when it froze may have been begun by others
+            queue.busy.pop(who, None)  # others may have begun what it was handling when it froze
             account = queue.owners.get(who)
             if account is not None:
                 self._close(who, name, account)

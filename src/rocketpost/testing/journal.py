@@ -1,15 +1,15 @@
-"""What consumers did, written by all of them into one file, each line in one write.
+"""A journal of what consumers did, written by all of them into one file.
 
-The file is opened for appending, so lines of several processes lie in the order in which they were
-written, and a process that is killed takes none of its lines with it. A line is a word that says
-what happened, who it happened to, and the rest::
+Each line is one write to a file opened for appending, so lines of several processes are in the
+order in which they were written, and a killed process loses none of its lines. A line is an event,
+the consumer, and details::
 
     begin  c1 orders/broker-0/2 117 4711 key3   a handler was called: queue, offset, number, key
     done   c1 orders/broker-0/2 117 4711 key3   it returned
     fail   c1 orders/broker-0/2 117 4711 key3   it raised
     share  c1 orders 0/2,0/3 c1,c2              a round of rebalance: topic, own queues, members
     joined c1 threads                           it started; its handlers run in threads
-    killed c1                                   and so on: what a test did to it
+    killed c1                                   and other events: what a test did to it
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Entry(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-class Handled(NamedTuple):
-    """What a line about a handler says."""
+class HandlerEntry(NamedTuple):
+    """An entry about a handler call."""
 
     queue: str
     offset: int
@@ -43,13 +43,13 @@ class Handled(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
-        """Read it from an entry."""
+        """Read the details of an entry."""
         queue, offset, number, key = entry.words
         return cls(queue, int(offset), int(number), key)
 
 
-class Share(NamedTuple):
-    """What a line about a round of rebalance says."""
+class ShareEntry(NamedTuple):
+    """An entry about a round of rebalance."""
 
     topic: str
     queues: frozenset[str]
@@ -57,13 +57,13 @@ class Share(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
-        """Read it from an entry."""
+        """Read the details of an entry."""
         topic, queues, members = entry.words
         return cls(topic, _set_of(queues), _set_of(members))
 
 
-class Journal:
-    """Appends to the file and reads it. Thread-safe to write, any number of processes may."""
+class ConsumerJournal:
+    """Appends to the file and reads it. Any thread of any process may write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,7 +80,7 @@ class Journal:
         os.write(self._fd, (" ".join((what, who, *map(str, words))) + "\n").encode())
 
     def read(self) -> Iterator[Entry]:
-        """Return the lines that were appended since the last call."""
+        """Return the lines appended since the last call."""
         data = self._rest + self._read()
         *lines, self._rest = data.split(b"\n")
         for line in lines:
@@ -95,8 +95,8 @@ class Journal:
         return b"".join(parts)
 
 
-def joined(names: list[str]) -> str:
-    """Return names as one word of a line."""
+def join_names(names: list[str]) -> str:
+    """Join names into one word of a line."""
     return ",".join(names) or "-"
 
 

@@ -1,13 +1,14 @@
-"""What a broker has promised, kept outside of it, and the checks that it kept its word.
+"""A ledger of a broker's promises, kept outside of it, and the checks of them.
 
-A test notes every message before it is sent, every acknowledgement, every refusal and everything
-that a reader has seen. A *slot* is a topic, a queue and an offset. Whatever happens to the broker:
+A test records every message before it is sent, every acknowledgement, every refusal and every
+message that a reader has seen. A *slot* is a topic, a queue and an offset. Whatever happens to the
+broker:
 
-- an acknowledged message is at its slot, whole, with its properties, and at no other slot;
-- a slot that a reader has seen never shows another message, nor does it vanish;
-- messages of one stream (one connection) lie in each queue in the order in which they were sent,
-  and none is missing before one that is there;
-- nothing is there that nobody has sent.
+- an acknowledged message is at its slot, complete, with its properties, and at no other slot;
+- a slot that a reader has seen never shows another message, and never vanishes;
+- messages of one stream (one connection) are in each queue in the order of sending, and none is
+  missing before one that is present;
+- no message is present that was not sent.
 
 Messages carry their number in a property; the body is compared by its digest. The ledger knows
 nothing of sockets; :mod:`rocketpost.testing.load` feeds it.
@@ -28,11 +29,11 @@ _SHOWN_MAX: Final = 20
 
 
 class PromiseBroken(RocketpostError):  # noqa: N818 - named after what happened
-    """The broker broke a promise; the text lists how."""
+    """The broker broke promises; the text lists them."""
 
 
-class Slot(NamedTuple):
-    """A place in a queue."""
+class QueueSlot(NamedTuple):
+    """A topic, a queue and an offset."""
 
     topic: str
     queue_id: int
@@ -40,7 +41,7 @@ class Slot(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A message as it was handed to the broker."""
+    """A message as it was sent to the broker."""
 
     number: int
     topic: str
@@ -51,7 +52,7 @@ class Noted(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many messages met which fate."""
+    """Numbers of messages by outcome."""
 
     sent: int
     acknowledged: int
@@ -61,18 +62,18 @@ class Counts(NamedTuple):
 
 
 class Ledger:
-    """Notes what was sent, acknowledged and seen. Not thread-safe.
+    """Records what was sent, acknowledged and seen. Not thread-safe.
 
-    A violation is kept in :attr:`violations` when it is noticed; :meth:`verify` raises it.
+    Collects :attr:`violations`; :meth:`verify` raises them.
     """
 
     def __init__(self) -> None:
         self._noted: dict[int, Noted] = {}
-        self._slot_of: dict[int, Slot] = {}
-        self._number_at: dict[Slot, int] = {}
+        self._slot_of: dict[int, QueueSlot] = {}
+        self._number_at: dict[QueueSlot, int] = {}
         self._acknowledged: set[int] = set()
         self._refused: set[int] = set()
-        self._seen: set[Slot] = set()
+        self._seen: set[QueueSlot] = set()
         self._doomed: dict[str, set[int]] = {}
         self._dead: set[int] = set()
         self._next_number = 0
@@ -81,7 +82,7 @@ class Ledger:
 
     @property
     def counts(self) -> Counts:
-        """How much was noted so far."""
+        """The numbers so far."""
         return Counts(
             len(self._noted),
             len(self._acknowledged),
@@ -92,23 +93,23 @@ class Ledger:
 
     @property
     def acknowledged(self) -> frozenset[int]:
-        """The numbers of all acknowledged messages that no deletion has touched."""
+        """The numbers of all acknowledged messages that no deletion affects."""
         touched = self._dead.union(*self._doomed.values())
         return frozenset(self._acknowledged - touched)
 
     def sample(self, rng: random.Random, count: int) -> list[int]:
-        """Return some acknowledged messages, the newest among them."""
+        """Return some acknowledged messages, including the newest."""
         owed = sorted(self.acknowledged)
         return [*rng.sample(owed, min(count - 1, len(owed))), *owed[-1:]]
 
     def topic_of(self, number: int) -> str:
-        """Return where a message was sent."""
+        """Return the topic of a message."""
         return self._noted[number].topic
 
-    # -- what happens
+    # -- recording
 
     def next_number(self) -> int:
-        """Return a number for a message that is about to be made."""
+        """Return the number of the next message."""
         self._next_number += 1
         return self._next_number
 
@@ -122,27 +123,27 @@ class Ledger:
         body: bytes,
         properties: dict[str, str],
     ) -> None:
-        """Note a message before its first byte leaves."""
+        """Record a message before its first byte is sent."""
         assert number not in self._noted
         self._noted[number] = Noted(
             number, topic, queue_id, stream, _digest(body), dict(properties)
         )
 
     def acknowledge(self, number: int, offset: int) -> None:
-        """Note that the broker took a message, and at which offset it said it is."""
+        """Record that the broker acknowledged a message at ``offset``."""
         noted = self._noted[number]
         if number in self._acknowledged:
             self._complain(f"message {number} was acknowledged twice")
         self._acknowledged.add(number)
-        self._place(noted, Slot(noted.topic, noted.queue_id, offset), "acknowledged")
+        self._place(noted, QueueSlot(noted.topic, noted.queue_id, offset), "acknowledged")
 
     def refuse(self, number: int) -> None:
-        """Note that the broker refused a message."""
+        """Record that the broker refused a message."""
         self._refused.add(number)
 
     def see(self, record: Record) -> None:
-        """Note a message that a reader got."""
-        slot = Slot(record.topic, record.queue_id, record.queue_offset)
+        """Record a message that a reader got."""
+        slot = QueueSlot(record.topic, record.queue_id, record.queue_offset)
         self._seen.add(slot)
         text = record.properties.get(NUMBER_PROPERTY, "")
         noted = self._noted.get(int(text)) if text.isdecimal() else None
@@ -161,7 +162,7 @@ class Ledger:
         self._place(noted, slot, "seen")
 
     def begin_delete(self, topic: str) -> None:
-        """Note that a topic is about to be deleted: what was sent to it may be gone from now on."""
+        """Record that a topic is about to be deleted: its messages may be gone from now on."""
         numbers = {
             number
             for number, noted in self._noted.items()
@@ -170,11 +171,11 @@ class Ledger:
         self._doomed.setdefault(topic, set()).update(numbers)
 
     def end_delete(self, topic: str) -> None:
-        """Note that the deletion was acknowledged: what was sent before must never come back."""
+        """Record that the deletion was acknowledged: earlier messages must never come back."""
         self._dead |= self._doomed.pop(topic, set())
 
     def settle_delete(self, topic: str, present: Iterable[int]) -> None:
-        """Note what is left of a topic whose deletion was under way at a crash: all or nothing."""
+        """Record what is left of a topic whose deletion a crash interrupted: all or nothing."""
         doomed = self._doomed.pop(topic, set())
         found = doomed.intersection(present)
         expected = doomed & self._acknowledged
@@ -189,13 +190,13 @@ class Ledger:
     # -- checks
 
     def expected_end(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last one that was acknowledged or seen in the queue."""
+        """Return the offset after the last acknowledged or seen one of the queue."""
         return self._ends.get((topic, queue_id), 0)
 
     def check_queue(self, topic: str, queue_id: int, records: list[Record], *, first: int) -> None:
         """Check a queue that was read from ``first`` to its end.
 
-        Every offset must be there; then the messages are checked one by one, and their order.
+        Every offset must be present; then the messages and their order are checked.
         """
         offsets = [record.queue_offset for record in records]
         if offsets != list(range(first, first + len(records))):
@@ -210,7 +211,7 @@ class Ledger:
         self._check_order(topic, queue_id, offsets)
 
     def check_absent(self, topic: str) -> None:
-        """Check that nothing is owed of a topic that does not exist."""
+        """Check that a topic that does not exist owes no message."""
         owed = [n for n in self.acknowledged if self._noted[n].topic == topic]
         if owed:
             self._complain(f"the topic {topic} is gone, with acknowledged messages: {owed[:5]}")
@@ -225,7 +226,7 @@ class Ledger:
         """Raise if a promise was broken.
 
         Raises:
-            PromiseBroken: With the first violations.
+            PromiseBroken: The text has the first violations.
         """
         if self.violations:
             more = len(self.violations) - _SHOWN_MAX
@@ -234,7 +235,7 @@ class Ledger:
 
     # -- inside
 
-    def _place(self, noted: Noted, slot: Slot, how: str) -> None:
+    def _place(self, noted: Noted, slot: QueueSlot, how: str) -> None:
         before = self._number_at.setdefault(slot, noted.number)
         if before != noted.number:
             self._complain(
@@ -246,7 +247,7 @@ class Ledger:
         if place != slot:
             self._complain(f"message {noted.number} is at {_show(place)} and at {_show(slot)}")
 
-    def _is_owed(self, slot: Slot) -> bool:
+    def _is_owed(self, slot: QueueSlot) -> bool:
         number = self._number_at.get(slot)
         if number is None or number in self._dead:
             return False
@@ -262,10 +263,10 @@ class Ledger:
                 )
 
     def _check_order(self, topic: str, queue_id: int, offsets: list[int]) -> None:
-        """Compare the queue with what each stream sent to it."""
+        """Compare the order of the queue with that of each stream."""
         here: dict[int, list[int]] = {}
         for offset in offsets:
-            number = self._number_at.get(Slot(topic, queue_id, offset))
+            number = self._number_at.get(QueueSlot(topic, queue_id, offset))
             if number is not None:
                 here.setdefault(self._noted[number].stream, []).append(number)
         sent: dict[int, list[int]] = {}
@@ -291,7 +292,7 @@ def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=12).digest()
 
 
-def _show(slot: Slot) -> str:
+def _show(slot: QueueSlot) -> str:
     return f"{slot.topic}/{slot.queue_id}@{slot.offset}"
 
 

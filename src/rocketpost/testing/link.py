@@ -1,6 +1,6 @@
-"""A bare connection to one broker, for tests that must know exactly what was sent and answered.
+"""A bare connection to one broker, for tests that control every request.
 
-No routes, no retries, no heartbeats: a request leaves once, and its answer is what the broker said.
+No routes, no retries, no heartbeats: each request is sent once, and its answer is the broker's.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ ANSWER_SECONDS: Final = 20.0
 _READ_WRITE: Final = 6
 
 
-class Part(NamedTuple):
+class SendPart(NamedTuple):
     """One message of a send."""
 
     body: bytes
     properties: dict[str, str]
 
 
-class Found(NamedTuple):
-    """What a pull returned."""
+class PullAnswer(NamedTuple):
+    """The result of a pull."""
 
     code: int
     next_offset: int
@@ -81,7 +81,7 @@ class BrokerLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can leave."""
+        """Whether requests can be sent."""
         return self._connection.is_open
 
     def close(self) -> None:
@@ -94,14 +94,14 @@ class BrokerLink:
         self,
         topic: str,
         queue_id: int,
-        parts: Sequence[Part],
+        parts: Sequence[SendPart],
         *,
         queue_nums: int = 4,
         sequence: str | None = None,
     ) -> asyncio.Future[Command]:
         """Send one message, or several as a batch; the future gets the broker's answer.
 
-        Sends leave in the order of the calls. ``sequence`` is the stamp of an idempotent producer.
+        Sends keep the order of the calls. ``sequence`` is the stamp of an idempotent producer.
 
         Raises:
             ConnectionLost: The connection is closed.
@@ -128,7 +128,7 @@ class BrokerLink:
 
     async def pull(
         self, topic: str, queue_id: int, offset: int, *, count_max: int = 32, hold_ms: int = 0
-    ) -> Found:
+    ) -> PullAnswer:
         """Read a queue from ``offset`` on.
 
         Raises:
@@ -149,10 +149,10 @@ class BrokerLink:
         if answer.code not in _PULL_CODES:
             answer.raise_for_code()
         next_offset = answer.read(PullResponse).next_begin_offset
-        return Found(answer.code, next_offset, decode_records(answer.body))
+        return PullAnswer(answer.code, next_offset, decode_records(answer.body))
 
     async def read(self, topic: str, queue_id: int, first: int, end: int) -> list[Record]:
-        """Return everything in [``first``, ``end``) of a queue, as far as it can be read."""
+        """Return the readable messages in [``first``, ``end``) of a queue."""
         records: list[Record] = []
         while first < end:
             found = await self.pull(topic, queue_id, first)
@@ -163,7 +163,7 @@ class BrokerLink:
         return records
 
     async def find(self, topic: str, key: str) -> list[Record]:
-        """Return the messages that the key index knows by ``key``."""
+        """Return the messages that the key index has for ``key``."""
         header = QueryMessage(topic=topic, key=key, unique_key_query="true")
         answer = await self._ask(RequestCode.QUERY_MESSAGE, header)
         return decode_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
@@ -175,18 +175,18 @@ class BrokerLink:
         return await self._offset(RequestCode.GET_MIN_OFFSET, topic, queue_id)
 
     async def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the newest of a queue."""
+        """Return the offset after the newest message of a queue."""
         return await self._offset(RequestCode.GET_MAX_OFFSET, topic, queue_id)
 
     async def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store where a group goes on."""
+        """Store the next offset of a group."""
         header = UpdateOffset(
             consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
         )
         (await self._ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)).raise_for_code()
 
     async def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return where a group goes on; None if it never said so."""
+        """Return the next offset of a group; None if it has never committed one."""
         header = QueryOffset(
             consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=False
         )
@@ -199,12 +199,12 @@ class BrokerLink:
     # -- topics
 
     async def recall(self, topic: str, handle: str) -> Command:
-        """Ask to recall a timed message; returns the answer, whatever it is."""
+        """Recall a timed message; return the answer, whatever its code."""
         header = RecallHeader(topic=topic, recall_handle=handle, producer_group="chaos")
         return await self._ask(RequestCode.RECALL_MESSAGE, header)
 
     async def end_transaction(self, group: str, half: Command, kind: int) -> Command:
-        """Commit or roll back what ``half`` is the answer of."""
+        """Commit or roll back the transaction whose half message was answered with ``half``."""
         fields = half.fields
         header = EndTransaction(
             producer_group=group,
@@ -218,7 +218,7 @@ class BrokerLink:
     async def create_topic(
         self, topic: str, queue_nums: int, *, attributes: str | None = None
     ) -> None:
-        """Create or change a topic; ``attributes`` as mqadmin takes them.
+        """Create or change a topic; ``attributes`` as in mqadmin.
 
         Raises:
             Fault: The broker refuses.
@@ -268,4 +268,4 @@ _PULL_CODES: Final = frozenset(
     }
 )
 
-__all__ = ["BrokerLink", "Fault", "Found", "Part"]
+__all__ = ["BrokerLink", "Fault", "PullAnswer", "SendPart"]

@@ -1,7 +1,8 @@
-"""Load for a broker that is about to be killed: senders, readers, committers, makers of topics.
+"""Load for a broker that will be killed: sending, reading, committing, creating topics.
 
-Each part notes in a :class:`~rocketpost.testing.ledger.Ledger` what it sent, what was acknowledged
-and what it saw. All choices come from a ``random.Random``. A part ends when its connection does.
+Each part records in a :class:`~rocketpost.testing.ledger.Ledger` what it sent, what was
+acknowledged and what it saw. All choices come from a ``random.Random``. A part ends with its
+connection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rocketpost.codec.record import Record
 from rocketpost.errors import ClientError, ConnectionLost, Fault
 from rocketpost.model.properties import SHARDING_KEY
 from rocketpost.testing.ledger import NUMBER_PROPERTY, Ledger
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 
 WINDOW: Final = 128
 """Sends of one stream that may wait for an answer."""
@@ -34,7 +35,7 @@ _COMMIT_SECONDS: Final = 0.05
 _GROUP: Final = "load"
 
 
-class Queue(NamedTuple):
+class LoadQueue(NamedTuple):
     """A queue of a topic."""
 
     topic: str
@@ -42,16 +43,16 @@ class Queue(NamedTuple):
 
 
 class Stream:
-    """Sends over one connection, many at a time. Its number is its name in the ledger.
+    """Sends over one connection, many messages at a time.
 
     Args:
         link: The connection.
-        ledger: Where everything is noted.
-        number: The stream's.
-        rng: Where its choices come from.
+        ledger: The record of everything sent.
+        number: The number of the stream in the ledger.
+        rng: The source of its choices.
         large_share: Share of messages that take many pages.
-        rest_seconds: How long it rests between bursts at most.
-        keys: How many sharding keys to use, each of which has its queue; 0 for none.
+        rest_seconds: Maximum pause between bursts.
+        keys: Number of sharding keys, each with its own queue; 0 for none.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Stream:
         self.refusals: Counter[str] = Counter()
         """Why messages were refused."""
 
-    async def run(self, queues: list[Queue]) -> None:
+    async def run(self, queues: list[LoadQueue]) -> None:
         """Send in bursts until the connection is gone."""
         rng = self._rng
         while self._link.is_open:
@@ -90,7 +91,7 @@ class Stream:
             await asyncio.sleep(rng.uniform(0, self._rest_seconds))
 
     async def send(
-        self, queue: Queue, *, count: int = 1, key: str | None = None
+        self, queue: LoadQueue, *, count: int = 1, key: str | None = None
     ) -> asyncio.Future[Command] | None:
         """Send one message or a batch; None if the connection is gone."""
         await self._room.acquire()
@@ -111,7 +112,7 @@ class Stream:
             self._room.release()
             return None
         self._waiting.add(future)
-        future.add_done_callback(lambda done: self._answered(done, numbers))
+        future.add_done_callback(lambda done: self._on_answer(done, numbers))
         return future
 
     async def settle(self) -> None:
@@ -119,11 +120,11 @@ class Stream:
         if self._waiting:
             await asyncio.wait(list(self._waiting))
 
-    def _answered(self, future: asyncio.Future[Command], numbers: list[int]) -> None:
+    def _on_answer(self, future: asyncio.Future[Command], numbers: list[int]) -> None:
         self._room.release()
         self._waiting.discard(future)
         if future.cancelled() or future.exception() is not None:
-            return  # nobody knows whether it is stored
+            return  # it is unknown whether the message is stored
         answer = future.result()
         if answer.code == ResponseCode.SUCCESS:
             first = answer.read(SendResponse).queue_offset
@@ -137,7 +138,7 @@ class Stream:
     def _batch_count(self) -> int:
         return self._rng.randrange(2, 9) if self._rng.random() < _BATCH_SHARE else 1
 
-    def _part(self, number: int, *, small: bool, key: str | None) -> Part:
+    def _part(self, number: int, *, small: bool, key: str | None) -> SendPart:
         rng = self._rng
         large = not small and rng.random() < self._large_share
         size = rng.randrange(20_000, BODY_BYTES_MAX) if large else rng.randrange(1, 1200)
@@ -149,21 +150,21 @@ class Stream:
         }
         if key is not None:
             properties[SHARDING_KEY] = key
-        return Part(rng.randbytes(size), properties)
+        return SendPart(rng.randbytes(size), properties)
 
 
 class Reader:
-    """Reads queues as fast as they grow and remembers how far it came."""
+    """Reads queues as they grow and keeps its position in each."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.positions: dict[Queue, int] = {}
+        self.positions: dict[LoadQueue, int] = {}
 
-    async def run(self, link: BrokerLink, queues: Iterable[Queue]) -> None:
+    async def run(self, link: BrokerLink, queues: Iterable[LoadQueue]) -> None:
         """Follow some queues until the connection is gone."""
         await asyncio.gather(*(self._follow(link, queue) for queue in queues))
 
-    async def _follow(self, link: BrokerLink, queue: Queue) -> None:
+    async def _follow(self, link: BrokerLink, queue: LoadQueue) -> None:
         while link.is_open:
             position = self.positions.get(queue, 0)
             try:
@@ -177,7 +178,7 @@ class Reader:
 
 
 class Commits:
-    """What a group committed, when, and what must therefore survive.
+    """Commits offsets of a group, and checks that they survive.
 
     Args:
         grace: Seconds after which a commit must be on disk.
@@ -186,12 +187,12 @@ class Commits:
     def __init__(self, ledger: Ledger, *, grace: float) -> None:
         self._ledger = ledger
         self._grace = grace
-        self._acknowledged: dict[Queue, list[tuple[float, int]]] = {}
-        self._tried: dict[Queue, set[int]] = {}
-        self._owed: dict[Queue, int] = {}
+        self._acknowledged: dict[LoadQueue, list[tuple[float, int]]] = {}
+        self._tried: dict[LoadQueue, set[int]] = {}
+        self._owed: dict[LoadQueue, int] = {}
 
     async def run(self, link: BrokerLink, reader: Reader) -> None:
-        """Commit what the reader has read, again and again, until the connection is gone."""
+        """Commit the reader's positions repeatedly, until the connection is gone."""
         while link.is_open:
             for queue, position in list(reader.positions.items()):
                 try:
@@ -200,8 +201,8 @@ class Commits:
                     return
             await asyncio.sleep(_COMMIT_SECONDS)
 
-    def ended(self, *, clean: bool) -> None:
-        """Note that the broker is gone: what was committed long enough ago is on disk."""
+    def note_end(self, *, clean: bool) -> None:
+        """Record the end of the broker: commits older than the grace must be on disk."""
         limit = time.monotonic() - (0 if clean else self._grace)
         for queue, commits in self._acknowledged.items():
             safe = [offset for when, offset in commits if when <= limit]
@@ -209,7 +210,7 @@ class Commits:
             commits.clear()
 
     async def check(self, link: BrokerLink) -> int:
-        """Compare what the broker knows now with what it owes; returns how many were checked."""
+        """Compare the broker's offsets with those it must have; return the number of checks."""
         for queue, tried in self._tried.items():
             found = await link.committed_offset(_GROUP, *queue)
             end = await link.max_offset(*queue)
@@ -222,28 +223,28 @@ class Commits:
                 self._complain(queue, f"it is {found}, which nobody committed")
         return len(self._tried)
 
-    async def _commit(self, link: BrokerLink, queue: Queue, position: int) -> None:
+    async def _commit(self, link: BrokerLink, queue: LoadQueue, position: int) -> None:
         self._tried.setdefault(queue, set()).add(position)
         await link.commit_offset(_GROUP, *queue, position)
         self._acknowledged.setdefault(queue, []).append((time.monotonic(), position))
 
-    def _complain(self, queue: Queue, text: str) -> None:
+    def _complain(self, queue: LoadQueue, text: str) -> None:
         topic, queue_id = queue
         self._ledger.violations.append(f"committed offset of {topic}/{queue_id}: {text}")
 
 
 class Churn:
-    """Makes, fills and deletes one topic over and over, one step at a time."""
+    """Creates, fills and deletes one topic repeatedly, one step at a time."""
 
     def __init__(self, ledger: Ledger, topic: str, *, queue_nums: int) -> None:
         self._ledger = ledger
-        self._queues = [Queue(topic, queue_id) for queue_id in range(queue_nums)]
+        self._queues = [LoadQueue(topic, queue_id) for queue_id in range(queue_nums)]
         self.topic = topic
         self.is_deleting = False
         """Whether a deletion was sent and not answered."""
 
     async def run(self, link: BrokerLink, stream: Stream, rng: random.Random) -> None:
-        """Go round until the connection is gone."""
+        """Repeat until the connection is gone."""
         try:
             while link.is_open:
                 await link.create_topic(self.topic, len(self._queues))
@@ -260,7 +261,7 @@ class Churn:
             return
 
     async def check(self, link: BrokerLink) -> None:
-        """See what is there after a restart."""
+        """Check the topic after a restart."""
         found = []
         if await link.has_topic(self.topic):
             for queue in self._queues:
@@ -283,5 +284,5 @@ def _number_of(record: Record) -> int:
 
 
 def unique_key(number: int) -> str:
-    """Return the unique key that the message of this number carries."""
+    """Return the unique key of the message with this number."""
     return f"{number:032X}"

@@ -1,4 +1,4 @@
-"""One real server process: started, awaited by its ready line, killed, stopped, continued."""
+"""A real server process that tests start, kill, freeze and resume."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _PROGRAM: Final = ("-m", "rocketpost.server")
 
 
 class ServerFailed(RocketpostError):  # noqa: N818 - named after what happened
-    """A server ended, or did not get ready; the text has its last output."""
+    """A server ended or did not become ready; the text has its last output."""
 
 
 class ServerProcess:
-    """A server as its own process. Use as a context manager; it is killed at the end.
+    """A server process. Use as a context manager; it is killed at the end.
 
     Args:
-        arguments: What follows ``python -m rocketpost.server``.
+        arguments: The arguments after ``python -m rocketpost.server``.
         ready: A regular expression for the line that says it is ready.
-        environment: Variables to set besides the inherited ones.
-        program: What follows ``python`` instead of ``-m rocketpost.server``, to run a server that
-            a test has changed.
+        environment: Variables to set in addition to the inherited ones.
+        program: The arguments of ``python`` instead of ``-m rocketpost.server``, to run a modified
+            server.
     """
 
     def __init__(
@@ -76,25 +76,25 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """What the process ended with; None while it lives."""
+        """The exit code of the process; None while it runs."""
         return self._process.poll() if self._process is not None else None
 
     def start(self, *, seconds: float = READY_SECONDS) -> re.Match[str]:
         """Start the process and return its ready line.
 
         Raises:
-            ServerFailed: It ended or was not ready in time.
+            ServerFailed: It ended, or was not ready in time.
         """
         self.launch()
         return self.wait_ready(seconds=seconds)
 
     def launch(self) -> None:
-        """Start the process and do not wait until it is ready."""
+        """Start the process without waiting until it is ready."""
         assert not self.is_running
         self._lines = queue.SimpleQueue()
         self._process = subprocess.Popen(
@@ -110,10 +110,10 @@ class ServerProcess:
         self._reader.start()
 
     def wait_ready(self, *, seconds: float = READY_SECONDS) -> re.Match[str]:
-        """Return the ready line of a process that was launched.
+        """Return the ready line of a launched process.
 
         Raises:
-            ServerFailed: It ended or was not ready in time.
+            ServerFailed: It ended, or was not ready in time.
         """
         return self.wait_for(self._ready, seconds=seconds)
 
@@ -121,7 +121,7 @@ class ServerProcess:
         """Return the next line that ``pattern`` matches.
 
         Raises:
-            ServerFailed: The process ended, or time is over.
+            ServerFailed: The process ended, or no such line came in time.
         """
         compiled = re.compile(pattern)
         deadline = time.monotonic() + seconds
@@ -162,7 +162,7 @@ class ServerProcess:
         return code
 
     def terminate(self) -> None:
-        """Ask the process to stop (SIGTERM) and do not wait."""
+        """Ask the process to stop (SIGTERM) without waiting."""
         assert self._process is not None
         self._process.terminate()
 
@@ -171,7 +171,7 @@ class ServerProcess:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume the process (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
@@ -207,10 +207,9 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """Return a port that was free a moment ago, with those that a broker takes beside it.
+    """Return a port that was free a moment ago, along with the other ports of a broker.
 
-    Systems give outgoing connections ports above the ones chosen from here, so that a server that
-    is started again finds its port free.
+    It is below the range for outgoing connections, so that a restarted server finds its port free.
     """
     for _ in range(_PORT_ATTEMPTS_MAX):
         port = random.SystemRandom().choice(_PORTS)

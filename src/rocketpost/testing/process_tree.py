@@ -1,4 +1,4 @@
-"""Which processes a process has started, by what the operating system says."""
+"""The processes of a session, as the operating system lists them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Process(NamedTuple):
     command: str
 
     def kill(self) -> None:
-        """End it by SIGKILL, unless it has ended."""
+        """Kill it with SIGKILL, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
 
 def session_of(leader: int) -> Iterator[Process]:
-    """Yield the living processes of a session, its leader too."""
+    """Yield the running processes of a session, including its leader."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue

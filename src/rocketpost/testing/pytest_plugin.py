@@ -1,6 +1,6 @@
-"""Fixtures for pytest: real servers for the session, a fresh topic and group for each test.
+"""Pytest fixtures: real servers for the session, a fresh topic and group for each test.
 
-Switch them on in ``conftest.py``::
+Enable them in ``conftest.py``::
 
     pytest_plugins = ["rocketpost.testing.pytest_plugin"]
 
@@ -42,7 +42,7 @@ def rocketmq_cluster(
 
 @pytest.fixture(scope="session")
 def rocketmq_name_servers(rocketmq_cluster: Cluster) -> str:
-    """The name servers, as clients take them: ``host:port;host:port``."""
+    """The addresses of the name servers, as clients accept them: ``host:port;host:port``."""
     return rocketmq_cluster.addresses
 
 

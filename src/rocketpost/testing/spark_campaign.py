@@ -1,10 +1,10 @@
-"""Kills producer, broker, Spark's driver, executors and Python workers while Spark copies a topic.
+"""A campaign that kills producer, broker and Spark processes while Spark copies a topic.
 
 A feeder sends numbered messages; one Spark job on a standalone cluster copies them to another topic
-and to a lake of Parquet files. A round lets more messages come, waits until some are copied, and
-ends one process by SIGKILL. Whom and when follows from a seed; each kind gets its share. At the end
-the topic, its copy and the lake must hold the same messages, each once, and those of one sharding
-key in their order.
+and to a lake of Parquet files. A round sends more messages, waits until some are copied, and kills
+one process: producer, broker, driver, executor or Python worker. A seed chooses which and when. At
+the end the topic, its copy and the lake must hold the same messages, each once, and those of one
+sharding key in order.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class SparkReport:
-    """What a campaign did and found."""
+    """Report of a campaign."""
 
     seed: int
     messages: int
@@ -101,7 +101,7 @@ class SparkReport:
 
 
 def deck(rng: random.Random, count: int) -> list[str]:
-    """Return whom to kill, one after the other: every kind by its share, in an order by chance."""
+    """Return the kinds of process to kill: each by its share, in random order."""
     total = sum(SHARES.values())
     kinds = [kind for kind, share in SHARES.items() for _ in range(count * share // total)]
     kinds += rng.choices(list(SHARES), weights=list(SHARES.values()), k=count - len(kinds))
@@ -110,13 +110,13 @@ def deck(rng: random.Random, count: int) -> list[str]:
 
 
 class SparkCampaign:
-    """One broker, one feeder, one Spark job, many deaths. Use as a context manager.
+    """Kills one broker, one feeder and one Spark job many times. Use as a context manager.
 
     Args:
-        directory: Where everything goes.
-        seed: Every choice comes from it.
-        messages: How many are sent in all.
-        delivery: The sink's.
+        directory: The directory for all data.
+        seed: The seed of all choices.
+        messages: Number of messages to send.
+        delivery: The delivery option of the sink.
     """
 
     def __init__(self, directory: Path, *, seed: int, messages: int, delivery: str) -> None:
@@ -164,11 +164,11 @@ class SparkCampaign:
         self._stack.close()
 
     async def run(self, kills: int) -> SparkReport:
-        """Kill so often, let everything finish, and compare.
+        """Kill ``kills`` processes, let everything finish, and compare.
 
         Raises:
-            PromiseBroken: The source or the lake is wrong. What is wrong with the copy is in the
-                report, since not every delivery promises the same.
+            PromiseBroken: The source or the lake is wrong. Errors of the copy are in the report,
+                since not every delivery option promises the same.
         """
         began = time.monotonic()
         link = await BrokerLink.connect(self._cluster.broker_addresses[0])
@@ -200,7 +200,7 @@ class SparkCampaign:
         if kind == "broker":
             await asyncio.sleep(self._rng.uniform(0, _DOWN_SECONDS_MAX))
             await asyncio.to_thread(self._cluster.brokers[0].start)
-        logger.info("killed: kind=%s copied=%s", kind, await self._copied())
+        logger.info("killed: kind=%s copied=%s", kind, await self._count_copied())
 
     def _kill(self, kind: str, victim: Process | None) -> None:
         if victim is not None:
@@ -213,7 +213,7 @@ class SparkCampaign:
             self._cluster.brokers[0].kill()
 
     async def _victim(self, kind: str) -> Process | None:
-        """Return a process to kill, waiting for one; None if there is none for long."""
+        """Return a process to kill, waiting for one; None if none appears in time."""
         find = {
             "executor": self._executors,
             "worker": self._workers,
@@ -252,7 +252,7 @@ class SparkCampaign:
         return newest[0] > newest[1]
 
     def _archives(self) -> bool:
-        """Tell whether the lake has files of a batch that does not count yet."""
+        """Tell whether the lake has files of an uncommitted batch."""
         number = open_lake(self._job.lake).snapshot().next_number
         return any(Path(self._job.lake).glob(f"data/batch={number:08d}-*"))
 
@@ -270,13 +270,13 @@ class SparkCampaign:
             logger.info("the job is ready: number=%s", self.report.jobs)
 
     async def _until_copied(self, more: int) -> None:
-        """Wait until some more messages are copied; not for long, since kills may prevent it."""
-        wanted = await self._copied() + more
+        """Wait until more messages are copied; not for long, since kills may prevent it."""
+        wanted = await self._count_copied() + more
         deadline = time.monotonic() + _MOVE_SECONDS
-        while time.monotonic() < deadline and await self._copied() < wanted:  # noqa: ASYNC110
+        while time.monotonic() < deadline and await self._count_copied() < wanted:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _copied(self) -> int:
+    async def _count_copied(self) -> int:
         try:
             link = await BrokerLink.connect(self._cluster.broker_addresses[0])
         except ClientError:
@@ -291,7 +291,7 @@ class SparkCampaign:
     async def _finish(self) -> None:
         await self._ensure()
         (self._directory / "stop").touch()
-        # The job looks once more after the feeder is done: what it has then is everything.
+        # The job reads once more after the feeder is done, and then has everything.
         deadline = time.monotonic() + _FINISH_SECONDS
         while self._feeder.is_running and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
@@ -307,31 +307,31 @@ class SparkCampaign:
         return "\n".join(list(self._driver.output)[-20:])
 
     def _kill_driver(self) -> None:
-        """Kill the driver with its JVM at once; executors find out by themselves."""
+        """Kill the driver with its JVM; executors notice by themselves."""
         left = []
         if self.report.jobs:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._driver.pid, signal.SIGKILL)
             left = list(session_of(self._driver.pid))
         self._driver.kill()
-        for process in left:  # what did not notice yet may go on a little longer
+        for process in left:  # those that have not noticed yet may run a little longer
             if self._rng.random() < 0.5:
                 process.kill()
 
-    # What is compared.
+    # Comparison.
 
     async def _check(self) -> None:
-        fed = await self._stored(TOPIC)
-        copied = await self._stored(COPY)
+        fed = await self._read_stored(TOPIC)
+        copied = await self._read_stored(COPY)
         numbers = [int(record.body) for record in fed.values()]
         if sorted(numbers) != list(range(self.report.messages)):
             raise PromiseBroken(f"{len(numbers)} messages are stored, some lost or twice")
-        if _disordered(fed):
+        if _count_disordered(fed):
             raise PromiseBroken("messages of one key are not in order where they were sent to")
         copies = Counter(int(record.body) for record in copied.values())
         self.report.lost = sum(number not in copies for number in numbers)
         self.report.repeated = sum(count - 1 for count in copies.values())
-        self.report.disordered = _disordered(copied)
+        self.report.disordered = _count_disordered(copied)
         self._check_lake({place: bytes(record.body) for place, record in fed.items()})
 
     def _check_lake(self, fed: dict[Place, bytes]) -> None:
@@ -342,7 +342,7 @@ class SparkCampaign:
             raise PromiseBroken(f"the lake: {flaws[0].text}")
         kept: dict[Place, bytes] = {}
         for uri in [lake.uri_of(file.path) for file in held.files]:
-            # By its file alone: folders that look like partitions would become columns.
+            # Read single files: directories that look like partitions would become columns.
             table = pq.ParquetFile(uri).read(columns=["queueId", "queueOffset", "body"])
             for row in table.to_pylist():
                 place = row["queueId"], row["queueOffset"]
@@ -352,7 +352,7 @@ class SparkCampaign:
         if kept != fed:
             raise PromiseBroken(f"the lake has {len(kept)} messages, the topic {len(fed)}")
 
-    async def _stored(self, topic: str) -> dict[Place, Record]:
+    async def _read_stored(self, topic: str) -> dict[Place, Record]:
         link = await BrokerLink.connect(self._cluster.broker_addresses[0])
         found: dict[Place, Record] = {}
         for queue_id in range(QUEUES):
@@ -363,8 +363,8 @@ class SparkCampaign:
         return found
 
 
-def _disordered(stored: dict[Place, Record]) -> int:
-    """Return how many messages come after a later one of their key, or in another queue."""
+def _count_disordered(stored: dict[Place, Record]) -> int:
+    """Return the number of messages after a later one of their key, or in another queue."""
     last: dict[str, tuple[int, int]] = {}
     count = 0
     for place in sorted(stored):

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of real processes: one master, some workers, each its own JVM."""
+"""A standalone Spark cluster of real processes: a master and workers, each with its own JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADDRESS: Final = "127.0.0.1"
 _EXEC: Final = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 _DAEMONS: Final = {
     "SPARK_DAEMON_MEMORY": "256m",
-    # Executors may be killed as often as a test likes.
+    # A test may kill executors any number of times.
     "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
 }
 
@@ -30,9 +30,9 @@ class SparkCluster:
     """A master and workers. Use as a context manager.
 
     Args:
-        directory: Where workers keep what their executors print.
-        workers: How many workers.
-        cores: How many tasks each runs at a time.
+        directory: The directory for the output of executors.
+        workers: Number of workers.
+        cores: Number of concurrent tasks per worker.
     """
 
     def __init__(self, directory: Path, *, workers: int, cores: int = 1) -> None:
@@ -60,11 +60,11 @@ class SparkCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver needs in its environment."""
+        """The environment variables of a driver."""
         return _environment()
 
     def processes(self) -> list[Process]:
-        """Return the workers and what they have started: executors and their Python processes."""
+        """Return the workers, their executors and the executors' Python processes."""
         return [each for worker in self._workers for each in session_of(worker.pid)]
 
 
@@ -89,12 +89,12 @@ def _environment() -> dict[str, str]:
     java_home = find_java()
     if java_home is not None:
         values["JAVA_HOME"] = java_home
-    # Workers hand their environment on to executors.
+    # Workers pass their environment to executors.
     return values | {"PATH": os.environ.get("PATH", "")}
 
 
 def _stop(server: ServerProcess) -> None:
-    """Let a worker end its executors, which SIGKILL would leave to themselves."""
+    """Stop a worker with its executors, which would survive a SIGKILL of the worker."""
     if server.is_running:
         server.stop()
     server.kill()

@@ -1,8 +1,8 @@
 """A Spark job that may be killed at any time: ``python -m rocketpost.testing.spark_job FILE``.
 
-It copies one topic to another by a stream and archives it to a lake, both in one driver. What fails
-is started again. It ends, with 0, when the file ``stop`` is there and both have all messages that
-were there then. FILE holds a ``Job`` as JSON.
+It copies one topic to another with a stream and archives it to a lake, both in one driver. Failed
+work is started again. It ends with 0 when the file ``stop`` exists and both have all messages of
+that moment. FILE holds a ``Job`` as JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is copied, and where to."""
+    """The source and destinations of the copy."""
 
     name_servers: str
     source: str
@@ -58,16 +58,16 @@ class Job:
 
     @property
     def lake(self) -> str:
-        """Where the archive goes."""
+        """The path of the archive."""
         return f"{self.directory}/lake"
 
     @property
     def checkpoint(self) -> str:
-        """Where the stream keeps its progress."""
+        """The path of the stream's checkpoint."""
         return f"{self.directory}/checkpoint"
 
     def write(self, path: Path) -> None:
-        """Write it for the job to read."""
+        """Write the job file."""
         path.write_text(json.dumps(dataclasses.asdict(self)))
 
 
@@ -121,7 +121,7 @@ def run(job: Job) -> None:
                 copy.stop()
                 break
         except (RocketpostError, PySparkException) as error:
-            logger.warning("again: %s", str(error).partition("\n")[0])
+            logger.warning("starting again after an error: %s", str(error).partition("\n")[0])
         time.sleep(_AGAIN_SECONDS)
     spark.stop()
     print(DONE, flush=True)

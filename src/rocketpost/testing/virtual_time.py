@@ -1,8 +1,8 @@
-"""Time that jumps to the next timer when nothing is left to do, for tests of what waits.
+"""Virtual time for tests: an event loop whose clock jumps to the next timer when idle.
 
-A test of a time-out or a pause needs no real seconds then, and passes on the busiest machine: the
-clock of its loop stands still while anything runs. Not for tests whose work is done by threads or
-behind sockets, since the loop cannot see that those are busy.
+A test of a timeout or a pause then needs no real seconds and passes on the busiest machine: the
+clock stands still while anything runs. Not for tests that work in threads or through sockets, since
+the loop cannot see that those are busy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Never waits for a timer: tells the loop's clock to go ahead instead."""
+    """Advances the loop's clock instead of waiting for a timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,19 +33,19 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with a clock of its own, which begins at 0."""
+    """An event loop with its own clock, which starts at 0."""
 
     def __init__(self) -> None:
         self._clock = _Selector()
         super().__init__(self._clock)
 
     def time(self) -> float:
-        """Return the seconds that have gone by for this loop."""
+        """Return the seconds since the loop was made, in virtual time."""
         return self._clock.now
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an async test on a loop of its own whose time jumps."""
+    """Run an async test on its own loop in virtual time."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

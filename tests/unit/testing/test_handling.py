@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-from rocketpost.testing.handling import Handling
+from rocketpost.testing.handling import HandlingCheck
 from rocketpost.testing.journal import Entry
 
 WINDOW = 3
 
 
-def follow(text: str, *, orderly: bool = False) -> Handling:
+def follow(text: str, *, orderly: bool = False) -> HandlingCheck:
     """Follow a journal; of handled messages only member and offset are given."""
-    handling = Handling(orderly=orderly, window=WINDOW)
+    handling = HandlingCheck(orderly=orderly, window=WINDOW)
     take(handling, text)
     return handling
 
 
-def take(handling: Handling, text: str) -> None:
+def take(handling: HandlingCheck, text: str) -> None:
     for line in text.strip().splitlines():
         what, who, *rest = line.split()
         if what == "share":
@@ -76,7 +76,7 @@ def test_a_dead_broker_forgets_what_it_had_not_saved() -> None:
     start = f"share a q0 a\n{handled('a', *range(9))}"
     for saved, wrong in (({"t/b/0": 5}, 0), ({"t/b/0": 9}, 1), ({}, 0)):
         handling = follow(start)
-        handling.broker_died(saved)
+        handling.note_broker_death(saved)
         take(handling, f"killed a\nshare b q0 b\n{handled('b', *range(4, 10))}")
         handling.check([])
         assert len(handling.violations) == wrong
@@ -108,14 +108,14 @@ def test_in_order_a_key_is_handled_from_old_to_new() -> None:
 
 def test_shares_of_those_that_are_there() -> None:
     handling = follow("share a q0 a,b\nshare b q1 a,b\nbegin b 0\nfrozen b")
-    assert handling.owned("t") == {"a": frozenset({"t/b/0"})}
-    share = handling.believed("b", "t")
+    assert handling.current_shares("t") == {"a": frozenset({"t/b/0"})}
+    share = handling.last_share("b", "t")
     assert share is not None
     assert share.queues == {"t/b/1"}
-    assert handling.begun_since(0) == {"t/b/0"}
-    assert handling.begun_since(0, but="b") == set()
+    assert handling.find_begun(0) == {"t/b/0"}
+    assert handling.find_begun(0, but="b") == set()
     take(handling, "thawed b")
-    assert handling.owned("t").keys() == {"a", "b"}
+    assert handling.current_shares("t").keys() == {"a", "b"}
 
 
 def frozen_before_its_first_line(*, threads: bool = False) -> str:

@@ -27,7 +27,7 @@ class GroupNames(msgspec.Struct, rename="camel"):
 
 
 class GroupForbidden(msgspec.Struct, rename="camel", kw_only=True):
-    """Whether a group may read a topic."""
+    """A group's permission to read a topic."""
 
     group: str
     readable: bool

@@ -137,7 +137,7 @@ class GetPopState(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PopState(msgspec.Struct, rename="camel", kw_only=True):
-    """When a popped message becomes visible again, by the broker's clock; 0 if it is visible."""
+    """Time at which a popped message becomes visible again; 0 if it is visible."""
 
     until_timestamp: Int64 = 0
 

@@ -1,8 +1,8 @@
-"""Loads of one message kind each, for campaigns that kill brokers.
+"""Workloads of one message kind each, for campaigns that kill brokers.
 
-A workload lives through every death of the broker: it uses the public SDK, tries again when a call
-fails, and keeps outside of the broker what it was promised. When the killing is over, ``settle``
-waits until every promise is due and reports those that were broken.
+A workload survives every death of the broker: it uses the public SDK, tries again when a call
+fails, and keeps a record of the broker's promises. At the end, ``settle`` waits until every promise
+is due and reports those that were broken.
 """
 
 from rocketpost.testing.workloads.base import Workload, Workplace

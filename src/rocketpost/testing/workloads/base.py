@@ -1,4 +1,4 @@
-"""The parts that every workload shares: where it works, how it sends, how it is judged."""
+"""The base of workloads: the broker, sending, and reports of broken promises."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """One broker that dies, and the name servers that know it.
+    """A broker that dies, and its name servers.
 
     Attributes:
         name_servers: ``host:port;host:port``.
-        address: The broker's.
-        rng: Where all choices of one workload come from.
+        address: The address of the broker.
+        rng: The source of a workload's choices.
         complain: Called with a description of each broken promise.
     """
 
@@ -41,13 +41,13 @@ class Workplace:
     complain: Callable[[str], None]
 
     def producer_config(self) -> ProducerConfig:
-        """Return a configuration with which a failed send is never repeated by the SDK."""
+        """Return a configuration without retries by the SDK."""
         return ProducerConfig(
             name_servers=self.name_servers, send_timeout=3.0, retries=0, route_seconds=1.0
         )
 
     async def read_topic(self, topic: str, queue_count: int) -> list[Record]:
-        """Return everything that the queues of ``topic`` hold."""
+        """Return all messages of ``topic``."""
         link = await BrokerLink.connect(self.address)
         try:
             if not await link.has_topic(topic):
@@ -69,9 +69,9 @@ class Workplace:
 
 
 class Workload(abc.ABC):
-    """A load of one message kind. Belongs to the event loop.
+    """A workload of one message kind. Belongs to the event loop.
 
-    Subclasses name their ``topic`` and keep their promises in :attr:`acknowledged`.
+    Subclasses set their ``topic`` and keep promises in :attr:`acknowledged`.
     """
 
     topic: str
@@ -94,13 +94,13 @@ class Workload(abc.ABC):
 
     @abc.abstractmethod
     async def run(self) -> None:
-        """Work until cancelled, whether the broker lives or not."""
+        """Work until cancelled, whether or not the broker is running."""
 
     @abc.abstractmethod
     async def settle(self) -> None:
-        """Wait until every promise is due, and complain about those that were broken.
+        """Wait until every promise is due, and report the broken ones.
 
-        The broker lives while this runs.
+        The broker runs meanwhile.
         """
 
     def __str__(self) -> str:
@@ -109,12 +109,12 @@ class Workload(abc.ABC):
     # -- for subclasses
 
     def next_key(self) -> str:
-        """Return a name for the next message."""
+        """Return the key of the next message."""
         self.attempted += 1
         return f"{self.topic}-{self.attempted}"
 
     async def try_send(self, producer: Producer, message: Message, key: str) -> SendResult | None:
-        """Send a message once; note it if it was acknowledged, rest a moment if not."""
+        """Send a message once; record it if it was acknowledged, otherwise pause."""
         try:
             result = await producer.send(message)
         except RocketpostError:
@@ -124,7 +124,7 @@ class Workload(abc.ABC):
         return result
 
     async def wait_until(self, missing: Callable[[], Collection[str]], *, what: str) -> bool:
-        """Wait until nothing is missing; complain with ``what`` if that takes too long."""
+        """Wait until nothing is missing; report ``what`` if that takes too long."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while left := missing():
             if time.monotonic() > deadline:
@@ -134,7 +134,7 @@ class Workload(abc.ABC):
         return True
 
     def complain_of(self, what: str, keys: Collection[str]) -> None:
-        """Report a broken promise about some messages, if there are any."""
+        """Report a broken promise about some messages, if any."""
         if keys:
             named = ", ".join(sorted(keys)[:_NAMED_MAX])
             self.place.complain(f"{self.topic}: {len(keys)} messages {what}: {named}")
@@ -146,10 +146,10 @@ class Workload(abc.ABC):
 
 
 def key_of(record: Record) -> str:
-    """Return the name that a workload gave the message, which is its body."""
+    """Return the key of a workload's message, which is its body."""
     return bytes(record.body).decode()
 
 
 def now_ms() -> int:
-    """Return the wall-clock time; the broker's is the same, on the same machine."""
+    """Return the wall-clock time, which is also the broker's on the same machine."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Messages of an idempotent producer, many of which are sent more than once."""
+"""A workload of an idempotent producer that sends many messages more than once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _REPEAT_SHARE = 0.1
 
 
 class NumberedWorkload(Workload):
-    """Sends and repeats numbered messages: each is stored once, where it was said to be.
+    """Sends and repeats numbered messages: each must be stored once, at its acknowledged offset.
 
-    A number is repeated when its send failed, and by chance long after it was acknowledged, as a
-    second run of the same program would.
+    A number is repeated when its send failed, and at random long after it was acknowledged, as a
+    second run of the same program would do.
     """
 
     topic = "Numbered"
@@ -38,7 +38,7 @@ class NumberedWorkload(Workload):
             await asyncio.gather(*(self._run_stream(producer) for _ in range(_STREAMS)))
 
     async def settle(self) -> None:
-        """Compare the queues with what was acknowledged."""
+        """Compare the queues with the acknowledged messages."""
         records = await self.place.read_topic(self.topic, self.queue_count)
         places = {key_of(record): (record.queue_id, record.queue_offset) for record in records}
         self.complain_of("were acknowledged and lost", self.acknowledged - places.keys())
@@ -65,6 +65,6 @@ class NumberedWorkload(Workload):
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             self.acknowledged.add(key)
-            if result.queue_offset >= 0:  # a duplicate's place may not be known any more
+            if result.queue_offset >= 0:  # the offset of a duplicate may no longer be known
                 self._places.setdefault(key, (result.queue.queue_id, result.queue_offset))
             await asyncio.sleep(_PAUSE_SECONDS)

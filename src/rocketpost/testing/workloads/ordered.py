@@ -1,4 +1,4 @@
-"""Ordered messages: a producer that numbers each key, and an orderly consumer that counts."""
+"""A workload of ordered messages: a producer that numbers each key, and an orderly consumer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PAUSE_SECONDS = 0.01
 
 
 class OrderedWorkload(Workload):
-    """Sends numbers per sharding key, each only after the one before is acknowledged.
+    """Sends numbers per sharding key, each after the previous one is acknowledged.
 
-    The consumer may see a number again, after a send or a commit whose answer was lost. It must
-    never see one before all the numbers below it, and in the end it must have seen them all.
+    The consumer may see a number again after a send or a commit whose answer was lost. It must
+    never see a number before all lower ones, and in the end it must have seen them all.
     """
 
     topic = "Ordered"
@@ -50,7 +50,7 @@ class OrderedWorkload(Workload):
         await self._consumer.start()
 
     async def run(self) -> None:
-        """Send to the keys in turn by chance."""
+        """Send to random keys."""
         async with Producer("ordered-sender", config=self.place.producer_config()) as producer:
             while True:
                 shard = self.rng.randrange(_SHARDS)
@@ -63,7 +63,7 @@ class OrderedWorkload(Workload):
                     await asyncio.sleep(_PAUSE_SECONDS)
 
     async def settle(self) -> None:
-        """Wait until the consumer has counted to the last number of each key."""
+        """Wait until the consumer has seen the last number of each key."""
         try:
             await self.wait_until(
                 lambda: {

@@ -1,4 +1,4 @@
-"""Popped messages: received, then acknowledged, given more time, or forgotten."""
+"""A workload of popped messages: acknowledged, given more time, or forgotten."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MORE_TIME_SHARE = 0.1
 class PoppedWorkload(Workload):
     """Pops messages and acknowledges most of them.
 
-    A message whose acknowledgement was confirmed before its invisible time was over never comes
-    again. One that was confirmed later, or not at all, may come again or not. Every other message
-    comes again until it is acknowledged.
+    A message whose acknowledgement was confirmed within its invisible time must never be delivered
+    again. One that was confirmed later or not at all may be. Every other message must be delivered
+    again until it is acknowledged.
     """
 
     topic = "Popped"
@@ -33,21 +33,21 @@ class PoppedWorkload(Workload):
         self._maybe_done: set[str] = set()
 
     async def run(self) -> None:
-        """Send, and receive beside it."""
+        """Send and receive concurrently."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send())
             for _ in range(_RECEIVERS):
                 group.create_task(self._receive(ack_share=_ACK_SHARE))
 
     async def settle(self) -> None:
-        """Acknowledge everything that comes, until nothing is left."""
+        """Acknowledge everything that arrives, until nothing is left."""
         receiver = asyncio.create_task(self._receive(ack_share=1.0))
         try:
             await self.wait_until(
                 lambda: (self.acknowledged | self._received) - self._done - self._maybe_done,
                 what="never came again for an acknowledgement",
             )
-            # An acknowledgement that a crash undid shows when the invisible time is over.
+            # An acknowledgement that a crash undid shows after the invisible time.
             await asyncio.sleep(2 * max(_INVISIBLE_SECONDS))
         finally:
             receiver.cancel()

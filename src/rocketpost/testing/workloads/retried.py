@@ -1,4 +1,4 @@
-"""Messages whose handler fails: they come again, or end among the dead letters."""
+"""A workload of messages whose handler fails: retried, or dead letters in the end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class HandlerFailedOnPurpose(Exception):  # noqa: N818 - named after what happen
 
 
 class RetriedWorkload(Workload):
-    """Handles some messages only at the second time, and some never.
+    """Handles some messages only on the second delivery, and some never.
 
-    Every acknowledged message is handled in the end, or lies among the dead letters of its group.
+    In the end every acknowledged message must be handled, or be a dead letter of its group.
     """
 
     topic = "Retried"
@@ -59,7 +59,7 @@ class RetriedWorkload(Workload):
         await self._consumer.start()
 
     async def run(self) -> None:
-        """Send messages that say how their handler is to behave."""
+        """Send messages that tell their handler how to behave."""
         async with Producer("retried-sender", config=self.place.producer_config()) as producer:
             while True:
                 key = f"{self.next_key()}-{self._choose_behaviour()}"
@@ -67,7 +67,7 @@ class RetriedWorkload(Workload):
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def settle(self) -> None:
-        """Wait for the handler, then look among the dead letters."""
+        """Wait for the handler, then check the dead letters."""
         doomed = {key for key in self.acknowledged if key.endswith(_FAIL_ALWAYS)}
         try:
             await self.wait_until(

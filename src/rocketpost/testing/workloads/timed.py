@@ -1,4 +1,4 @@
-"""Delayed messages: by level and to the millisecond, some of them recalled."""
+"""A workload of delayed and timed messages, some of them recalled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.record import Record
 from rocketpost.errors import RocketpostError
-from rocketpost.testing.link import BrokerLink, Part
+from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.workloads.base import RETRY_SECONDS, Workload, key_of, now_ms
 
 DELAYS_MS: Final = (40, 150, 400, 900, 1500, 4000)
@@ -26,13 +26,13 @@ _PAUSE_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class TimedPromises:
-    """Timed messages as their sender was told about them, by key.
+    """Promises about timed messages, by key.
 
     Attributes:
-        due_ms: The earliest time at which each may come, by the sender's clock.
-        acknowledged: Those whose send was acknowledged.
-        recalled: Those whose recall was acknowledged.
-        maybe_recalled: Those whose recall was asked for, unless it was refused.
+        due_ms: The earliest delivery time of each, by the sender's clock.
+        acknowledged: Messages whose send was acknowledged.
+        recalled: Messages whose recall was acknowledged.
+        maybe_recalled: Messages whose recall was requested and not refused.
     """
 
     due_ms: dict[str, int] = field(default_factory=dict)
@@ -42,13 +42,13 @@ class TimedPromises:
 
     @property
     def owed(self) -> set[str]:
-        """Those that must be delivered."""
+        """The messages that must be delivered."""
         return self.acknowledged - self.maybe_recalled
 
     async def send(
         self, link: BrokerLink, topic: str, keys: list[str], rng: random.Random, *, levels: bool
     ) -> None:
-        """Send messages of chosen delays, then recall a few of them.
+        """Send messages with random delays, then recall a few of them.
 
         Raises:
             RocketpostError: The broker is away.
@@ -57,7 +57,7 @@ class TimedPromises:
         for key in keys:
             delay_ms, properties = _choose_delay(rng, levels=levels)
             self.due_ms[key] = now_ms() + delay_ms
-            calls.append(link.send(topic, 0, [Part(key.encode(), properties)]))
+            calls.append(link.send(topic, 0, [SendPart(key.encode(), properties)]))
         answers = await asyncio.gather(*calls, return_exceptions=True)
         handles = {}
         for key, answer in zip(keys, answers, strict=True):
@@ -74,7 +74,7 @@ class TimedPromises:
                 self.maybe_recalled.discard(key)
 
     def find_broken(self, delivered: list[Record]) -> dict[str, set[str]]:
-        """Return the keys whose promise was broken, by how, after all were due."""
+        """Return the keys of broken promises by kind, after all were due."""
         counts = Counter(map(key_of, delivered))
         early = {key_of(record) for record in delivered if record.store_ms < self._due(record)}
         broken = {
@@ -90,7 +90,7 @@ class TimedPromises:
 
 
 class TimedWorkload(Workload):
-    """Sends and recalls delayed messages: each comes once, not early, unless it was recalled."""
+    """Sends and recalls delayed messages: each must come once and not early, unless recalled."""
 
     topic = "Timed"
     queue_count = 1

@@ -1,4 +1,4 @@
-"""Transactional messages, with a database that decides how each transaction ended."""
+"""A workload of transactional messages, with a database of local transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWERED_SHARE: Final = 0.7
 
 
 class Database:
-    """Local transactions and how they ended, by transaction id."""
+    """Outcomes of local transactions, by transaction id."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -36,7 +36,7 @@ class Database:
         self.questions = 0
 
     async def run(self, message: Message, transaction_id: str) -> TransactionState:
-        """Run a local transaction; now and then nobody hears how it ended."""
+        """Run a local transaction; sometimes its outcome is lost."""
         await asyncio.sleep(self._rng.choice([0, 0, 0.01, 0.3]))
         kind = self._rng.random()
         if kind < _UNDECIDED_SHARE:
@@ -47,7 +47,7 @@ class Database:
         return state if kind < _ANSWERED_SHARE else UNKNOWN
 
     async def look_up(self, message: ReceivedMessage) -> TransactionState:
-        """Return how a local transaction ended; one that has not run by now never will."""
+        """Return the outcome of a local transaction; one that has not run by now never will."""
         self.questions += 1
         if message.message_id in self.undecided or self._rng.random() < 0.1:
             return UNKNOWN
@@ -59,11 +59,11 @@ class Database:
         return {each for each, state in self.ended.items() if state is COMMIT}
 
     def find_broken(self, delivered: Counter[str], given_up: set[str]) -> dict[str, set[str]]:
-        """Return the transactions whose promise was broken, by how, when none is pending.
+        """Return the transactions with broken promises by kind, when none is pending.
 
         Args:
-            delivered: How often each message can be read.
-            given_up: Those that the broker stopped asking about, where operators find them.
+            delivered: The number of copies of each message.
+            given_up: The transactions that the broker stopped checking and keeps for operators.
         """
         broken = {
             "committed and were lost": self.committed - delivered.keys() - given_up,
@@ -75,7 +75,7 @@ class Database:
 
 
 class TransactionWorkload(Workload):
-    """Runs transactions: what committed is delivered once, what did not is never delivered."""
+    """Runs transactions: a committed message must be delivered once, any other one never."""
 
     topic = "Transactions"
 

@@ -1,0 +1,130 @@
+"""Docstrings open with a noun or a verb, and functions are named by verbs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "rocketpost"
+CHECKED = [
+    "cli.py",
+    "codec",
+    "errors.py",
+    "filter",
+    "kernel",
+    "model",
+    "namesrv",
+    "settings.py",
+    "testing",
+    "tour.py",
+    "transport",
+]
+"""Packages and modules that keep the rules."""
+
+HEADLESS = re.compile(r"(What|Which|Where|How|Whether|Who|Whom|When|Why)\b")
+"""A clause without a head. A property may say "Whether ...": its value is the answer."""
+
+VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed"}
+"""Verbs that look like participles."""
+
+IRREGULAR = {
+    "begun", "bound", "built", "caught", "chosen", "done", "drawn", "driven", "fed", "found",
+    "given", "gone", "grown", "heard", "held", "hidden", "kept", "known", "laid", "left", "lost",
+    "made", "meant", "met", "paid", "said", "seen", "sent", "shown", "sold", "spent", "stuck",
+    "taken", "thought", "thrown", "told", "understood", "won", "written",
+}  # fmt: skip
+"""Participles that do not end in -ed."""
+
+ALLOWED: dict[str, str] = {}
+"""Public participles by name, with the reason why each stays."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the path and the tree of every checked module."""
+    for name in CHECKED:
+        place = SOURCE / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            yield str(path.relative_to(SOURCE)), ast.parse(path.read_text())
+
+
+def headless_docstrings(tree: ast.Module) -> list[str]:
+    """Return the opening words of docstrings that begin with a headless clause."""
+    nodes: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [tree]
+    nodes += [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) or is_call(each)]
+    return [
+        text.splitlines()[0]
+        for node in nodes
+        if (text := ast.get_docstring(node)) and HEADLESS.match(text)
+    ]
+
+
+def is_call(node: ast.AST) -> bool:
+    """Tell whether a node is a function that is called, not read like an attribute."""
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+        "property" in ast.unparse(decorator) or "setter" in ast.unparse(decorator)
+        for decorator in node.decorator_list
+    )
+
+
+def participles(tree: ast.Module) -> list[str]:
+    """Return the public functions that a bare participle names."""
+    return [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_call(node)
+        and is_participle(node.name)
+        and node.name not in ALLOWED
+    ]
+
+
+def is_participle(name: str) -> bool:
+    """Tell whether a public name is one word, and a past participle."""
+    return name in IRREGULAR or (re.fullmatch(r"[a-z]+ed", name) is not None and name not in VERBS)
+
+
+MODULES = dict(modules())
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_docstrings_begin_with_a_noun_or_a_verb(path: str) -> None:
+    assert headless_docstrings(MODULES[path]) == []
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_functions_are_named_by_verbs(path: str) -> None:
+    assert participles(MODULES[path]) == []
+
+
+def test_nothing_is_allowed_that_does_not_exist() -> None:
+    names = {
+        node.name
+        for tree in MODULES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert sorted(ALLOWED.keys() - names) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""What a broker keeps."""', ["What a broker keeps."]),
+        ('"""The state of a broker."""', []),
+        ('def find():\n    """Where it is."""', ["Where it is."]),
+        ('@property\ndef is_open(self):\n    """Whether it is open."""', []),
+    ],
+)
+def test_a_headless_docstring_is_noticed(text: str, found: list[str]) -> None:
+    assert headless_docstrings(ast.parse(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("halved", True), ("told", True), ("feed", False), ("halve", False)]
+)
+def test_a_participle_is_noticed(name: str, found: bool) -> None:
+    assert participles(ast.parse(f"def {name}(): ...")) == ([name] if found else [])
