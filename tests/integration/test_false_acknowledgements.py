@@ -54,12 +54,12 @@ def send(connection: Connection, topic: str, body: bytes) -> asyncio.Future[Comm
 async def test_cleaning_topics_does_not_commit_behind_the_senders_backs(
     broker: BrokerServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = broker._services
-    assert services is not None
+    assert broker._term is not None
+    context = broker._term.context
     for topic in ("T", "Unused"):
         assert (await send(connection, topic, b"before")).code == ResponseCode.SUCCESS
-    services.topics._discard("Unused")  # a queue whose topic is gone
-    log: Any = services.store._log
+    context.tables.topics._discard("Unused")  # a queue whose topic is gone
+    log: Any = context.store._log
     write = log._write_buffers
     failures = [OSError(errno.ENOSPC, "No space left on device")]
 
@@ -81,10 +81,10 @@ async def test_cleaning_topics_does_not_commit_behind_the_senders_backs(
 async def test_a_sync_that_failed_between_append_and_commit_acknowledges_nothing(
     broker: BrokerServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = broker._services
-    assert services is not None
+    assert broker._term is not None
+    context = broker._term.context
     assert (await send(connection, "T", b"before")).code == ResponseCode.SUCCESS
-    store: Any = services.store
+    store: Any = context.store
     commit = store.commit
 
     def commit_after_a_failed_sync() -> Any:

@@ -1,37 +1,31 @@
-"""The broker process: opens the store, binds the ports, keeps house, stops in order.
+"""The broker process: binds the ports, opens the store, begins a term, stops in order.
 
-What serves the requests is put together in ``server.services``.
+The state that it keeps is opened by ``server.startup``; what it does with it is a term of office
+(``server.term``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
 import os
 import re
 import socket
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from rocketpost.errors import ConfigError, StoreError
+from rocketpost.errors import ConfigError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
-from rocketpost.server.broker_tables import Identity, load_tables_blocking
+from rocketpost.server.broker_tables import Identity
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.features.dedup_recovery import recover_blocking
-from rocketpost.server.features.timer import open_timers_blocking
 from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import (
-    Announcement,
-    Registration,
     parse_name_servers,
 )
-from rocketpost.server.services import Services
 from rocketpost.server.settings.broker import BrokerConfig, broker_settings, with_new_spellings
 from rocketpost.server.settings.live_config import (
     OVERRIDES_FILE,
@@ -40,6 +34,8 @@ from rocketpost.server.settings.live_config import (
     apply_overrides,
     decode_overrides,
 )
+from rocketpost.server.startup import apply_settings, open_context
+from rocketpost.server.term import LeaderTerm
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
@@ -47,9 +43,8 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.heritage import is_foreign_blocking
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.retention import CleanPlan, check_levels
+from rocketpost.store.retention import check_levels
 from rocketpost.store.tables import TableFile
-from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.host import local_ip
 from rocketpost.transport.listener import Listener, room_of_process
@@ -100,10 +95,7 @@ class BrokerServer:
             for _ in range(2)
         )
         self._name_servers: list[str] = []
-        self._cleaning = asyncio.Lock()
-        self._order_topics: dict[str, frozenset[str]] = {}
-        self._registration: Registration | None = None
-        self._services: Services | None = None
+        self._term: LeaderTerm | None = None
         self._work: asyncio.Task[None] | None = None
 
     @property
@@ -130,7 +122,7 @@ class BrokerServer:
     @property
     def unregistered(self) -> list[str]:
         """The name servers that do not know of it."""
-        registered = self._registration.registered if self._registration else frozenset()
+        registered = self._term.registration.registered if self._term else frozenset()
         return [address for address in self._name_servers if address not in registered]
 
     @property
@@ -153,46 +145,36 @@ class BrokerServer:
             self._name_servers = await address_server.fetch() or []
         await self._listener.bind(self._broker.bind_address, self._broker.listen_port)
         try:
-            services = await self._open(live, overrides_file)
+            self._term = await self._open(live, overrides_file)
         except BaseException:
             await self._listener.stop()
             raise
-        self._services = services
-        self._registration = Registration(
-            name_servers=self._name_servers,
-            announce=self._announcement,
-            period_ms=self._broker.register_period_ms,
-            timeout_ms=self._broker.register_timeout_ms,
-            on_order_topics=self._take_order_topics,
-        )
         await self._listener.accept()
         await self._listen_vip()
-        self._work = asyncio.create_task(self._run(services, address_server), name="broker")
-        await self._registration.start()
+        self._work = asyncio.create_task(self._run(self._term, address_server), name="broker")
+        await self._term.registration.begin()
 
     async def stop(self) -> None:
         """Take leave of the name servers, answer who waits, save everything, close."""
-        services, registration, work = self._services, self._registration, self._work
-        if services is None or registration is None or work is None:
+        term, work = self._term, self._work
+        if term is None or work is None:
             return
-        await registration.stop()
+        await term.registration.end()
         work.cancel()
         await asyncio.wait((work,))
-        await services.announcing.close()
-        services.sends.commit()
-        # What senders still wait for is made durable, so that a planned stop refuses nothing.
-        with contextlib.suppress(StoreError, OSError):
-            await asyncio.to_thread(services.store.save_blocking)
-        await asyncio.sleep(0)
-        services.close()
+        await term.close()
         await self._listener.stop()
         await self._vip.stop()
         await self._dispatcher.stop()
+        context = term.context
         try:
-            await services.save()
+            try:
+                await term.save()
+            finally:
+                await context.persistence.close()
         finally:
-            await asyncio.to_thread(services.store.close_blocking)
-        self._services = None
+            await asyncio.to_thread(context.store.close_blocking)
+        self._term = None
 
     async def failed(self) -> str:
         """Return, if ever, why the broker cannot go on."""
@@ -239,7 +221,7 @@ class BrokerServer:
 
     async def _open(
         self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]
-    ) -> Services:
+    ) -> LeaderTerm:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)
         is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
         store = await asyncio.to_thread(
@@ -251,56 +233,28 @@ class BrokerServer:
             on_broken=self._broken_from_thread,
             on_arrivals=self._arrived,
         )
-        timers: TimerStore | None = None
         try:
-            identity = Identity(
-                cluster=self._broker.cluster_name,
-                name=self.name,
-                ip=self._ip,
-                port=self._listener.port,
-            )
-            tables = await asyncio.to_thread(
-                load_tables_blocking,
-                store.layout,
-                identity=identity,
-                config=self._broker,
-                clock=self._clock,
-                timed=self._store_config.timer_enabled,
-            )
-            known = await asyncio.to_thread(
-                recover_blocking,
+            context = await open_context(
                 store,
-                topics=tables.topics,
-                config=self._broker,
+                identity=Identity(
+                    cluster=self._broker.cluster_name,
+                    name=self.name,
+                    ip=self._ip,
+                    port=self._listener.port,
+                ),
                 clock=self._clock,
-                is_foreign=is_foreign,
-            )
-            timers = await asyncio.to_thread(
-                open_timers_blocking, store, clock=self._clock, topics=list(tables.topics.configs)
-            )
-            services = Services(
-                store=store,
-                tables=tables,
-                known=known,
-                timers=timers,
-                identity=identity,
-                clock=self._clock,
-                live=live,
+                settings=live,
                 overrides_file=overrides_file,
-                name_servers=self._name_servers,
-                clean=self._clean_asked,
-                on_topic_change=self._topics_changed,
-                wait_registered=self._wait_registered,
-                registration_values=self._registration_values,
                 turns=self._turns,
+                name_servers=lambda: self._name_servers,
             )
-            self._dispatcher.use(services.routes())
+            apply_settings(context)
+            term = await LeaderTerm.open(context, is_first=True, is_foreign=is_foreign)
         except BaseException:
-            if timers is not None:
-                timers.close()
             await asyncio.to_thread(store.close_blocking)
             raise
-        return services
+        self._dispatcher.use(term.features.routes())
+        return term
 
     async def _listen_vip(self) -> None:
         port = self._listener.port - VIP_STEP
@@ -313,166 +267,64 @@ class BrokerServer:
 
     # While it runs.
 
-    async def _run(self, services: Services, address_server: AddressServer | None) -> None:
+    async def _run(self, term: LeaderTerm, address_server: AddressServer | None) -> None:
         async with asyncio.TaskGroup() as group:
             if address_server is not None:
-                group.create_task(self._follow(address_server), name="address server")
-            group.create_task(services.persistence.run(), name="persistence")
-            for feature in services.features:
-                group.create_task(feature.run(), name=type(feature).__name__)
-            group.create_task(self._tick(services), name="ticker")
-            group.create_task(self._clean_regularly(services.store), name="cleaner")
+                group.create_task(self._follow(term, address_server), name="address server")
+            group.create_task(term.context.persistence.run(), name="persistence")
+            group.create_task(term.features.run(), name="features")
 
     def _address_server(self) -> AddressServer | None:
         """Return who is asked for name servers, if it is needed."""
         wanted = self._broker.ask_address_server and not self.name_servers
         return AddressServer(self._broker) if wanted else None
 
-    async def _follow(self, address_server: AddressServer) -> None:
+    async def _follow(self, term: LeaderTerm, address_server: AddressServer) -> None:
         """Register with the name servers that are listed, whenever others are."""
         while True:
             await asyncio.sleep(self._broker.address_server_poll_ms / 1000)
             listed = await address_server.fetch()
             if listed is None or set(listed) == set(self._name_servers):
                 continue
-            assert self._services is not None
-            assert self._registration is not None
             logger.info("name servers changed: addresses=%s", ";".join(listed))
-            for gone in set(self._name_servers) - set(listed):
-                self._order_topics.pop(gone, None)
             self._name_servers = listed
-            self._services.assignment.use_name_servers(listed)
-            await self._registration.use(listed)
-
-    async def _tick(self, services: Services) -> None:
-        ticks = 0
-        # Who is to be forgotten sooner is looked for more often.
-        every = min(_EXPIRY_TICKS, max(1, self._broker.member_expiry_ms // 12_000))
-        while True:
-            await asyncio.sleep(_TICK_SECONDS)
-            ticks += 1
-            services.stats.sample()
-            if ticks % every == 0:
-                services.clients.expire()
-
-    async def _clean_regularly(self, store: MessageStore) -> None:
-        while True:
-            await asyncio.sleep(self._store_config.clean_interval_ms / 1000)
-            await self._clean(store, is_asked=False)
-
-    async def _clean_asked(self) -> int:
-        assert self._services is not None
-        return await self._clean(self._services.store, is_asked=True)
-
-    async def _clean(self, store: MessageStore, *, is_asked: bool) -> int:
-        """Delete what has expired; return how many files went."""
-        cleaning = store.cleaning
-        async with self._cleaning:
-            now_ms = self._clock.wall_ms()  # as the times of files are
-            hour = datetime.fromtimestamp(now_ms / 1000).hour
-            try:
-                services = self._services
-                plan = await asyncio.to_thread(
-                    cleaning.plan_blocking,
-                    now_ms=now_ms,
-                    hour=hour,
-                    is_asked=is_asked,
-                    held=services.holds.position() if services is not None else None,
-                    needed=services.oldest_needed_position() if services is not None else None,
-                )
-                if services is not None:
-                    plan = await self._vacate(services, plan)
-                cleaning.forget(plan)
-                while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
-                    await asyncio.sleep(0)
-                return await asyncio.to_thread(cleaning.unlink_blocking)
-            except Exception:
-                logger.exception("cleaning failed, will be tried again")
-                return 0
-
-    async def _vacate(self, services: Services, plan: CleanPlan) -> CleanPlan:
-        """Have what is needed moved out of the segments of a plan; return what may go now."""
-        segment_bytes = self._store_config.segment_bytes
-        try:
-            if plan.gone:
-                await services.move_messages_before(plan.gone[-1] + segment_bytes)
-        except StoreError as error:
-            why_kept = str(error)
-        else:
-            return plan
-        gone: list[Position] = []
-        with contextlib.suppress(StoreError):
-            for start in plan.gone:
-                await services.move_messages_before(start + segment_bytes)
-                gone.append(start)
-        return plan._replace(gone=tuple(gone), why_kept=why_kept)
+            await term.features.name_servers_changed(listed)
 
     def _arrived(self, messages: list[Arrival]) -> None:
-        if self._services is not None:
-            self._services.arrived(messages)
+        if self._term is not None:
+            self._term.features.arrived(messages)
 
     def _lost(self, connection: Connection) -> None:
-        if self._services is not None:
-            self._services.connection_lost(connection)
+        if self._term is not None:
+            self._term.features.connection_lost(connection)
 
     def _durable_from_thread(self, position: Position) -> None:
-        if self._services is not None:
-            self._services.sends.gate.advance_from_thread(position)
+        if self._term is not None:
+            self._term.durable_from_thread(position)
 
     def _broken_from_thread(self, reason: str) -> None:
-        if self._services is not None:
-            self._services.sends.fail_from_thread(reason)
-
-    def _topics_changed(self) -> None:
-        if self._registration is not None:
-            self._registration.changed()
-
-    def _take_order_topics(self, address: str, table: Mapping[str, str]) -> None:
-        # Name servers may differ, when one missed a change: ordered is what any of them says.
-        self._order_topics[address] = frozenset(table)
-        if self._services is not None:
-            self._services.topics.mark_ordered(frozenset().union(*self._order_topics.values()))
-
-    def _registration_values(self) -> dict[str, str]:
-        if self._registration is None:
-            return {}
-        problems = [f"{where}: {why}" for where, why in self._registration.problems.items()]
-        return {
-            "nameServersRegistered": ";".join(sorted(self._registration.registered)),
-            "nameServerProblems": "; ".join(problems),
-        }
-
-    async def _wait_registered(self) -> None:
-        if self._registration is not None:
-            await self._registration.wait_registered()
+        if self._term is not None:
+            self._term.broken_from_thread(reason)
 
     def _broker_changed(self, config: BrokerConfig) -> None:
-        self._broker = config
-        if self._services is not None:
-            self._services.configure(config, self._store_config)
+        before, self._broker = self._broker, config
+        self._configure()
+        if self._term is not None and before.permission != config.permission:
+            self._term.context.tables.topics.touch()
 
     def _check_store(self, wanted: StoreConfig) -> None:
-        if self._services is not None:
-            ratio = self._services.store.cleaning.disk_ratio
+        if self._term is not None:
+            ratio = self._term.context.store.cleaning.disk_ratio
             check_levels(wanted, self._store_config, ratio=ratio)
 
     def _store_changed(self, config: StoreConfig) -> None:
         self._store_config = config
-        if self._services is not None:
-            self._services.configure(self._broker, config)
+        self._configure()
 
-    def _announcement(self) -> Announcement:
-        assert self._services is not None
-        topics = self._services.topics
-        return Announcement(
-            cluster=self._broker.cluster_name,
-            name=self.name,
-            address=self.address,
-            ha_address=self.address,
-            data_version=topics.version,
-            topics=topics.configs,
-            permission=self._broker.permission,
-        )
+    def _configure(self) -> None:
+        if self._term is not None:
+            apply_settings(self._term.context)
+            self._term.features.configure(self._broker, self._store_config)
 
 
 def _host_name() -> str:

@@ -267,8 +267,8 @@ async def test_filterDataCleanTimeSpan(tmp_path: Path) -> None:
     async with broker(tmp_path) as peer:
 
         async def is_known() -> bool:
-            assert peer.server._services is not None
-            peer.server._services.clients.expire()  # as the broker does every few seconds
+            assert peer.server._term is not None
+            peer.server._term.clients.expire()  # as the broker does every few seconds
             answer = await peer.ok(Code.GET_BROKER_RUNTIME_INFO)
             return msgspec.json.decode(answer.body)["table"]["consumerFilters"] == "1"
 

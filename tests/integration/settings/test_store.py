@@ -12,7 +12,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX
 from rocketpost.codec.record import Record, decode_records, encode_record
 from rocketpost.kernel.record_scan import CHECKSUM_HOLDS, judge_checksum
-from rocketpost.server.broker import BrokerServer
+from rocketpost.server.features.cleaning import CleaningFeature
 
 from .harness import COMMIT_OFFSET, HOUR_MS, SUBSCRIPTION, Peer, broker, until
 
@@ -89,8 +89,8 @@ async def test_messageIndexEnable(tmp_path: Path) -> None:
 
 
 async def is_durable(peer: Peer) -> bool:
-    assert peer.server._services is not None
-    store = peer.server._services.store
+    assert peer.server._term is not None
+    store = peer.server._term.context.store
     return store.durable_position >= store.end_position
 
 
@@ -109,20 +109,20 @@ async def test_flushIntervalCommitLog(tmp_path: Path) -> None:
 async def test_cleanResourceInterval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned = []
 
-    async def clean(self: BrokerServer, *args: object, **more: object) -> None:
-        cleaned.append(self)
+    async def clean(self: CleaningFeature, *args: object, **more: object) -> None:
+        cleaned.append(self._context.store_config.root)
 
-    monkeypatch.setattr(BrokerServer, "_clean", clean)
+    monkeypatch.setattr(CleaningFeature, "_clean", clean)
     async with (
         broker(tmp_path / "slow", cleanResourceInterval=HOUR_MS) as slow,
         broker(tmp_path / "quick", cleanResourceInterval=20) as quick,
     ):
-        await until(lambda: has_count(cleaned, quick.server, 2))
-        assert slow.server not in cleaned
+        await until(lambda: has_count(cleaned, quick.server.directory, 2))
+        assert slow.server.directory not in cleaned
 
 
-async def has_count(found: list[BrokerServer], server: BrokerServer, count: int) -> bool:
-    return found.count(server) >= count
+async def has_count(found: list[str], directory: str, count: int) -> bool:
+    return found.count(directory) >= count
 
 
 async def test_flushConsumerOffsetInterval(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ async def test_flushDelayOffsetInterval(tmp_path: Path) -> None:
 
 
 async def is_saved(peer: Peer) -> bool:
-    assert peer.server._services is not None
-    store = peer.server._services.store
+    assert peer.server._term is not None
+    store = peer.server._term.context.store
     return store._upkeep.saved_position >= store.end_position
 
 

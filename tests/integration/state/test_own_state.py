@@ -14,7 +14,7 @@ from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.services import Services
+from rocketpost.server.context import BrokerContext
 
 from .harness import Peer, broker, connected
 
@@ -103,17 +103,17 @@ async def broker_at_work(root: Path) -> AsyncIterator[tuple[BrokerServer, Peer]]
         yield server, peer
 
 
-def _state(services: Services) -> dict[str, Any]:
+def _state(context: BrokerContext) -> dict[str, Any]:
     topics = sorted({topic for topic, _ in OWN})
     return {
-        "offsets": {pair: services.offsets.row(*pair) for pair in OWN},
-        "topics": {topic: services.topics.find(topic) for topic in topics},
+        "offsets": {pair: context.tables.offsets.row(*pair) for pair in OWN},
+        "topics": {topic: context.tables.topics.find(topic) for topic in topics},
         "ends": {
             (queue.topic, queue.queue_id): queue.end
             for topic in topics
-            for queue in services.store.queues_of(topic)
+            for queue in context.store.queues_of(topic)
         },
-        "groups": [services.groups.find(group) is not None for group in OWN_GROUPS],
+        "groups": [context.tables.groups.find(group) is not None for group in OWN_GROUPS],
     }
 
 
@@ -166,17 +166,17 @@ def _body(code: int, topic: str, group: str) -> bytes:
 @pytest.mark.slow
 async def test_no_request_touches_the_brokers_own_state(tmp_path: Path) -> None:
     async with broker_at_work(tmp_path) as (server, peer):
-        services, codes = server._services, server._dispatcher.routes.keys()
-        assert services is not None
+        assert server._term is not None
+        context, codes = server._term.context, server._dispatcher.routes.keys()
         assert codes == REFUSED | WITHOUT_EFFECT, "say what the new request does with them"
-        half = services.store.queue(HALF_TOPIC, 0)
+        half = context.store.queue(HALF_TOPIC, 0)
         assert half is not None
         entry = half.entry(0)
         assert entry is not None
         # Let every group of the broker have a configuration and an offset where it could have one.
         for group in OWN_GROUPS:
-            services.groups.require(group)
-        before = _state(services)
+            context.tables.groups.require(group)
+        before = _state(context)
         for code in sorted(codes):
             for topic, group in OWN:
                 position = entry[0] if code == Code.CONSUMER_SEND_MSG_BACK else 0
@@ -189,7 +189,7 @@ async def test_no_request_touches_the_brokers_own_state(tmp_path: Path) -> None:
                         ResponseCode.NO_PERMISSION,
                         ResponseCode.INVALID_PARAMETER,
                     }, (Code(code).name, topic, group, response.code, response.remark)
-                assert _state(services) == before, (Code(code).name, topic, group)
+                assert _state(context) == before, (Code(code).name, topic, group)
 
 
 @pytest.mark.slow

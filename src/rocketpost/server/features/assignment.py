@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 from rocketpost.broker.group.assignment import AssignmentService
-from rocketpost.broker.group.membership import Membership
-from rocketpost.broker.group.request_modes import ModeRules, RequestModes
-from rocketpost.broker.topic import TopicTable
+from rocketpost.broker.group.request_modes import ModeRules
 from rocketpost.model.route import MessageQueue
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.assignment import AssignmentHandlers
 from rocketpost.server.name_servers.route_view import RouteView
-from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.persistence import Persistence, Saved
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
@@ -22,42 +21,34 @@ _SAVE_SECONDS = 10.0
 
 
 class AssignmentFeature(Feature):
-    """Everything about assignment. Owned by the loop.
+    """Everything about assignment. Owned by the loop."""
 
-    Args:
-        modes_file: Where the request modes are kept.
-        name_servers: Who knows the queues of other brokers.
-    """
-
-    def __init__(
-        self,
-        *,
-        topics: TopicTable,
-        membership: Membership,
-        modes: RequestModes,
-        modes_file: File,
-        broker_name: str,
-        name_servers: Sequence[str],
-    ) -> None:
-        self._topics = topics
-        self._broker_name = broker_name
-        self._modes = modes
-        self._persistence = Persistence([Saved(modes, modes_file)], interval_s=_SAVE_SECONDS)
-        modes.on_change = self._persistence.changed
-        self._service = AssignmentService(members=membership, modes=modes)
-        self._routes = RouteView(name_servers=name_servers, own_queues=self._own_queues)
+    def __init__(self, context: BrokerContext) -> None:
+        tables = context.tables
+        self._topics = tables.topics
+        self._broker_name = context.identity.name
+        self._modes = tables.modes
+        self._persistence = Persistence(
+            [Saved(tables.modes, tables.modes_file)], interval_s=_SAVE_SECONDS
+        )
+        self._service = AssignmentService(members=context.membership, modes=tables.modes)
+        self._routes = RouteView(name_servers=context.name_servers(), own_queues=self._own_queues)
         self._handlers = AssignmentHandlers(
             service=self._service,
-            modes=modes,
+            modes=tables.modes,
             routes=self._routes,
             saved=self._persistence.save,
         )
+
+    async def open(self) -> None:
+        """Save the modes when they change."""
+        self._modes.on_change = self._persistence.changed
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of assignments and request modes."""
         return self._handlers.routes()
 
-    def use_name_servers(self, addresses: Sequence[str]) -> None:
+    async def name_servers_changed(self, addresses: Sequence[str]) -> None:
         """Ask these name servers from now on."""
         self._routes.use(addresses)
 

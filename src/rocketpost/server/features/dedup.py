@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from rocketpost.broker.dedup.service import OnceService
 from rocketpost.codec.bodies.producers import ProducerStates
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.errors import StoreError
-from rocketpost.model.clock import Clock
 from rocketpost.server.access import GET, of_cluster, strict
+from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.handlers.replies import json_reply
@@ -23,7 +22,6 @@ from rocketpost.server.persistence import File
 from rocketpost.server.route import Reply, Route, plain
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -39,29 +37,19 @@ class DedupFeature(Feature):
     """Saves and shows the producers. Owned by the loop.
 
     Args:
+        context: The state of the broker and its leader.
         file: Where the snapshot goes.
         repair: Why the whole log had to be read at the start, if so, and what is lost by it.
-        commit: Writes and answers what was sent in this turn of the loop.
     """
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        once: OnceService,
-        clock: Clock,
-        file: File,
-        repair: str,
-        save_interval_s: float,
-        commit: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._producers, self._keys = once.producers, once.keys
-        self._clock = clock
+    def __init__(self, context: LeaderContext, *, file: File, repair: str) -> None:
+        self._store = context.store
+        self._producers, self._keys = context.dedup.producers, context.dedup.keys
+        self._clock = context.clock
         self._file = file
         self._repair = repair
-        self._interval_s = save_interval_s
-        self._commit = commit
+        self._interval_s = context.broker_config.idempotent_save_ms / 1000
+        self._writer = context.writer
         self._saved_revision = -1
         self._saved_position = self._producers.position
         self._saving = asyncio.Lock()
@@ -123,7 +111,7 @@ class DedupFeature(Feature):
             StoreError: It could not be saved; what was saved before still is.
         """
         async with self._saving:
-            self._commit()
+            self._writer.commit()
             revision, position = self._producers.revision, int(self._store.written_position)
             data = self._producers.to_json(position)
             try:

@@ -4,68 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.delay.service import DelayService
 from rocketpost.broker.group.retry import RetryService
-from rocketpost.broker.group.table import GroupTable
-from rocketpost.broker.topic import TopicTable
-from rocketpost.model.clock import Clock
+from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.model.topic import PERM_WRITE
+from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.delay_delivery import Delivery, Put
+from rocketpost.server.features.delay_delivery import Delivery
 from rocketpost.server.handlers.retry import RetryHandlers
-from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.persistence import Persistence, Saved
 from rocketpost.server.route import Route
-from rocketpost.store.draft import Arrival, Draft
-from rocketpost.store.message_store import MessageStore
+from rocketpost.store.draft import Arrival
 
 
 class DelayFeature(Feature):
-    """Everything about delay levels. Owned by the loop.
+    """Everything about delay levels. Owned by the loop."""
 
-    Args:
-        delays_ms: The delays of level 1, 2, ...
-        put: Stores messages as safely as sends are stored.
-        broker_writable: Whether the broker's permission has the write bit.
-        put_off: Makes a timed message of one that waits for so many milliseconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clock: Clock,
-        progress: DelayProgress,
-        progress_file: File,
-        save_interval_s: float,
-        delays_ms: tuple[int, ...],
-        store_host: bytes,
-        put: Put,
-        broker_writable: Callable[[], bool],
-        put_off: Callable[[Draft, int], Draft],
-    ) -> None:
+    def __init__(self, context: LeaderContext) -> None:
+        store, tables, put = context.store, context.tables, context.writer.put
+        delays_ms = parse_delay_levels(context.store_config.delay_levels)
         self._store = store
-        self._progress = progress
-        progress.durable = lambda: store.durable_position
+        self._progress = tables.delays
         self._persistence = Persistence(
-            [Saved(progress, progress_file, at_once=False)], interval_s=save_interval_s
+            [Saved(tables.delays, tables.delays_file, at_once=False)],
+            interval_s=context.broker_config.flush_delays_ms / 1000,
         )
         self._deliveries = Delivery(
             service=DelayService(
                 store=store,
-                topics=topics,
-                groups=groups,
-                clock=clock,
-                progress=progress,
+                topics=tables.topics,
+                groups=tables.groups,
+                clock=context.clock,
+                progress=tables.delays,
                 delays_ms=delays_ms,
-                store_host=store_host,
+                store_host=context.store_host,
             ),
-            progress=progress,
+            progress=tables.delays,
             put=put,
             level_count=max(
                 [len(delays_ms)] + [queue.queue_id + 1 for queue in store.queues_of(SCHEDULE_TOPIC)]
@@ -73,18 +51,22 @@ class DelayFeature(Feature):
         )
         self._handlers = RetryHandlers(
             service=RetryService(
-                topics=topics,
-                groups=groups,
+                topics=tables.topics,
+                groups=tables.groups,
                 record_at=store.record_at,
-                store_host=store_host,
+                store_host=context.store_host,
                 random_below=random.randrange,
                 level_max=len(delays_ms),
-                put_off=put_off,
+                put_off=context.timed.put_off,
             ),
-            progress=progress,
+            progress=tables.delays,
             put=put,
-            broker_writable=broker_writable,
+            broker_writable=lambda: bool(context.broker_config.permission & PERM_WRITE),
         )
+
+    async def open(self) -> None:
+        """Save progress only as far as what was delivered is on disk."""
+        self._progress.durable = lambda: self._store.durable_position
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of send-backs and what is asked about delays."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Self
 
 from rocketpost.broker.expiry import UnusedExpiry
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
@@ -19,6 +20,21 @@ class ExpiryFeature(Feature):
 
     def __init__(self, expiry: UnusedExpiry) -> None:
         self._expiry = expiry
+
+    @classmethod
+    def of(cls, context: BrokerContext) -> Self:
+        """Return the feature of a broker."""
+        tables = context.tables
+        return cls(
+            UnusedExpiry(
+                clock=context.clock,
+                topics=tables.topics,
+                groups=tables.groups,
+                offsets=tables.offsets,
+                membership=context.membership,
+                store=context.store,
+            )
+        )
 
     async def run(self) -> None:
         """Look for unused names every ten minutes."""

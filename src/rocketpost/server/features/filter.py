@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rocketpost.broker.filter.filters import FilterRules, Filters
-from rocketpost.broker.filter.named import NamedFilters
+from rocketpost.broker.filter.filters import FilterRules
 from rocketpost.codec.bloom import bloom_shape
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.filter import FilterHandlers
-from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.persistence import Persistence, Saved
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
@@ -19,27 +19,26 @@ _SAVE_SECONDS = 10.0
 
 
 class FilterFeature(Feature):
-    """What there is to filters beside pulls and pops. Owned by the loop.
+    """What there is to filters beside pulls and pops. Owned by the loop."""
 
-    Args:
-        table_file: Where the filters of groups are kept.
-        named_file: Where the filters with names are kept.
-    """
-
-    def __init__(
-        self, *, filters: Filters, table_file: File, named: NamedFilters, named_file: File
-    ) -> None:
-        self._filters = filters
-        self._named = named
-        self._named_persistence = Persistence([Saved(named, named_file)], interval_s=_SAVE_SECONDS)
-        named.users = filters.users
-        named.on_change = self._named_changed
+    def __init__(self, context: BrokerContext) -> None:
+        tables = context.tables
+        self._filters = context.filters
+        self._named = tables.named
+        self._named_persistence = Persistence(
+            [Saved(tables.named, tables.named_file)], interval_s=_SAVE_SECONDS
+        )
         self._handlers = FilterHandlers(
-            filters=filters, named=named, saved=self._named_persistence.save
+            filters=context.filters, named=tables.named, saved=self._named_persistence.save
         )
         self._persistence = Persistence(
-            [Saved(filters.table, table_file, at_once=False)], interval_s=_SAVE_SECONDS
+            [Saved(tables.filters, tables.filters_file, at_once=False)], interval_s=_SAVE_SECONDS
         )
+
+    async def open(self) -> None:
+        """Follow changes of the named filters."""
+        self._named.users = self._filters.users
+        self._named.on_change = self._named_changed
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of requests about kept filters."""

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from rocketpost.broker.filter.filters import Filters
-from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.group.table import GroupTable
-from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.pop.in_flight import InFlightTable
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.log import PopLog
@@ -20,63 +16,46 @@ from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import PopService
 from rocketpost.broker.pop.targets import RetryRules, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
-from rocketpost.broker.pull.reader import PullLimits
-from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.topic import TopicTable
-from rocketpost.model.clock import Clock
 from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
+from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.features.pop_revival import Revival
 from rocketpost.server.handlers.pop import PopHandlers, PopRules
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
-from rocketpost.server.persistence import File, Persistence, Saved
+from rocketpost.server.persistence import Persistence, Saved
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
-from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.turns import Turns
 
 _SAVE_SECONDS: Final = 10.0
 _CLEAN_SECONDS: Final = 60.0
 
 
 class PopFeature(Feature):
-    """Everything about popping. Owned by the loop.
+    """Everything about popping. Owned by the loop."""
 
-    Args:
-        batches_file: Where what is handed out in order is kept for RocketMQ's sake.
-        put: Stores messages as safely as sends are stored.
-        limits: How much one pop may read just now.
-        turns: Where waking many pops waits for its turn.
-    """
+    def __init__(self, context: LeaderContext) -> None:
+        self._context = context
+        self._limits = pull_limits(context.broker_config)
+        self._persistence = Persistence(
+            [Saved(context.tables.batches, context.tables.batches_file, at_once=False)],
+            interval_s=_SAVE_SECONDS,
+        )
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        batches: Batches,
-        batches_file: File,
-        filters: Filters,
-        stats: BrokerStats,
-        clock: Clock,
-        cluster_name: str,
-        broker_name: str,
-        store_host: bytes,
-        put: Put,
-        limits: Callable[[], PullLimits],
-        turns: Turns,
-    ) -> None:
+    async def open(self) -> None:
+        """Read the revive topic again, and prepare to serve from what it says."""
+        context, store, tables = self._context, self._context.store, self._context.tables
+        clock, put, store_host = context.clock, context.writer.put, context.store_host
+        topics, groups, offsets = tables.topics, tables.groups, tables.offsets
+        broker_name, batches = context.identity.name, tables.batches
         watermark = ReviveWatermark()
         in_flight = InFlightTable(watermark)
-        topic = topics.require(revive_topic(cluster_name))
+        topic = topics.require(revive_topic(context.identity.cluster))
         log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
         progress = PopProgress(
             store=store,
@@ -102,7 +81,7 @@ class PopFeature(Feature):
             clock=clock,
             store_host=store_host,
         )
-        scan = QueueScan(store=store, limits=limits)
+        scan = QueueScan(store=store, limits=lambda: self._limits)
         self._ordered = OrderService(
             scan=scan,
             targets=self._targets,
@@ -132,9 +111,9 @@ class PopFeature(Feature):
             targets=self._targets,
             topics=topics,
             groups=groups,
-            filters=filters,
-            replies=PopReplies(stats=stats, broker_name=broker_name),
-            turns=turns,
+            filters=context.filters,
+            replies=PopReplies(stats=context.stats, broker_name=broker_name),
+            turns=context.turns,
         )
         self._receipts = ReceiptHandlers(
             receipts=receipts, ordered=self._ordered, store=store, topics=topics
@@ -144,9 +123,6 @@ class PopFeature(Feature):
         self._release = Revival(service=self._ordered, clock=clock)
         self._ordered.on_due = self._release.due_changed
         self._ordered.on_release = self._handlers.wake
-        self._persistence = Persistence(
-            [Saved(batches, batches_file, at_once=False)], interval_s=_SAVE_SECONDS
-        )
 
     @property
     def held(self) -> int:
@@ -166,7 +142,8 @@ class PopFeature(Feature):
             group.create_task(self._clean(), name="cleaning of order info")
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take what pops must keep to, and how messages come again."""
+        """Set the limits of a pop, and how messages come again."""
+        self._limits = pull_limits(broker)
         self._handlers.rules = PopRules(
             broker_readable=bool(broker.permission & PERM_READ),
             held_max=broker.held_pops_max,
@@ -188,7 +165,7 @@ class PopFeature(Feature):
         """Forget the held pops of a client."""
         self._handlers.connection_lost(connection)
 
-    def offset_reset(self, topic: str, queue_id: int) -> None:
+    def offset_moved_back(self, topic: str, queue_id: int) -> None:
         """Have held pops look again."""
         self._handlers.wake(topic, queue_id)
 

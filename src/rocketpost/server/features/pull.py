@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketpost.broker.filter.filters import Filters
-from rocketpost.broker.group.membership import Membership
-from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.group.table import GroupTable
-from rocketpost.broker.pull.reader import PullLimits, QueueReader
+from rocketpost.broker.pull.reader import QueueReader
 from rocketpost.broker.pull.service import PullRules, PullService
 from rocketpost.broker.pull.subscriptions import PullSubscriptions
-from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.topic import TopicTable
 from rocketpost.model.topic import PERM_READ
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pull import PullHandler
 from rocketpost.server.long_polling import HeldLimits, LongPolls
@@ -22,55 +17,34 @@ from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
-from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.turns import Turns
 
 
 class PullFeature(Feature):
-    """Everything about pulling. Owned by the loop.
+    """Everything about pulling. Owned by the loop."""
 
-    Args:
-        config: The settings at the start; :meth:`configure` takes later ones.
-        turns: Where pulls that are woken wait for their turn.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        membership: Membership,
-        offsets: OffsetTable,
-        filters: Filters,
-        stats: BrokerStats,
-        config: BrokerConfig,
-        turns: Turns,
-    ) -> None:
+    def __init__(self, context: BrokerContext) -> None:
+        config, store, tables = context.broker_config, context.store, context.tables
         self._reader = QueueReader(records=store, limits=pull_limits(config))
         self._take(config)
         self.service = PullService(
             reader=self._reader,
-            topics=topics,
-            groups=groups,
-            subscriptions=PullSubscriptions(filters=filters, membership=membership, groups=groups),
-            offsets=offsets,
-            stats=stats,
+            topics=tables.topics,
+            groups=tables.groups,
+            subscriptions=PullSubscriptions(
+                filters=context.filters, membership=context.membership, groups=tables.groups
+            ),
+            offsets=tables.offsets,
+            stats=context.stats,
             rules=lambda: self._rules,
         )
         self.polls = LongPolls(
             resume=self.service.resume,
             view=store.view,
             limits=lambda: self._held_limits,
-            turns=turns,
+            turns=context.turns,
         )
         self._handler = PullHandler(service=self.service, polls=self.polls)
-
-    @property
-    def limits(self) -> PullLimits:
-        """Bounds on what one pull may return just now."""
-        return self._reader.limits
 
     @property
     def held(self) -> int:
@@ -93,6 +67,10 @@ class PullFeature(Feature):
     def connection_lost(self, connection: Connection) -> None:
         """Forget the held pulls of a client."""
         self.polls.drop(connection)
+
+    def offset_reset(self, topic: str, queue_id: int) -> None:
+        """Answer the held pulls of a queue: its consumers are to go on elsewhere."""
+        self.polls.wake(topic, queue_id)
 
     def runtime_values(self) -> dict[str, str]:
         """Return how many pulls are held."""

@@ -11,20 +11,19 @@ that refuses it does not fail a reply that arrived.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
-from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.reply import Accepted, ReplyService
-from rocketpost.broker.send import SendHeader, SendService
+from rocketpost.broker.send import SendHeader
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ServerError
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.codec.record import message_id, unpack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
-from rocketpost.model.clock import Clock
 from rocketpost.server.access import PUB, of_topic
+from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.send import Stored
 from rocketpost.server.pools import Kind
@@ -43,30 +42,20 @@ NOT_STORED: Final = "0"
 
 
 class ReplyFeature(Feature):
-    """Serves repliers. Owned by the loop.
+    """Serves repliers. Owned by the loop."""
 
-    Args:
-        put: Stores messages of the broker's own.
-    """
-
-    def __init__(
-        self,
-        *,
-        sends: SendService,
-        membership: Membership,
-        clock: Clock,
-        put: Callable[[Sequence[Draft]], Stored],
-        store_host: bytes,
-        region: str,
-    ) -> None:
-        address, port = unpack_host(store_host)
+    def __init__(self, context: LeaderContext) -> None:
+        self._store_host = context.store_host
+        address, port = unpack_host(self._store_host)
         self._service = ReplyService(
-            sends=sends, producers=membership, clock=clock, store_host=f"{address}:{port}"
+            sends=context.sends,
+            producers=context.membership,
+            clock=context.clock,
+            store_host=f"{address}:{port}",
         )
-        self._put = put
+        self._put = context.writer.put
         self._stores = True
-        self._store_host = store_host
-        self._region = region
+        self._region = context.broker_config.region
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of both forms of a reply."""

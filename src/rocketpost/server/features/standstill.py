@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Self
 
-from rocketpost.broker.group.standstill import StandstillWatch
+from rocketpost.broker.group.standstill import Standstill, StandstillWatch
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 
 ROUND_SECONDS: Final = 60.0
@@ -18,6 +19,17 @@ class StandstillFeature(Feature):
     def __init__(self, watch: StandstillWatch) -> None:
         self._watch = watch
 
+    @classmethod
+    def of(cls, context: BrokerContext) -> Self:
+        """Return the feature of a broker."""
+        return cls(
+            StandstillWatch(
+                clock=context.clock,
+                offsets=context.tables.offsets,
+                standstill=standstill_of(context),
+            )
+        )
+
     async def run(self) -> None:
         """Look once a minute, a few groups in each turn of the loop."""
         while True:
@@ -27,3 +39,18 @@ class StandstillFeature(Feature):
                 for topic, group in rows[start : start + _ROWS_A_TURN]:
                     self._watch.look(topic, group)
                 await asyncio.sleep(0)
+
+
+def standstill_of(context: BrokerContext) -> Standstill:
+    """Return the service that finds out why a group does not advance."""
+    tables = context.tables
+    return Standstill(
+        clock=context.clock,
+        broker_name=context.identity.name,
+        queues=context.store,
+        topics=tables.topics,
+        groups=tables.groups,
+        offsets=tables.offsets,
+        membership=context.membership,
+        locks=context.locks,
+    )

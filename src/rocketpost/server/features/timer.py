@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rocketpost.broker.delay.service import Wait
-from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.timer.admission import TimerRules
 from rocketpost.broker.timer.moving import Moving
 from rocketpost.broker.timer.recall import RecallService
@@ -32,8 +31,9 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.access import PUB, of_topic
+from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.delay_delivery import CLOCK_LOOK_SECONDS, Put
+from rocketpost.server.features.delay_delivery import CLOCK_LOOK_SECONDS
 from rocketpost.server.features.timer_removal import TimerRemoval
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import Reply, Route, waiting
@@ -112,52 +112,39 @@ class TimerFeature(Feature):
     """Everything about timed messages. Owned by the loop.
 
     Args:
+        context: The state of the broker and its leader.
         timers: The timer's files; this feature closes them.
-        wall_ms: Returns the time of the day, which may lie behind the clock.
-        put: Stores messages as safely as sends are stored.
-        tables_saved: Returns once the topics there are now are on disk.
-        forget_key: Told the topic and unique key of a message that was recalled.
+        adopts_waiting: Whether the table of topics may have lost some for which messages wait.
     """
 
     def __init__(
-        self,
-        *,
-        store: MessageStore,
-        timers: TimerStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clock: Clock,
-        wall_ms: Callable[[], int],
-        rules: Callable[[], TimerRules],
-        broker_name: str,
-        store_host: bytes,
-        put: Put,
-        tables_saved: Callable[[], Awaitable[None]],
-        forget_key: Callable[[tuple[str, str]], None],
+        self, context: LeaderContext, *, timers: TimerStore, adopts_waiting: bool = False
     ) -> None:
-        if timers.is_suspect:
-            _adopt_topics(store, timers, topics)
-        self._tables_saved = tables_saved
+        store, topics, clock = context.store, context.tables.topics, context.clock
+        put, store_host, rules = context.writer.put, context.store_host, context.timer_rules
+        self._adopts_waiting = adopts_waiting
+        self._topics = topics
+        self._tables_saved = context.persistence.save_urgent
         self._store = store
         self._timers = timers
         self._service = TimerService(
             store=store,
             timers=timers,
             topics=topics,
-            groups=groups,
+            groups=context.tables.groups,
             clock=clock,
             rules=rules,
             store_host=store_host,
             crash_end=int(store.end_position),
             crash_ms=store.store_ms,
             is_indexed=store.index is not None,
-            wall_ms=wall_ms,
+            wall_ms=clock.wall_ms,
         )
         self._recalls = RecallService(
             store=store,
             clock=clock,
             rules=rules,
-            broker_name=broker_name,
+            broker_name=context.identity.name,
             store_host=store_host,
             precision_ms=timers.precision_ms,
             is_indexed=store.index is not None,
@@ -166,10 +153,9 @@ class TimerFeature(Feature):
             service=self._service, store=store, timers=timers, clock=clock, store_host=store_host
         )
         self._removal = TimerRemoval(moving=self._moving, put=put)
-        self._find_topic = topics.find
         self._clock = clock
         self._put = put
-        self._forget_key = forget_key
+        self._forget_key = context.dedup.keys.forget
         self._arrived = asyncio.Event()
         self._much_changed = asyncio.Event()
         self._under_way: asyncio.Future[list[Appended]] | None = None
@@ -179,6 +165,16 @@ class TimerFeature(Feature):
         self._expiring = asyncio.Lock()
         # A thread of its own: a save that was under way when we were cancelled stays the first.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
+
+    async def open(self) -> None:
+        """Take back the topics of messages that wait, if the table may have lost them."""
+        topics = self._topics
+        if self._adopts_waiting:
+            for topic in +self._timers.waiting:
+                if topics.find(topic) is None:
+                    topics.adopt(topic, queue_nums=topics.rules.default_queue_count)
+        if self._timers.is_suspect:
+            _adopt_topics(self._store, self._timers, topics)
 
     def routes(self) -> Sequence[Route]:
         """Return the route of recalls."""
@@ -406,7 +402,7 @@ class TimerFeature(Feature):
             raise ServiceNotAvailable(
                 self._store.why_not_writable or "this broker takes no messages now"
             )
-        if self._find_topic(header.topic) is None:
+        if self._topics.find(header.topic) is None:
             raise TopicNotExist(f"the topic {header.topic} does not exist")
         recall = self._recalls.recall(
             header.topic, header.recall_handle, born_host=connection.peer_host

@@ -10,13 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
-from rocketpost.broker.group.membership import Membership
-from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.kinds import HalfMessages
-from rocketpost.broker.topic import TopicTable
 from rocketpost.broker.transaction.checks import CheckService, Question, Wait, Work
 from rocketpost.broker.transaction.service import Ending, Rules, TransactionService
 from rocketpost.broker.transaction.table import Fate
@@ -26,19 +22,18 @@ from rocketpost.codec.faults import InvalidParameter, ServiceNotAvailable
 from rocketpost.codec.headers.transaction import CheckTransaction, EndTransaction, ResumeCheck
 from rocketpost.codec.record import encode_record, parse_message_id
 from rocketpost.errors import RemoteProtocolError, RocketpostError, StoreError
-from rocketpost.model.clock import Clock
 from rocketpost.model.sysflag import TRANSACTION_NONE
 from rocketpost.server.access import PUB, UPDATE, of_message, of_message_id
+from rocketpost.server.context import LeaderContext
 from rocketpost.server.dispatch import answer, refusal
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
-from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
 
@@ -63,58 +58,40 @@ def transaction_rules(broker: BrokerConfig, store: StoreConfig) -> Rules:
 
 
 class TransactionFeature(Feature):
-    """Everything about transactions. Owned by the loop.
+    """Everything about transactions. Owned by the loop."""
 
-    Args:
-        kind: What claims halves among the sends.
-        offsets: Keeps how far the two queues of transactions are done.
-        put: Stores messages as safely as sends are stored.
-        forget_key: Told the topic and unique key of a message that was rolled back.
-    """
-
-    def __init__(
-        self,
-        *,
-        kind: HalfMessages,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: OffsetTable,
-        membership: Membership,
-        clock: Clock,
-        broker_name: str,
-        store_host: bytes,
-        new_unique_id: Callable[[], str],
-        put: Put,
-        rules: Rules,
-        forget_key: Callable[[tuple[str, str]], None],
-    ) -> None:
-        self._kind = kind
+    def __init__(self, context: LeaderContext) -> None:
+        store, clock = context.store, context.clock
+        self._kind = context.halves
         self._store = store
-        self._membership = membership
+        self._membership = context.membership
         self._clock = clock
-        self._broker_name = broker_name
-        self._put = put
-        self._forget_key = forget_key
+        self._broker_name = context.identity.name
+        self._put = context.writer.put
+        self._forget_key = context.dedup.keys.forget
         self._woken = asyncio.Event()
         self._service = TransactionService(
             store=store,
-            topics=topics,
-            offsets=offsets,
+            topics=context.tables.topics,
+            offsets=context.tables.offsets,
             clock=clock,
-            store_host=store_host,
-            new_unique_id=new_unique_id,
+            store_host=context.store_host,
+            new_unique_id=unique_id,
         )
         self._checks = CheckService(
             transactions=self._service,
             record_at=store.record_at,
             clock=clock,
-            store_host=store_host,
+            store_host=context.store_host,
             has_producer=lambda group: self._producer(group) is not None,
         )
-        self._service.rules = rules
+        self._service.rules = transaction_rules(context.broker_config, context.store_config)
+
+    async def open(self) -> None:
+        """Read the pending transactions from the log."""
         self._service.recover()
-        kind.pending_count = self._service.table.__len__
-        membership.on_producer = self._producer_joined
+        self._kind.pending_count = self._service.table.__len__
+        self._membership.on_producer = self._producer_joined
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of ends, and of discarded transactions to be checked again."""

@@ -12,6 +12,8 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.testing.clock import FakeClock
 
+from ..contexts import broker_context, open_now, some_tables
+
 
 class Disk:
     def __init__(self) -> None:
@@ -28,13 +30,12 @@ class World:
         self.modes = RequestModes()
         self.disk = Disk()
         self.feature = AssignmentFeature(
-            topics=self.topics,
-            membership=Membership(clock=clock),
-            modes=self.modes,
-            modes_file=self.disk,
-            broker_name="b",
-            name_servers=[],
+            broker_context(
+                tables=some_tables(topics=self.topics, modes=self.modes, modes_file=self.disk),
+                membership=Membership(clock=clock),
+            )
         )
+        open_now(self.feature)
 
 
 async def test_a_mode_is_saved_soon_and_at_the_end() -> None:

@@ -16,6 +16,8 @@ from rocketpost.server.features.filter import FilterFeature
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.testing.clock import FakeClock
 
+from ..contexts import broker_context, open_now, some_tables
+
 
 class FakeFile:
     """Keeps what would be on disk."""
@@ -27,13 +29,22 @@ class FakeFile:
         self.data = data
 
 
+def filter_feature(
+    filters: Filters, named: NamedFilters, filters_file: FakeFile, named_file: FakeFile
+) -> FilterFeature:
+    tables = some_tables(
+        filters=filters.table, filters_file=filters_file, named=named, named_file=named_file
+    )
+    feature = FilterFeature(broker_context(filters=filters, tables=tables))
+    open_now(feature)
+    return feature
+
+
 async def test_namedFilterEnable() -> None:
     clock = FakeClock(1_000_000)
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
-    feature = FilterFeature(
-        filters=filters, table_file=FakeFile(), named=named, named_file=FakeFile()
-    )
+    feature = filter_feature(filters, named, FakeFile(), FakeFile())
     feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     filters.check(SQL92, "MATCHES('big')")
@@ -51,9 +62,7 @@ async def test_the_shape_of_bloom_filters() -> None:
         named = NamedFilters(clock=clock)
         filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
         file = FakeFile()
-        feature = FilterFeature(
-            filters=filters, table_file=file, named=named, named_file=FakeFile()
-        )
+        feature = filter_feature(filters, named, file, FakeFile())
         feature.configure(*broker_settings(given))
         filters.table.joined(
             "G", [Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)]
@@ -74,9 +83,7 @@ async def test_both_tables_are_saved_and_shown() -> None:
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
     groups_file, named_file = FakeFile(), FakeFile()
-    feature = FilterFeature(
-        filters=filters, table_file=groups_file, named=named, named_file=named_file
-    )
+    feature = filter_feature(filters, named, groups_file, named_file)
     feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     wanted = Subscription(topic="T", sub_string="MATCHES('big')", expression_type=SQL92)

@@ -24,6 +24,7 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing import FakeClock
 
+from ..contexts import broker_context
 from ..handlers.fakes import Caller, FakeConnection
 
 HOST = pack_host("10.0.0.1", 10911)
@@ -61,12 +62,13 @@ class World:
             holds_locks=lambda group: False,
         )
         self.feature = ReplyFeature(
-            sends=sends,
-            membership=self.membership,
-            clock=self.clock,
-            put=self._put,
-            store_host=HOST,
-            region="R",
+            broker_context(
+                sends=sends,
+                membership=self.membership,
+                clock=self.clock,
+                put=self._put,
+                broker=BrokerConfig(region="R"),
+            )
         )
         self.call = Caller(self.feature)
 

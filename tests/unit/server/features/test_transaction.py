@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,13 +18,14 @@ from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import decode_record, message_id, pack_host
 from rocketpost.errors import StoreFull
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.features.transaction import TransactionFeature, transaction_rules
+from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing import FakeClock
 
+from ..contexts import broker_context, open_now, some_tables
 from ..handlers.fakes import Caller, FakeConnection
 
 HOST = pack_host("10.0.0.1", 10911)
@@ -32,6 +34,20 @@ END, RESUME = RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE
 
 class Producer(FakeConnection):
     is_writable = True
+
+
+class Keys(NamedTuple):
+    forgotten: list[tuple[str, str]]
+
+    def forget(self, key: tuple[str, str]) -> None:
+        self.forgotten.append(key)
+
+
+class Dedup:
+    """Knows duplicates, as far as transactions need it."""
+
+    def __init__(self, forgotten: list[tuple[str, str]]) -> None:
+        self.keys = Keys(forgotten)
 
 
 class World:
@@ -56,19 +72,19 @@ class World:
         self.forgotten: list[tuple[str, str]] = []
         broker = BrokerConfig(transaction_timeout_ms=50, transaction_check_interval_ms=50)
         self.feature = TransactionFeature(
-            kind=self.kind,
-            store=self.store,
-            topics=self.topics,
-            offsets=OffsetTable(clock=self.clock),
-            membership=self.membership,
-            clock=self.clock,
-            broker_name="b",
-            store_host=HOST,
-            new_unique_id=lambda: "OP",
-            put=self.put,
-            rules=transaction_rules(broker, config),
-            forget_key=self.forgotten.append,
+            broker_context(
+                store=self.store,
+                tables=some_tables(topics=self.topics, offsets=OffsetTable(clock=self.clock)),
+                membership=self.membership,
+                clock=self.clock,
+                halves=self.kind,
+                dedup=Dedup(self.forgotten),
+                put=self.put,
+                broker=broker,
+                store_settings=config,
+            )
         )
+        open_now(self.feature)
         self.feature.configure(broker, config)
         self.call = Caller(self.feature)
 

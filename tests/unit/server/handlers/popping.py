@@ -10,7 +10,6 @@ from rocketpost.broker.filter.table import FilterTable
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
-from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
@@ -28,8 +27,8 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing.clock import FakeClock
-from rocketpost.transport.turns import Turns
 
+from ..contexts import broker_context, open_now, some_tables
 from .fakes import Caller, FakeConnection
 
 HOST = pack_host("10.0.0.1", 10911)
@@ -47,11 +46,6 @@ class Link(FakeConnection):
 
     def send(self, *buffers: bytes | memoryview) -> None:
         self.answer(*buffers)
-
-
-class NoFile:
-    def save_blocking(self, data: bytes) -> None:
-        return
 
 
 class PopWorld:
@@ -84,22 +78,21 @@ class PopWorld:
     def start(self) -> None:
         """Start, or start again after a crash, with the tables as they are."""
         self.feature = PopFeature(
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            batches=Batches(),
-            batches_file=NoFile(),
-            filters=Filters(table=FilterTable(clock=self.clock), unpack=decompress),
-            stats=BrokerStats(clock=self.clock),
-            clock=self.clock,
-            cluster_name="C",
-            broker_name="b",
-            store_host=HOST,
-            put=self.put,
-            limits=lambda: PullLimits(memory_bytes=2**30),
-            turns=Turns(),
+            broker_context(
+                store=self.store,
+                tables=some_tables(
+                    topics=self.topics,
+                    groups=self.groups,
+                    offsets=self.offsets,
+                    batches=Batches(),
+                ),
+                filters=Filters(table=FilterTable(clock=self.clock), unpack=decompress),
+                stats=BrokerStats(clock=self.clock),
+                clock=self.clock,
+                put=self.put,
+            )
         )
+        open_now(self.feature)
         self.configure()
         self.caller = Caller(self.feature)
 

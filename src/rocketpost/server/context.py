@@ -1,0 +1,125 @@
+"""The state that a broker process keeps from term to term, as its features see it.
+
+A process opens one :class:`BrokerContext` when it starts and closes it when it stops. A term of
+office (``server.term``) builds its features from it. A leader has a little more to share, which
+lives as long as its term: :class:`LeaderContext`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
+
+from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.queue_locks import QueueLocks
+from rocketpost.broker.kinds import HalfMessages
+from rocketpost.broker.send import SendService
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.timer.admission import TimerRules, Timers
+from rocketpost.codec.record import pack_host
+from rocketpost.server.broker_tables import Identity, Tables
+from rocketpost.server.clock import BrokerClock
+from rocketpost.server.persistence import Persistence
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.turns import Turns
+
+
+class Writer(Protocol):
+    """Stores the broker's own messages as safely as it stores those of clients."""
+
+    def put(self, drafts: Sequence[Draft], /) -> asyncio.Future[list[Appended]]:
+        """Store messages; the result tells which were stored: all, or the first of them.
+
+        Raises:
+            StoreError: Not even the first can be stored now.
+        """
+        ...  # pragma: no cover
+
+    def commit(self) -> None:
+        """Write and answer everything that was sent in this turn of the loop."""
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerContext:
+    """The state of a broker process. Owned by the loop.
+
+    Args:
+        identity: The broker's names and address.
+        clock: The broker's clock.
+        settings: The settings in force.
+        store: The messages.
+        tables: The tables under ``config/``.
+        persistence: Saves the tables that every role needs: topics, groups, offsets, settings.
+        repairs: What was wrong with the tables at the start, and what was done about it.
+        membership: The connected clients.
+        locks: The queues that consumers have locked.
+        filters: The filters of consumer groups.
+        stats: The counters.
+        turns: Where work for many waits for its turn.
+        name_servers: Returns the addresses of the name servers.
+    """
+
+    identity: Identity
+    clock: BrokerClock
+    settings: LiveConfig
+    store: MessageStore
+    tables: Tables
+    persistence: Persistence
+    repairs: tuple[str, ...]
+    membership: Membership
+    locks: QueueLocks
+    filters: Filters
+    stats: BrokerStats
+    turns: Turns
+    name_servers: Callable[[], Sequence[str]]
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """The broker's settings as they are now."""
+        return self.settings.section(BrokerConfig)
+
+    @property
+    def store_config(self) -> StoreConfig:
+        """The store's settings as they are now."""
+        return self.settings.section(StoreConfig)
+
+    @property
+    def store_host(self) -> bytes:
+        """The broker's address as records carry it."""
+        return pack_host(self.identity.ip, self.identity.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderContext(BrokerContext):
+    """A broker's state together with what the features of one leader's term share.
+
+    Args:
+        writer: Stores messages.
+        sends: Decides what is stored of a send.
+        dedup: Knows which messages are duplicates.
+        halves: Admits the first halves of transactions.
+        timed: Admits timed messages.
+        timer_rules: Returns the rules for timed messages.
+    """
+
+    writer: Writer
+    sends: SendService
+    dedup: OnceService
+    halves: HalfMessages
+    timed: Timers
+    timer_rules: Callable[[], TimerRules]
+
+    @classmethod
+    def extend(cls, context: BrokerContext, **own: Any) -> Self:
+        """Return ``context`` with the fields of a leader."""
+        shared = {field.name: getattr(context, field.name) for field in fields(BrokerContext)}
+        return cls(**shared, **own)

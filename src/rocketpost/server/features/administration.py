@@ -1,0 +1,174 @@
+"""Requests of administrators and tools: topics, groups, offsets, messages, settings, damage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from rocketpost.broker.group.reset import ResetService
+from rocketpost.broker.query import ProgressQueries
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.feature import Feature, FeatureSet
+from rocketpost.server.features.standstill import standstill_of
+from rocketpost.server.handlers.admin import AdminHandlers
+from rocketpost.server.handlers.damage import DamageHandlers
+from rocketpost.server.handlers.group import GroupHandlers
+from rocketpost.server.handlers.offset import OffsetHandlers
+from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
+from rocketpost.server.handlers.reset import ResetHandlers
+from rocketpost.server.handlers.topic import TopicHandlers
+from rocketpost.server.route import Route
+from rocketpost.server.settings.limits import pull_limits
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.topic_deletion import DroppedQueues
+
+
+class QueueDropper(Protocol):
+    """Forgets the queues of topics."""
+
+    def drop_queues(self, topic: str) -> DroppedQueues:
+        """Forget the queues of a topic.
+
+        Raises:
+            StoreError: They cannot be dropped.
+        """
+        ...  # pragma: no cover
+
+
+class AdministrationFeature(Feature):
+    """Serves administrators. Owned by the loop.
+
+    Args:
+        context: The state of the broker.
+        features: Told of offsets that are set, and asked for their values.
+        dropper: Forgets the queues of topics that are deleted.
+        clean: Deletes what has expired, now.
+        wait_registered: Returns once the name servers know the topics.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        features: FeatureSet,
+        dropper: QueueDropper,
+        clean: Callable[[], Awaitable[object]],
+        wait_registered: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._features = features
+        self._dropper = dropper
+        self._clean = clean
+        self._wait_registered = wait_registered
+        self._damage = DamageHandlers(context.store)
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of every request of an administrator."""
+        context = self._context
+        messages = QueryHandlers(
+            store=context.store,
+            topics=context.tables.topics,
+            membership=context.membership,
+            filters=context.filters,
+            index_state=lambda: _index_state(context.store),
+            limits=lambda: QueryLimits(
+                context.broker_config.query_count_max, context.broker_config.query_count_default
+            ),
+        )
+        admin = AdminHandlers(
+            clock=context.clock,
+            config=context.settings,
+            topics=context.tables.topics,
+            stats=context.stats,
+            store=context.store,
+            commit_log_path=context.store.layout.commit_log,
+            drop_queues=self._dropper.drop_queues,
+            clean=self._clean,
+            saved=context.persistence.save_urgent,
+            extra=self._features.runtime_values,
+        )
+        return [
+            *self._table_routes(),
+            *self._damage.routes(),
+            *messages.routes(),
+            *admin.routes(),
+        ]
+
+    def runtime_values(self) -> dict[str, str]:
+        """Return the state of the store and its tables."""
+        store = self._context.store
+        values = {
+            "commitLogSyncCount": str(store.sync_count),
+            "storeWritable": "true" if store.writable else "false",
+            "storeNotWritableReason": store.why_not_writable or "",
+            "tableRepairs": "; ".join(self._context.repairs),
+        }
+        return values | self._damage.values()
+
+    def _table_routes(self) -> list[Route]:
+        context, tables = self._context, self._context.tables
+        saved = context.persistence.save
+        queries = ProgressQueries(
+            clock=context.clock,
+            broker_name=context.identity.name,
+            queues=context.store,
+            topics=tables.topics,
+            offsets=tables.offsets,
+            membership=context.membership,
+            stats=context.stats,
+            cause=standstill_of(context).cause,
+        )
+        topics = TopicHandlers(
+            topics=tables.topics,
+            offsets=tables.offsets,
+            stats=context.stats,
+            queries=queries,
+            store=self._dropper,
+            saved=self._save_and_register,
+        )
+        groups = GroupHandlers(
+            groups=tables.groups,
+            topics=tables.topics,
+            offsets=tables.offsets,
+            membership=context.membership,
+            stats=context.stats,
+            broker_address=context.identity.address,
+            saved=saved,
+        )
+        offsets = OffsetHandlers(
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            membership=context.membership,
+            queries=queries,
+            store=context.store,
+            broker_name=context.identity.name,
+            broker_address=context.identity.address,
+            saved=saved,
+            memory_bytes=pull_limits(context.broker_config).memory_bytes,
+            on_back=self._features.offset_moved_back,
+        )
+        resets = ResetHandlers(
+            service=ResetService(
+                topics=tables.topics,
+                groups=tables.groups,
+                offsets=tables.offsets,
+                queues=context.store,
+            ),
+            offsets=tables.offsets,
+            membership=context.membership,
+            broker_name=context.identity.name,
+            saved=saved,
+            server_side=lambda: context.broker_config.server_side_reset,
+            on_reset=self._features.offset_reset,
+        )
+        return [*topics.routes(), *groups.routes(), *offsets.routes(), *resets.routes()]
+
+    async def _save_and_register(self) -> None:
+        await self._context.persistence.save()
+        await self._wait_registered()
+
+
+def _index_state(store: MessageStore) -> tuple[int, int]:
+    index = store.index
+    return (index.end_ms, int(index.end_position)) if index is not None else (0, 0)

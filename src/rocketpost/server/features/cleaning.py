@@ -1,0 +1,98 @@
+"""Retention: segments that have expired are deleted, after what is needed of them was moved."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from datetime import datetime
+
+from rocketpost.broker.group.retention_holds import RetentionHolds
+from rocketpost.errors import StoreError
+from rocketpost.model.ids import Position
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.feature import Feature, FeatureSet
+from rocketpost.store.retention import CleanPlan
+
+logger = logging.getLogger(__name__)
+
+
+class CleaningFeature(Feature):
+    """Deletes what has expired. Owned by the loop.
+
+    Args:
+        context: The state of the broker.
+        features: Asked what they still need, and told to move it.
+        holds: The groups that keep messages from being deleted.
+    """
+
+    def __init__(
+        self, context: BrokerContext, *, features: FeatureSet, holds: RetentionHolds
+    ) -> None:
+        self._context = context
+        self._store = context.store
+        self._features = features
+        self._holds = holds
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Clean at regular intervals."""
+        while True:
+            await asyncio.sleep(self._context.store_config.clean_interval_ms / 1000)
+            await self._clean(is_asked=False)
+
+    async def clean_now(self) -> int:
+        """Delete what has expired, at whatever hour; return how many files were deleted."""
+        return await self._clean(is_asked=True)
+
+    def runtime_values(self) -> dict[str, str]:
+        """Return how full the disk is, and what keeps segments from being deleted."""
+        return {
+            "diskUsedRatio": f"{self._store.cleaning.disk_ratio:.4f}",
+            "segmentsKeptReason": self._store.cleaning.why_kept or "",
+        }
+
+    async def _clean(self, *, is_asked: bool) -> int:
+        cleaning = self._store.cleaning
+        async with self._one_at_a_time:
+            now_ms = self._context.clock.wall_ms()  # as the times of files are
+            hour = datetime.fromtimestamp(now_ms / 1000).hour
+            try:
+                plan = await asyncio.to_thread(
+                    cleaning.plan_blocking,
+                    now_ms=now_ms,
+                    hour=hour,
+                    is_asked=is_asked,
+                    held=self._holds.position(),
+                    needed=self._features.oldest_needed_position(),
+                )
+                plan = await self._move_needed(plan)
+                cleaning.forget(plan)
+                while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
+                    await asyncio.sleep(0)
+                return await asyncio.to_thread(cleaning.unlink_blocking)
+            except Exception:
+                logger.exception("cleaning failed, will be tried again")
+                return 0
+
+    async def _move_needed(self, plan: CleanPlan) -> CleanPlan:
+        """Have what is needed moved out of the segments of a plan; return what may go now."""
+        segment_bytes = self._context.store_config.segment_bytes
+        try:
+            if plan.gone:
+                await self._move_before(plan.gone[-1] + segment_bytes)
+        except StoreError as error:
+            why_kept = str(error)
+        else:
+            return plan
+        gone: list[Position] = []
+        with contextlib.suppress(StoreError):
+            for start in plan.gone:
+                await self._move_before(start + segment_bytes)
+                gone.append(start)
+        return plan._replace(gone=tuple(gone), why_kept=why_kept)
+
+    async def _move_before(self, position: int) -> None:
+        await self._features.move_messages_before(position)
+        # What was moved or delivered must not be taken back by a power cut: the rest is deleted.
+        await asyncio.to_thread(self._store.flush_blocking)

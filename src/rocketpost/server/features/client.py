@@ -1,0 +1,58 @@
+"""Clients: their heartbeats and locks, the notices to groups, and those that fell silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.feature import Feature
+from rocketpost.server.handlers.client import ClientHandlers
+from rocketpost.server.notices import Notices
+from rocketpost.server.route import Route
+from rocketpost.transport.connection import Connection
+
+_EXPIRY_SECONDS_MAX: Final = 10
+
+
+class ClientFeature(Feature):
+    """Serves clients that come, stay and go. Owned by the loop."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._member_expiry_ms = context.broker_config.member_expiry_ms
+        tables = context.tables
+        self._handlers = ClientHandlers(
+            membership=context.membership,
+            groups=tables.groups,
+            topics=tables.topics,
+            locks=context.locks,
+            filters=context.filters,
+            records=context.store,
+            broker_name=context.identity.name,
+            notices=Notices(
+                membership=context.membership,
+                groups=tables.groups,
+                notifies=lambda: context.broker_config.notify_members,
+                turns=context.turns,
+            ),
+        )
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of clients and of those who ask about them."""
+        return self._handlers.routes()
+
+    async def run(self) -> None:
+        """Forget silent clients; the sooner they expire, the more often."""
+        seconds = min(_EXPIRY_SECONDS_MAX, max(1, self._member_expiry_ms // 12_000))
+        while True:
+            await asyncio.sleep(seconds)
+            self.expire()
+
+    def expire(self) -> None:
+        """Forget clients that fell silent and locks that ran out."""
+        self._handlers.expire()
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Remove a client from its groups."""
+        self._handlers.connection_lost(connection)

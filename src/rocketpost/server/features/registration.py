@@ -1,0 +1,84 @@
+"""The registration with name servers, in the role of the current term."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.feature import Feature
+from rocketpost.server.name_servers.registration import Announcement, Registration
+
+
+class RegistrationFeature(Feature):
+    """Keeps the broker known to its name servers. Owned by the loop.
+
+    Args:
+        context: The state of the broker.
+        broker_id: The id to register with: 0 for a leader, more for a follower.
+    """
+
+    def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
+        self._context = context
+        self._broker_id = broker_id
+        self._ordered: dict[str, frozenset[str]] = {}
+        config = context.broker_config
+        self._registration = Registration(
+            name_servers=context.name_servers(),
+            announce=self._announcement,
+            period_ms=config.register_period_ms,
+            timeout_ms=config.register_timeout_ms,
+            on_order_topics=self._take_ordered_topics,
+        )
+
+    @property
+    def registered(self) -> frozenset[str]:
+        """The name servers that know the broker."""
+        return self._registration.registered
+
+    async def begin(self) -> None:
+        """Register; return when every name server was tried once, or after some seconds."""
+        await self._registration.start()
+
+    async def end(self) -> None:
+        """Unregister from every name server."""
+        await self._registration.stop()
+
+    def changed(self) -> None:
+        """Register again soon, as topics changed."""
+        self._registration.changed()
+
+    async def wait_registered(self) -> None:
+        """Return once the name servers that can be reached know the last change."""
+        await self._registration.wait_registered()
+
+    async def name_servers_changed(self, addresses: Sequence[str]) -> None:
+        """Register with these name servers from now on."""
+        for gone in self._ordered.keys() - set(addresses):
+            del self._ordered[gone]
+        await self._registration.use(addresses)
+
+    def runtime_values(self) -> dict[str, str]:
+        """Return who knows the broker, and why others do not."""
+        problems = [f"{where}: {why}" for where, why in self._registration.problems.items()]
+        return {
+            "nameServersRegistered": ";".join(sorted(self._registration.registered)),
+            "nameServerProblems": "; ".join(problems),
+        }
+
+    def _take_ordered_topics(self, address: str, table: Mapping[str, str]) -> None:
+        # Name servers may differ, when one missed a change: ordered is what any of them says.
+        self._ordered[address] = frozenset(table)
+        self._context.tables.topics.mark_ordered(frozenset().union(*self._ordered.values()))
+
+    def _announcement(self) -> Announcement:
+        identity, topics = self._context.identity, self._context.tables.topics
+        return Announcement(
+            cluster=identity.cluster,
+            name=identity.name,
+            broker_id=self._broker_id,
+            address=identity.address,
+            ha_address=identity.address,
+            data_version=topics.version,
+            topics=topics.configs,
+            permission=self._context.broker_config.permission,
+        )

@@ -1,0 +1,125 @@
+"""Sends: what is admitted and how it is stored, and the context that a leader's features share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
+from rocketpost.broker.send import SendService
+from rocketpost.broker.timer.admission import Timers
+from rocketpost.codec.properties import properties_bytes_max
+from rocketpost.model.delay_levels import parse_delay_levels
+from rocketpost.model.ids import Position
+from rocketpost.model.topic import PERM_WRITE
+from rocketpost.server.context import BrokerContext, LeaderContext
+from rocketpost.server.feature import Feature
+from rocketpost.server.features.timer import timer_rules
+from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.route import Route
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.transport.unique_id import unique_id
+
+
+class SendFeature(Feature):
+    """Serves sends. Owned by the loop.
+
+    Args:
+        context: The state of the broker.
+        dedup: Knows which messages are duplicates.
+        timers: The timer's files, if the broker has a timer.
+        announcing: Knows which topics have no route yet; the first sends to them wait.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        dedup: OnceService,
+        timers: TimerStore | None,
+        announcing: Announcing,
+    ) -> None:
+        broker, store = context.broker_config, context.store_config
+        tables, identity = context.tables, context.identity
+        self._timer_rules = timer_rules(store)
+        halves = HalfMessages()
+        timed = Timers(
+            clock=context.clock,
+            precision_ms=store.timer_precision_ms,
+            rules=lambda: self._timer_rules,
+            count_in=lambda slot_ms: timers.wheel.get(slot_ms).waiting if timers else 0,
+            random_below=random.randrange,
+        )
+        level_max = len(parse_delay_levels(store.delay_levels))
+        self._service = SendService(
+            topics=tables.topics,
+            groups=tables.groups,
+            clock=context.clock,
+            store_host=context.store_host,
+            cluster_name=identity.cluster,
+            region=broker.region,
+            new_unique_id=unique_id,
+            random_below=random.randrange,
+            holds_locks=context.locks.holds_locks,
+            auto=tables.topics.auto,
+            kinds=(halves, DeadLetters(), DelayLevels(level_max=level_max), timed),
+        )
+        self.handler = SendHandler(
+            store=context.store,
+            service=self._service,
+            once=dedup,
+            stats=context.stats,
+            store_host=context.store_host,
+            region=broker.region,
+            broker_name=identity.name,
+            announcing=announcing,
+            sync_flush=store.flush_mode is FlushMode.SYNC_FLUSH,
+            flush_timeout_ms=broker.sync_flush_timeout_ms,
+        )
+        self.context = LeaderContext.extend(
+            context,
+            writer=self.handler,
+            sends=self._service,
+            dedup=dedup,
+            halves=halves,
+            timed=timed,
+            timer_rules=lambda: self._timer_rules,
+        )
+        """The broker's state together with what the other features of a leader need of this one."""
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of all kinds of send."""
+        return self.handler.routes()
+
+    def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
+        """Set what is admitted."""
+        self._timer_rules = timer_rules(store)
+        self.handler.trace_on = broker.trace_on
+        self._service.configure(
+            message_bytes_max=store.message_bytes_max,
+            properties_bytes_max=properties_bytes_max(store.append_checksum),
+            trace_on=broker.trace_on,
+            accept_from_ms=broker.accept_sends_from_ms,
+            broker_writable=bool(broker.permission & PERM_WRITE),
+            checks_types=broker.topic_type_check,
+        )
+
+    def durable_from_thread(self, position: Position) -> None:
+        """Report, from the flusher's thread, that bytes before ``position`` are on disk."""
+        self.handler.gate.advance_from_thread(position)
+
+    def broken_from_thread(self, reason: str) -> None:
+        """Report, from the flusher's thread, that the log cannot be made durable any more."""
+        self.handler.fail_from_thread(reason)
+
+    def runtime_values(self) -> dict[str, str]:
+        """Return how many sends wait for the disk."""
+        return {"sendsAwaitingFlush": str(len(self.handler.gate))}
+
+    def close(self) -> None:
+        """Commit what is pending, and refuse what still waits for the disk."""
+        self.handler.close()

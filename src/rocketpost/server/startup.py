@@ -1,0 +1,122 @@
+"""Opens the state that a broker process keeps from its start to its stop.
+
+Lost tables are repaired here: topics that the log knows and the tables do not are taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from rocketpost.broker.filter.filters import Filters
+from rocketpost.broker.group.membership import Membership
+from rocketpost.broker.group.queue_locks import QueueLocks
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.client.compression import decompress
+from rocketpost.server.adoption import adopt_topics
+from rocketpost.server.broker_tables import Identity, Tables, load_tables_blocking, table_repairs
+from rocketpost.server.clock import BrokerClock
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.limits import topic_rules
+from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.turns import Turns
+
+logger = logging.getLogger(__name__)
+
+_NO_TABLES: Final = (
+    "config/ has no tables, though the log has messages: groups, offsets and settings start empty"
+)
+
+
+async def open_context(
+    store: MessageStore,
+    *,
+    identity: Identity,
+    clock: BrokerClock,
+    settings: LiveConfig,
+    overrides_file: File,
+    turns: Turns,
+    name_servers: Callable[[], Sequence[str]],
+) -> BrokerContext:
+    """Load the tables of an open store, repair them, and return everything together.
+
+    Raises:
+        StoreError: A table and its backup are lost, and the broker must not start without it.
+    """
+    broker, store_config = settings.section(BrokerConfig), settings.section(StoreConfig)
+    tables = await asyncio.to_thread(
+        load_tables_blocking,
+        store.layout,
+        identity=identity,
+        config=broker,
+        clock=clock,
+        timed=store_config.timer_enabled,
+    )
+    persistence = Persistence(
+        [
+            Saved(tables.topics, tables.topics_file),
+            Saved(tables.groups, tables.groups_file),
+            Saved(tables.topics.auto, tables.auto_topics_file),
+            Saved(tables.groups.auto, tables.auto_groups_file),
+            Saved(settings, overrides_file),
+            Saved(tables.offsets, AfterFlush(tables.offsets_file, store.flush_blocking), False),
+        ],
+        interval_s=broker.flush_offsets_ms / 1000,
+    )
+    tables.topics.on_change = persistence.changed
+    tables.groups.on_change = persistence.changed
+    return BrokerContext(
+        identity=identity,
+        clock=clock,
+        settings=settings,
+        store=store,
+        tables=tables,
+        persistence=persistence,
+        repairs=_repair_tables(tables, store, broker),
+        membership=Membership(clock=clock, expiry_ms=broker.member_expiry_ms),
+        locks=QueueLocks(clock=clock, lock_ms=broker.lock_ms),
+        filters=Filters(table=tables.filters, unpack=decompress, resolve=tables.named.text),
+        stats=BrokerStats(clock=clock, day_of=_local_day),
+        turns=turns,
+        name_servers=name_servers,
+    )
+
+
+def apply_settings(context: BrokerContext) -> None:
+    """Apply the settings in force to the tables and the store."""
+    broker, topics, groups = context.broker_config, context.tables.topics, context.tables.groups
+    topics.rules = topic_rules(broker)
+    groups.auto_create = broker.auto_create_group
+    topics.auto.per_second = groups.auto.per_second = broker.auto_create_per_second
+    context.store.configure(context.store_config)
+
+
+def _repair_tables(tables: Tables, store: MessageStore, config: BrokerConfig) -> tuple[str, ...]:
+    """Add what tables lack; return what was wrong with them, and what was done about it."""
+    repairs = table_repairs(tables)
+    if tables.is_bare and store.end_position > 0:
+        repairs.append(_NO_TABLES)
+        logger.error("tables lost: %s", _NO_TABLES)
+    saved_ms = tables.topics.version.timestamp
+    tables.topics.add_builtin()
+    adopt_topics(
+        store,
+        tables.topics,
+        queue_nums=config.default_topic_queue_nums,
+        saved_ms=saved_ms,
+        is_old=bool(repairs),
+    )
+    tables.groups.add_builtin()
+    return tuple(repairs)
+
+
+def _local_day(ms: int) -> int:
+    """Return the number of the day where the broker runs."""
+    return datetime.fromtimestamp(ms / 1000).toordinal()
