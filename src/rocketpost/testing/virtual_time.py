@@ -11,9 +11,10 @@ import asyncio
 import functools
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
@@ -44,12 +45,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._clock.now
 
 
-def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Run an async test on its own loop in virtual time."""
 
     @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(test(*args, **kwargs))
+            return runner.run(test(*args, **kwargs))
 
     return run

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 
@@ -13,6 +14,7 @@ from rocketpost.client.config import ClientConfig
 from rocketpost.client.heartbeat_watchdog import Understudy
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
+from rocketpost.testing.waiting import until
 
 A = "a:1"
 
@@ -24,8 +26,31 @@ def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
     return network
 
 
-def a_handler_that_blocks(until: threading.Event) -> None:
-    until.wait(5)
+class Counting(Understudy):
+    """Counts how often it looked at the loop."""
+
+    looks = 0
+
+    async def _rest(self) -> None:
+        await super()._rest()
+        self.looks += 1
+
+
+class Expecting(logging.Handler):
+    """Knows when a text is logged, from whatever thread."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.logged = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self.logged.set()
+
+
+def a_handler_that_blocks(released: threading.Event) -> None:
+    released.wait(30)
 
 
 async def test_heartbeats_go_on_while_the_loop_stands_still(
@@ -41,31 +66,31 @@ async def test_heartbeats_go_on_while_the_loop_stands_still(
     network.servers[A] = serve
     session = Session(ClientConfig(name_servers="ns:1", heartbeat_seconds=0.02))
     session.heartbeat, session.heartbeat_sent = ([A], b"beat"), time.monotonic()
-    understudy = Understudy(session, stall_seconds=0.02)
+    understudy = Counting(session, stall_seconds=0.02)
     moving = asyncio.ensure_future(understudy.keep_moving())
     await asyncio.sleep(0)
     a_handler_that_blocks(enough)
+    understudy.looks = 0
     assert enough.is_set()
     assert {command.body for command in network.sent(RequestCode.HEART_BEAT)} == {b"beat"}
     assert "the event loop stands still" in caplog.text
     assert "a_handler_that_blocks" in caplog.text
     session.heartbeat_sent = time.monotonic() + 1.0  # the loop's own heartbeat
-    await asyncio.sleep(0.05)
+    await until(lambda: understudy.looks > 2)
     count = len(network.sent(RequestCode.HEART_BEAT))
-    await asyncio.sleep(0.05)
+    understudy.looks = 0
+    await until(lambda: understudy.looks > 2)
     assert len(network.sent(RequestCode.HEART_BEAT)) == count
     moving.cancel()
     await understudy.stop()
 
 
-async def test_a_broker_that_cannot_be_reached_ends_nothing(
-    network: FakeNetwork, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broker_that_cannot_be_reached_ends_nothing(network: FakeNetwork) -> None:
     session = Session(ClientConfig(name_servers="ns:1", heartbeat_seconds=0.01))
     session.heartbeat = ["gone:1"], b""
+    failure = Expecting("heartbeat failed: broker=gone:1")
+    understudy_module.logger.addHandler(failure)
     understudy = Understudy(session, stall_seconds=0.01)
-    deadline = time.monotonic() + 2.0
-    while "heartbeat failed" not in caplog.text and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert "heartbeat failed: broker=gone:1" in caplog.text
+    assert failure.logged.wait(30)  # in the thread of the loop, which does not move
+    understudy_module.logger.removeHandler(failure)
     await understudy.stop()

@@ -25,6 +25,8 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.codec.codes import RequestCode
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import until
 
 A = "a:1"
 ROUTES = {"T": route_of({"a": A}), "%RETRY%G": route_of({"a": A}, queues=1)}
@@ -47,12 +49,7 @@ class Store:
         return set(offsets)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
+@in_virtual_time
 async def test_a_listener_hears_of_the_queues_once(use_network: Use) -> None:
     use_network(network_of(ROUTES, {A: QueueBroker().serve}))
     heard: list[tuple[str, list[MessageQueue], list[MessageQueue]]] = []
@@ -66,7 +63,7 @@ async def test_a_listener_hears_of_the_queues_once(use_network: Use) -> None:
     consumer.subscribe("T", print)
     async with consumer:
         await until(lambda: consumer.queues)
-        await asyncio.sleep(0.05)  # more rounds, of which there is no news
+        await asyncio.sleep(1)  # more rounds, of which there is no news
     assert heard == [("T", QUEUES, QUEUES)]
 
 

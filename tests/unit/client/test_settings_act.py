@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from collections.abc import Callable
 
 import pytest
 
@@ -30,7 +29,8 @@ from rocketpost.client import (
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import SystemBusy
-from rocketpost.testing.virtual_time import VirtualLoop
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import settle
 
 A = "a:1"
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -39,7 +39,6 @@ ROUTES = {"T": route_of({"a": A}, queues=1), "%RETRY%G": route_of({"a": A}, queu
 QUEUE = MessageQueue("a", 0, "T")
 
 Use = Callable[[FakeNetwork], FakeNetwork]
-T = TypeVar("T")
 
 
 def producer(**options: object) -> Producer:
@@ -64,19 +63,8 @@ def lite(**options: object) -> LitePullConsumer:
     return consumer
 
 
-def virtually(test: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run something in time that jumps; return what it returns."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(test())
-
-
 def refusing(code: int) -> Callable[[Command], Answer]:
     return lambda command: Answer(code, remark="no")
-
-
-async def settle() -> None:
-    for _ in range(100):
-        await asyncio.sleep(0)
 
 
 def pulls(network: FakeNetwork) -> list[Command]:
@@ -90,24 +78,26 @@ def pulls(network: FakeNetwork) -> list[Command]:
 def test_retries(use_network: Use, retries: int) -> None:
     network = use_network(network_of(ROUTES, {A: broker(refusing(ResponseCode.SYSTEM_BUSY))}))
 
+    @in_virtual_time
     async def run() -> None:
         async with producer(retries=retries, send_timeout=60.0) as sender:
             with pytest.raises(SystemBusy):
                 await sender.send(Message("T", b"x"))
 
-    virtually(run)
+    run()
     assert len(network.sent(SEND)) == 1 + retries
 
 
 def test_retry_codes(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: broker(refusing(ResponseCode.SYSTEM_BUSY))}))
 
+    @in_virtual_time
     async def run() -> None:
         async with producer(retry_codes=frozenset(), send_timeout=60.0) as sender:
             with pytest.raises(SystemBusy):
                 await sender.send(Message("T", b"x"))
 
-    virtually(run)
+    run()
     assert len(network.sent(SEND)) == 1
 
 
@@ -152,6 +142,7 @@ def test_auto_batch_seconds(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: broker()}))
     waited = []
 
+    @in_virtual_time
     async def run() -> None:
         loop = asyncio.get_running_loop()
         for seconds in (0.5, 5.0):
@@ -162,7 +153,7 @@ def test_auto_batch_seconds(use_network: Use) -> None:
                 )
                 waited.append(loop.time() - began)
 
-    virtually(run)
+    run()
     assert waited[0] < 1 < 4 < waited[1]
     assert network.requests
 
@@ -192,6 +183,7 @@ def test_route_seconds(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: broker()}))
     counts = []
 
+    @in_virtual_time
     async def run() -> None:
         for seconds in (1.0, 1000.0):
             network.requests.clear()
@@ -200,7 +192,7 @@ def test_route_seconds(use_network: Use) -> None:
                 await asyncio.sleep(20)
             counts.append(len(network.sent(RequestCode.GET_ROUTEINFO_BY_TOPIC)))
 
-    virtually(run)
+    run()
     assert counts[0] > 10 > counts[1]
 
 
@@ -210,6 +202,7 @@ def test_call_timeout(use_network: Use, seconds: float) -> None:
     network.servers[NAMESRV] = lambda command: None
     use_network(network)
 
+    @in_virtual_time
     async def run() -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -218,7 +211,7 @@ def test_call_timeout(use_network: Use, seconds: float) -> None:
                 await sender.queues("T")
         return loop.time() - began
 
-    assert seconds <= virtually(run) < 2 * seconds
+    assert seconds <= run() < 2 * seconds
 
 
 # Pull consumers.
@@ -233,6 +226,7 @@ def test_how_long_a_pull_is_waited_for(
 ) -> None:
     use_network(network_of(ROUTES, {A: broker(PULL_MESSAGE=lambda command: None)}))
 
+    @in_virtual_time
     async def run() -> float:
         loop = asyncio.get_running_loop()
         config = PullConsumerConfig(name_servers=NAMESRV, **options)
@@ -243,7 +237,7 @@ def test_how_long_a_pull_is_waited_for(
                 await reader.pull(QUEUE, 0, hold=hold)
             return loop.time() - began
 
-    assert seconds <= virtually(run) < seconds + 4
+    assert seconds <= run() < seconds + 4
 
 
 async def test_hold_seconds_of_pull_consumers(use_network: Use) -> None:
@@ -335,11 +329,12 @@ def test_how_long_a_fetch_is_waited_for_and_rests_after_a_failure(
 
     use_network(network_of(ROUTES, {A: silent}))
 
+    @in_virtual_time
     async def run() -> None:
         async with make(hold_seconds=2.0, pull_timeout=4.0, error_seconds=3.0):
             await asyncio.sleep(12)
 
-    virtually(run)
+    run()
     assert times[1] - times[0] == pytest.approx(7.0, abs=0.5)
 
 
@@ -348,11 +343,12 @@ def test_how_often_offsets_are_told_and_queues_shared_out(use_network: Use) -> N
     network = use_network(network_of(ROUTES, {A: source.serve}))
     commits, lists = [], []
 
-    async def handle(message: ReceivedMessage) -> None:
-        source.put(b"next")
-        await asyncio.sleep(0.5)
-
+    @in_virtual_time
     async def run() -> None:
+        async def handle(message: ReceivedMessage) -> None:
+            source.put(b"next")
+            await asyncio.sleep(0.5)
+
         for seconds in (1.0, 100.0):
             network.requests.clear()
             source.put(b"first")
@@ -361,7 +357,7 @@ def test_how_often_offsets_are_told_and_queues_shared_out(use_network: Use) -> N
                 commits.append(len(network.sent(RequestCode.UPDATE_CONSUMER_OFFSET)))
                 lists.append(len(network.sent(RequestCode.GET_CONSUMER_LIST_BY_GROUP)))
 
-    virtually(run)
+    run()
     assert commits[0] > 10 > commits[1]
     assert lists[0] > 10 > lists[1]
 
@@ -423,6 +419,7 @@ def test_how_often_a_lite_pull_consumer_shares_out_queues(use_network: Use) -> N
     network = use_network(network_of(ROUTES, {A: QueueBroker().serve}))
     lists = []
 
+    @in_virtual_time
     async def run() -> None:
         for seconds in (1.0, 100.0):
             network.requests.clear()
@@ -430,5 +427,5 @@ def test_how_often_a_lite_pull_consumer_shares_out_queues(use_network: Use) -> N
                 await asyncio.sleep(20)
                 lists.append(len(network.sent(RequestCode.GET_CONSUMER_LIST_BY_GROUP)))
 
-    virtually(run)
+    run()
     assert lists[0] > 10 > lists[1]

@@ -39,6 +39,7 @@ from rocketpost.codec.trace import (
     TraceOutcome,
     decode_traces,
 )
+from rocketpost.testing.waiting import until
 
 A = "a:1"
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -227,9 +228,7 @@ async def test_handling_is_traced(
             raise error
 
     async with consumer(handle if is_async else handle_plain):
-        async with asyncio.timeout(5):
-            while len(seen) < 2:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(seen) == 2)
     before, after = traces(network)
     assert isinstance(before, SubBefore)
     assert isinstance(after, SubAfter)

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from rocketpost.server import process
+from rocketpost.testing.waiting import settle
 
 
 class Fake:
@@ -24,7 +25,7 @@ class Fake:
         self.calls.append("start")
         if self._signal_in_start:
             os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.sleep(0.01)  # lets the loop see the signal
+            await settle()  # the loop sees the signal
 
     async def stop(self) -> None:
         self.calls.append("stop")

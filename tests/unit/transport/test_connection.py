@@ -12,6 +12,7 @@ import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
 from rocketpost.errors import ConnectionLost, RequestTimeout
+from rocketpost.testing.waiting import settle, until
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector, split_address
 from rocketpost.transport.listener import Listener
@@ -203,19 +204,14 @@ async def test_unanswered_requests_stop_the_reading(echo: Echo) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     for n in range(5):
         writer.write(encode_command(10, opaque=n))
-    async with asyncio.timeout(5):
-        while len(echo.requests) < 5:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(echo.requests) == 5)
     writer.write(encode_command(10, opaque=99))
     await writer.drain()
-    for _ in range(50):
-        await asyncio.sleep(0.001)
+    await settle()
     assert len(echo.requests) == 5
     for command in list(echo.requests):
         made[0].answer(encode_response(command))
-    async with asyncio.timeout(5):
-        while len(echo.requests) < 6:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(echo.requests) == 6)
     writer.close()
     made[0].abort()
     await made[0].wait_closed()
@@ -304,7 +300,7 @@ async def test_postponed_requests_keep_their_order_and_later_ones_follow(
         frames = [encode_command(1, opaque=start + n) for n in range(20)]
         writer.write(b"".join(frames))
         await writer.drain()
-        await asyncio.sleep(0.02)
+        await settle()
     wanted = 60 * len(encode_response(Command(opaque=1))) + 10 * 3 * 1024 * 1024 - 1000
     size = 0
     async with asyncio.timeout(20):
@@ -327,15 +323,12 @@ async def test_unfinished_frames_of_all_peers_together_are_bounded(
             peers.append(await asyncio.open_connection("127.0.0.1", listener.port))
             peers[-1][1].write(half)
             await peers[-1][1].drain()
-        while len(listener.connections) > 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(listener.connections) <= 2)
     assert room.partial_bytes <= MIB
     assert "unfinished frames take" in caplog.text
     for _, writer in peers:
         writer.close()
-    async with asyncio.timeout(5):
-        while listener.connections:
-            await asyncio.sleep(0.01)
+    await until(lambda: not listener.connections)
     assert room.partial_bytes == 0
     await listener.stop()
 
@@ -349,9 +342,7 @@ async def test_connections_beyond_the_bound_are_refused_whatever_their_port(
         await listener.start("127.0.0.1", 0)
     ports = [listeners[0].port, listeners[1].port, listeners[1].port]
     peers = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
-    async with asyncio.timeout(5):
-        while sum(len(listener.connections) for listener in listeners) != 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: sum(len(listener.connections) for listener in listeners) == 2)
     assert "connection refused: peer=127.0.0.1:" in caplog.text
     for _, writer in peers:
         writer.close()
@@ -376,15 +367,11 @@ async def test_what_peers_do_not_read_is_bounded_in_all(caplog: pytest.LogCaptur
         writer.write(b"".join(encode_command(1, opaque=n) for n in range(4)))
         await writer.drain()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-    async with asyncio.timeout(10):
-        while len(listener.connections) == 6:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(listener.connections) < 6)
     assert room.unwritten_bytes <= 24 * MIB
     assert "bytes wait for all" in caplog.text
     for _, writer in peers:
         writer.transport.abort()
-    async with asyncio.timeout(10):
-        while listener.connections:
-            await asyncio.sleep(0.01)
+    await until(lambda: not listener.connections)
     assert room.unwritten_bytes == 0
     await listener.stop()

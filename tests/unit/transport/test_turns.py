@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 import pytest
 
 from rocketpost.codec.command import Command, encode_command, encode_response
+from rocketpost.testing.waiting import settle, until
 from rocketpost.transport import turns as turns_module
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
@@ -127,8 +128,7 @@ async def test_requests_without_an_answer_are_served_although_the_peer_hangs_up(
         writer.write(encode_command(SLOW, opaque=opaque, flag=2))
     writer.close()
     await writer.wait_closed()
-    while len(server.served) < 20:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(server.served) == 20)
     assert [opaque for _, opaque in server.served] == list(range(20))
 
 
@@ -147,12 +147,9 @@ async def test_requests_without_an_answer_are_served_although_the_peer_takes_non
         wants_answer + b"".join(encode_command(SLOW, opaque=at, flag=2) for at in range(1, 10))
     )
     reset(sock)
-    async with asyncio.timeout(20):
-        while len(server.served) < 10:
-            await asyncio.sleep(0.01)
-        assert [opaque for _, opaque in server.served] == list(range(10))
-        while listener.connections:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(server.served) == 10)
+    assert [opaque for _, opaque in server.served] == list(range(10))
+    await until(lambda: not listener.connections)
 
 
 async def test_a_connection_is_told_lost_when_its_last_request_is_served(server: Server) -> None:
@@ -188,7 +185,7 @@ async def test_a_lost_connection_that_is_given_up_serves_nothing_more(
     connection.connection_lost(None)
     end(connection)
     assert lost == [connection]
-    await asyncio.sleep(0.05)
+    await settle()
     assert [opaque for _, opaque in server.served] == [0]
 
 
@@ -218,7 +215,7 @@ async def test_a_listener_that_stops_serves_nothing_more(
     count = len(server.served)
     results = await asyncio.gather(*answers, return_exceptions=True)
     assert sum(isinstance(each, Command) for each in results) <= count < 50
-    await asyncio.sleep(0.05)
+    await settle()
     assert len(server.served) == count
 
 

@@ -87,6 +87,7 @@ class Allocator:
             with self._wake:
                 if self._wanted == start:
                     self._wanted = None
+                    self._wake.notify_all()
 
     def _make_ahead(self, start: int) -> None:
         with self._making:

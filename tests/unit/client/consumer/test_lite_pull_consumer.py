@@ -22,6 +22,8 @@ from rocketpost.codec.bodies.offset import decode_client_offsets, encode_queue_o
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, encode_command
 from rocketpost.codec.lenient_json import decode_any
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import settle
 
 A = "a:1"
 Q0, Q1 = MessageQueue("a", 0, "T"), MessageQueue("a", 1, "T")
@@ -73,6 +75,7 @@ async def test_subscribed_queues_are_shared_and_polled(
     assert {c.fields["sysFlag"] for c in network.sent(RequestCode.PULL_MESSAGE)} == {"6"}
 
 
+@in_virtual_time
 async def test_a_due_commit_covers_earlier_polls_only(
     network: FakeNetwork, broker: QueueBroker
 ) -> None:
@@ -82,7 +85,7 @@ async def test_a_due_commit_covers_earlier_polls_only(
     await reader.start()
     await reader.assign([Q0])
     await poll_all(reader, 2)
-    await asyncio.sleep(0.002)
+    await asyncio.sleep(1)
     await reader.poll()
     assert broker.offsets[("T", 0)] == 2
     await reader.stop()
@@ -141,7 +144,7 @@ async def test_seeking_goes_back_and_forth(network: FakeNetwork, broker: QueueBr
         await reader.seek_to_time(Q0, 1)
         assert await poll_all(reader, 4) == [b"1", b"2", b"3", b"4"]
         await reader.seek(Q0, 0)
-        await asyncio.sleep(0.01)
+        await settle()
         await reader.seek_to_end(Q0)
         broker.put(b"5")
         assert await poll_all(reader, 1) == [b"5"]  # what was fetched before is forgotten
@@ -298,7 +301,7 @@ async def test_who_was_frozen_goes_on_where_others_are_and_takes_nothing_back(
         assert not committed(network, since)
         async with asyncio.timeout(15):  # what was fetched before the freeze may come still
             while [message.body for message in await reader.poll(1.0)] != [b"8"]:
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0)
     assert broker.offsets[("T", 0)] == 9
     assert min(committed(network, since)) >= 7
 

@@ -29,6 +29,7 @@ from rocketpost.codec.faults import MessageIllegal, SystemBusy
 from rocketpost.codec.properties import decode_properties
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import settle
 
 A, B = "a:1", "b:1"
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -231,7 +232,7 @@ async def test_oneway_messages_ask_for_no_answer(use_network: Use) -> None:
     network = use_network(network_of(ONE, {A: broker()}))
     async with producer() as sender:
         await sender.send_oneway(Message("T", b"x"))
-        await asyncio.sleep(0.001)
+        await settle()
     [command] = network.sent(SEND)
     assert command.is_oneway
 
@@ -354,7 +355,7 @@ async def test_brokers_hear_of_the_group_and_of_its_leave(use_network: Use) -> N
     network = use_network(network_of(ONE, {A: broker()}))
     async with producer() as sender:
         await sender.send(Message("T", b"x"))
-        await asyncio.sleep(0.001)
+        await settle()
     [beat] = network.sent(RequestCode.HEART_BEAT)
     assert b'"producerDataSet":[{"groupName":"G"}]' in beat.body
     [leave] = network.sent(RequestCode.UNREGISTER_CLIENT)

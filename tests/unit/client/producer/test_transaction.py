@@ -24,6 +24,7 @@ from rocketpost.codec.faults import IllegalOperation
 from rocketpost.codec.headers.transaction import CheckTransaction
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import message_id
+from rocketpost.testing.waiting import settle, until
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
 SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
@@ -42,12 +43,6 @@ def stored(command: Command, code: int = 0) -> Answer:
 def producer(checker: object = None, **more: object) -> TransactionProducer:
     config = ProducerConfig(name_servers=NAMESRV)
     return TransactionProducer("G", checker=checker, config=config, **more)  # type: ignore[arg-type]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def ask(network: FakeNetwork, id_: str, *, group: str = "G", broker_name: str = "a") -> None:
@@ -242,10 +237,10 @@ async def test_no_more_questions_wait_than_fit(use_network: Use) -> None:
     async with producer(check, topics=["T"], check_concurrency=1, checks_held_max=2):
         for id_ in ("one", "two", "three"):
             ask(network, id_)
-        await asyncio.sleep(0.02)
+        await settle()
         going.set()
         await until(lambda: len(network.sent(END)) == 2)
-        await asyncio.sleep(0.02)
+        await settle()
     assert len(network.sent(END)) == 2
 
 

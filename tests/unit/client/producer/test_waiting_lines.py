@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -41,9 +42,10 @@ def producer(**options: object) -> Producer:
     return Producer("G", config=config)
 
 
-async def come_back(network: FakeNetwork, address: str, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    network.servers[address] = broker()
+def come_back(network: FakeNetwork, address: str, seconds: float) -> None:
+    """Let a broker serve the address, so many seconds from now."""
+    serve = functools.partial(network.servers.__setitem__, address, broker())
+    asyncio.get_running_loop().call_later(seconds, serve)
 
 
 @in_virtual_time
@@ -54,14 +56,13 @@ async def test_a_broker_that_is_away_for_less_than_the_budget_costs_nothing(
     async with producer(retries=0) as sender:
         await sender.send(Message("T", b"x"))
         network.cut(A)
-        back = asyncio.ensure_future(come_back(network, A, 2.5))
+        come_back(network, A, 2.5)
         sends = [
             sender.send(Message("T", b"x")),
             sender.send(Message("T", b"x"), queue=QUEUE),
             sender.send(Message("T", b"x", sharding_key="k")),
         ]
         results = await asyncio.gather(*sends)
-        await back
     assert {result.status for result in results} == {SendStatus.SEND_OK}
     assert len(network.sent(SEND)) == 4
 
@@ -70,9 +71,8 @@ async def test_a_broker_that_is_away_for_less_than_the_budget_costs_nothing(
 async def test_any_broker_that_comes_back_first_is_taken(use_network: Use) -> None:
     network = use_network(network_of(BOTH, {}))
     async with producer() as sender:
-        back = asyncio.ensure_future(come_back(network, B, 2.0))
+        come_back(network, B, 2.0)
         results = await asyncio.gather(*(sender.send(Message("T", b"x")) for _ in range(4)))
-        await back
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
@@ -80,13 +80,12 @@ async def test_any_broker_that_comes_back_first_is_taken(use_network: Use) -> No
 async def test_sends_to_one_queue_leave_in_the_order_of_the_calls(use_network: Use) -> None:
     network = use_network(network_of(ONE, {}))
     async with producer() as sender:
-        back = asyncio.ensure_future(come_back(network, A, 1.0))
+        come_back(network, A, 1.0)
         futures = []
         for n in range(200):  # until some time after the broker is back
             await asyncio.sleep(0.01)
             futures.append(await sender.send_soon(Message("T", b"%d" % n), queue=QUEUE))
         await asyncio.gather(*futures)
-        await back
     assert [int(bytes(command.body)) for command in network.sent(SEND)] == list(range(200))
 
 

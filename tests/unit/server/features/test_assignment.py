@@ -11,6 +11,7 @@ from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.testing.clock import FakeClock
+from rocketpost.testing.waiting import until
 
 from ..contexts import broker_context, open_now, some_tables
 
@@ -43,9 +44,7 @@ async def test_a_mode_is_saved_soon_and_at_the_end() -> None:
     running = asyncio.ensure_future(world.feature.run())
     await asyncio.sleep(0)
     world.modes.set(RequestMode(topic="T", consumer_group="g", mode="POP"))
-    async with asyncio.timeout(5):
-        while not world.disk.saved:
-            await asyncio.sleep(0.001)
+    await until(lambda: world.disk.saved)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await world.feature.save()

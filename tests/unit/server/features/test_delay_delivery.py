@@ -17,6 +17,8 @@ from rocketpost.server.features import delay_delivery as module
 from rocketpost.server.features.delay_delivery import Delivery
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import settle, until
 
 DRAFT = Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
 
@@ -69,9 +71,7 @@ class World:
         return future
 
     async def until_reached(self, level: int, offset: int) -> None:
-        async with asyncio.timeout(2):
-            while self.progress.reached(level) != offset:
-                await asyncio.sleep(0.001)
+        await until(lambda: self.progress.reached(level) == offset)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -84,11 +84,11 @@ class World:
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+def world() -> World:
     return World()
 
 
+@in_virtual_time
 async def test_what_is_due_is_stored_and_then_counts(world: World) -> None:
     world.service.steps[1] = [Wait(1), Due([DRAFT, DRAFT], [0, 1], 2), Due([], [], 3)]
     async with world.running():
@@ -97,12 +97,13 @@ async def test_what_is_due_is_stored_and_then_counts(world: World) -> None:
     assert world.delivery.delivered == 2
 
 
+@in_virtual_time
 async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> None:
     async with world.running():
-        await asyncio.sleep(0.01)
+        await settle()
         assert sorted(world.service.asked) == [1, 2]
         world.delivery.arrived([appended("T", 1), appended(queue_id=77)])
-        await asyncio.sleep(0.01)
+        await settle()
         assert sorted(world.service.asked) == [1, 2]
         world.service.steps[2] = [Due([DRAFT], [0], 1)]
         world.delivery.arrived([appended(queue_id=1)])
@@ -110,6 +111,7 @@ async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> Non
     assert sorted(world.service.asked) == [1, 2, 2, 2]
 
 
+@in_virtual_time
 async def test_what_cannot_be_stored_stays_and_is_tried_again(world: World) -> None:
     due = Due([DRAFT], [0], 1)
     world.service.steps[1] = [due, due]
@@ -121,6 +123,7 @@ async def test_what_cannot_be_stored_stays_and_is_tried_again(world: World) -> N
     assert len(world.puts) == 2
 
 
+@in_virtual_time
 async def test_progress_follows_what_was_stored_in_part(world: World) -> None:
     world.service.steps[1] = [Due([DRAFT, DRAFT], [4, 6], 9)]
     world.answers = [[appended()]]
@@ -128,13 +131,15 @@ async def test_progress_follows_what_was_stored_in_part(world: World) -> None:
         await world.until_reached(1, 6)
 
 
+@in_virtual_time
 async def test_what_was_delivered_before_a_crash_is_passed_first(world: World) -> None:
     world.service.delivered_before = 200
     async with world.running():
-        await asyncio.sleep(0.01)
+        await settle()
     assert world.service.delivered_before < 0
 
 
+@in_virtual_time
 async def test_a_long_wait_is_cut_to_look_at_the_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +149,7 @@ async def test_a_long_wait_is_cut_to_look_at_the_clock(
         await world.until_reached(1, 1)
 
 
+@in_virtual_time
 async def test_states_for_tools(world: World) -> None:
     assert world.delivery.runtime_values() == {
         "delayedMessages": "2",

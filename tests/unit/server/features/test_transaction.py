@@ -24,6 +24,7 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing import FakeClock
+from rocketpost.testing.waiting import until
 
 from ..contexts import broker_context, open_now, some_tables
 from ..handlers.fakes import Caller, FakeConnection
@@ -178,12 +179,9 @@ async def test_the_task_asks_when_a_producer_comes(world: World) -> None:
     world.feature.configure(
         BrokerConfig(transaction_timeout_ms=50), StoreConfig(root="/unused")
     )  # wakes it, as the clock does not
-    async with asyncio.timeout(5):
-        while world.state("transactionsWithoutProducer") == "0":
-            await asyncio.sleep(0.001)
-        connection = world.join()
-        while not connection.oneways:
-            await asyncio.sleep(0.001)
+    await until(lambda: world.state("transactionsWithoutProducer") != "0")
+    connection = world.join()
+    await until(lambda: connection.oneways)
     [(code, fields)] = connection.oneways
     assert code == RequestCode.CHECK_TRANSACTION_STATE
     assert fields["msgId"] == fields["transactionId"] == "a"

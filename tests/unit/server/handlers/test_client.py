@@ -14,6 +14,8 @@ from rocketpost.codec.record import message_id, pack_host
 from rocketpost.errors import ConnectionLost
 from rocketpost.model.group import GroupConfig
 from rocketpost.server.handlers import client as handlers
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import until
 
 from .fakes import NOTIFY, TIMED_OUT, FakeConnection, json_of
 from .world import World
@@ -172,13 +174,7 @@ async def test_a_client_takes_its_leave(world: World) -> None:
     assert list(world.membership.producers["P"]) == [second]
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let leaves be told after a moment that a test can wait for."""
-    monkeypatch.setattr(handlers, "LEAVE_SECONDS", 0.02)
-
-
-@pytest.mark.usefixtures("soon")
+@in_virtual_time
 async def test_the_offsets_of_who_leaves_may_come_after_its_leave(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,7 +189,7 @@ async def test_the_offsets_of_who_leaves_may_come_after_its_leave(
     assert not caplog.records
 
 
-@pytest.mark.usefixtures("soon")
+@in_virtual_time
 async def test_who_leaves_and_stays_connected_is_not_waited_for(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,9 +198,7 @@ async def test_who_leaves_and_stays_connected_is_not_waited_for(
     await join(world, first, heartbeat("id-1"))
     told(first), told(second)
     await leave(world, first, consumerGroup="G")
-    async with asyncio.timeout(30):
-        while not told(second):
-            await asyncio.sleep(0.01)
+    await until(lambda: told(second))
     world.clients.connection_lost(first)  # type: ignore[arg-type]
     assert told(second) == 0
     assert not caplog.records

@@ -34,13 +34,9 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def wait_until_ready(allocator: Allocator) -> None:
-    """Wait for the thread to take and finish its request, without guessing a time."""
-    import time
-
-    deadline = time.monotonic() + 5
-    while allocator._wanted is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    """Wait until the thread has done what it was asked for."""
+    with allocator._wake:
+        assert allocator._wake.wait_for(lambda: allocator._wanted is None, timeout=30)
 
 
 def test_the_next_segment_is_made_ahead(files: Counting, layout: Layout, tmp_path: Path) -> None:

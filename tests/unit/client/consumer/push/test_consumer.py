@@ -28,6 +28,8 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_command
 from rocketpost.codec.lenient_json import decode_any, encode
 from rocketpost.codec.properties import decode_properties
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import settle, until
 
 A = "a:1"
 RETRY_TOPIC = "%RETRY%G"
@@ -48,12 +50,6 @@ def consumer(**options: object) -> PushConsumer:
     }
     config = PushConsumerConfig(name_servers=NAMESRV, **(defaults | options))  # type: ignore[arg-type]
     return PushConsumer("G", config=config)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(15):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 class Got(list[ReceivedMessage]):
@@ -552,7 +548,7 @@ async def test_stopping_waits_for_handlers_but_not_forever(use_network: Use) -> 
         started.append(message.body)
         if message.body == b"1":
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 cancelled.append(message.body)
                 raise
@@ -605,7 +601,7 @@ async def test_a_message_handled_for_too_long_is_sent_back(
     async with reader:
         await until(lambda: broker.offsets.get(("T", 0)) == 3)
         gate.set()
-        await asyncio.sleep(0.01)
+        await settle()
     [back] = network.sent(SEND_BACK)  # once, however it ends
     assert (back.fields["offset"], back.fields["delayLevel"]) == ("100", "3")
 
@@ -774,6 +770,7 @@ async def test_a_broadcast_message_that_fails_is_dropped(
     assert not network.sent(SEND_BACK)
 
 
+@in_virtual_time
 async def test_pausing_stops_fetching_of_all_or_some_queues(use_network: Use) -> None:
     _, broker = setup(use_network)
     got = Got()
@@ -784,11 +781,11 @@ async def test_pausing_stops_fetching_of_all_or_some_queues(use_network: Use) ->
         reader.pause()
         broker.put(b"0")
         broker.put(b"1", queue_id=1)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(1)
         assert not got
         reader.pause([MessageQueue("a", 1, "T")])
         reader.resume([MessageQueue("a", 1, "T")])
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
         assert not got  # all is still paused
         reader.resume()
         await until(lambda: len(got) == 2)
@@ -801,6 +798,7 @@ async def test_pausing_stops_fetching_of_all_or_some_queues(use_network: Use) ->
         await until(lambda: len(got) == 4)
 
 
+@in_virtual_time
 async def test_bounds_of_a_topic_are_divided_among_its_queues(use_network: Use) -> None:
     _, broker = setup(use_network)
     release = asyncio.Event()
@@ -814,7 +812,7 @@ async def test_bounds_of_a_topic_are_divided_among_its_queues(use_network: Use) 
     reader = consumer(topic_count_max=4, pull_count_max=1)
     reader.subscribe("T", handler)
     async with reader:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
         held = [owned.tracker.count for owned in reader._feeding.owned if owned.tracker]
         assert sorted(held) == [0, 3, 3]  # the bound may be passed by one pull
         release.set()

@@ -28,6 +28,8 @@ from rocketpost.codec.bodies.client import LockRequest, LockResponse, decode_loc
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.lenient_json import encode
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import until
 
 A = "a:1"
 RETRY_TOPIC = "%RETRY%G"
@@ -65,12 +67,6 @@ def consumer(**options: object) -> PushConsumer:
     }
     config = PushConsumerConfig(name_servers=NAMESRV, **(defaults | options))  # type: ignore[arg-type]
     return PushConsumer("G", config=config)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(15):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -201,6 +197,7 @@ async def test_what_the_dead_letters_do_not_take_is_tried_again(
     assert broker.offsets.get(("T", 0), 0) == 0
 
 
+@in_virtual_time
 async def test_without_the_lock_nothing_is_handled(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:
@@ -212,12 +209,13 @@ async def test_without_the_lock_nothing_is_handled(
     reader.subscribe("T", got, orderly=True)
     async with reader:
         await until(lambda: got == [b"1"])
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(1)
         assert got == [b"1"]
         broker.refused.clear()
         await until(lambda: len(got) == 2)
 
 
+@in_virtual_time
 async def test_a_lost_lock_stops_handling_until_it_is_granted_again(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:
@@ -233,7 +231,7 @@ async def test_a_lost_lock_stops_handling_until_it_is_granted_again(
         [owned] = [each for each in reader._feeding.owned if each.queue == QUEUE]
         await until(lambda: owned.lock and not owned.lock.held)
         got.gate.set()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(1)
         assert got == [b"0"]
         assert ("T", 0) not in broker.offsets  # without the lock nothing is stored
         broker.refused.clear()
@@ -277,6 +275,7 @@ async def test_where_others_went_on_meanwhile_nothing_is_repeated(
     assert got == [b"0", b"4"]
 
 
+@in_virtual_time
 async def test_a_lost_connection_is_a_lost_lock(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:
@@ -292,7 +291,7 @@ async def test_a_lost_connection_is_a_lost_lock(
         network.cut(A)
         await until(lambda: owned.lock and not owned.lock.held)
         got.gate.set()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(1)
         assert got == [b"0"]
         network.servers[A] = broker.serve
         await until(lambda: got == [b"0", b"1"])
@@ -325,6 +324,7 @@ async def test_a_queue_is_unlocked_when_its_handler_is_done_and_its_offset_store
     assert got == [b"0"]
 
 
+@in_virtual_time
 async def test_a_queue_that_comes_back_waits_for_the_handler_of_before(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:
@@ -338,7 +338,7 @@ async def test_a_queue_that_comes_back_waits_for_the_handler_of_before(
         await until(lambda: got == [b"0"])
         for _ in range(3):
             await reader._feeding.reset(QUEUE, 0)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(1)
         assert got == [b"0"]
         got.gate.set()
         await until(lambda: len(got) == 3)

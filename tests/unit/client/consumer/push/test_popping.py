@@ -24,6 +24,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.pop import parse_receipt
 from rocketpost.codec.lenient_json import encode
+from rocketpost.testing.waiting import until
 
 A = "a:1"
 ROUTES = {"T": route_of({"a": A}), "%RETRY%G": route_of({"a": A}, queues=1)}
@@ -102,12 +103,6 @@ class PopBroker:
 def consumer(**options: object) -> PushConsumer:
     settings = {"client_rebalance": False, "error_seconds": 0.001, "stop_seconds": 0.05} | options
     return PushConsumer("G", config=PushConsumerConfig(name_servers=NAMESRV, **settings))  # type: ignore[arg-type]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(15):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -1,0 +1,56 @@
+"""Unit tests wait for events and conditions, never for a time.
+
+``asyncio.sleep`` may stand in a test that runs in virtual time. Elsewhere ``testing.waiting`` has
+what is needed: ``until`` a condition holds, or ``settle`` until nothing is left to do.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+UNIT = Path(__file__).resolve().parents[1] / "unit"
+ALLOWED = {
+    "server/features/test_pop_hold.py::test_every_pop_ends_in_time": "times out on a real loop",
+    "server/features/test_pop_revival.py::test_it_sleeps_as_long_as_it_must": "polls",
+    "server/test_durability.py::test_a_slow_disk_times_tickets_out": "polls",
+    "server/test_long_polling.py::test_time_wakes": "polls",
+    "server/test_long_polling.py::test_those_who_wait_with_one_pull_are_not_behind_thousands": (
+        "spends the time of a turn, which is measured by the real clock"
+    ),
+}
+"""Functions that may sleep, each with the reason."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sleeps_in(node: ast.AST, name: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the functions and lines below ``node`` that sleep for real."""
+    if isinstance(node, Function):
+        if any("in_virtual_time" in ast.unparse(each) for each in node.decorator_list):
+            return
+        name = name or node.name
+    if isinstance(node, ast.Call) and is_sleep(node):
+        yield name, node.lineno
+    for child in ast.iter_child_nodes(node):
+        yield from sleeps_in(child, name)
+
+
+def is_sleep(call: ast.Call) -> bool:
+    match ast.unparse(call.func):
+        case "asyncio.sleep":
+            return ast.unparse(call.args[0]) != "0"
+        case "time.sleep" | "sleep" | "threading.Event().wait":
+            return True
+    return False
+
+
+def test_unit_tests_do_not_sleep() -> None:
+    found = {
+        f"{path.relative_to(UNIT).as_posix()}::{name}": line
+        for path in sorted(UNIT.rglob("*.py"))
+        for name, line in sleeps_in(ast.parse(path.read_text()))
+    }
+    real = {function: line for function, line in found.items() if function not in ALLOWED}
+    assert not real, "await an event, until() or settle(), or run it in_virtual_time"
