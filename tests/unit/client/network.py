@@ -149,7 +149,7 @@ class FakeConnector(Connector):
             raise NotConnected(f"cannot connect to {address}")
         connection = Connection(
             on_request=self._on_request,
-            on_lost=lambda lost: self._gone(address, lost),
+            on_lost=lambda lost: self._on_lost_connection(address, lost),
             sign=self._sign,
         )
         self._network.pipe(address, connection)
