@@ -242,7 +242,7 @@ async def test_a_broker_without_the_requester_is_not_the_last_word(use_network: 
 @pytest.mark.parametrize(
     ("properties", "why"),
     [
-        (b"CLUSTER\x01C\x02", "is no request"),
+        (b"CLUSTER\x01C\x02", "is not a request"),
         (REQUEST.replace(b"CLUSTER", b"OTHER"), "does not say its cluster"),
     ],
 )
