@@ -58,7 +58,7 @@ class BrokerContext:
         settings: The settings in force.
         store: The messages.
         tables: The tables under ``config/``.
-        persistence: Saves the tables that every role needs: topics, groups, offsets, settings.
+        persistence: Saves the tables.
         repairs: What was wrong with the tables at the start, and what was done about it.
         membership: The connected clients.
         locks: The queues that consumers have locked.

@@ -1,8 +1,9 @@
-"""Saves the broker's tables: topics and groups soon after they change, offsets every few seconds.
+"""Saves the broker's tables: some soon after each change, others every few seconds.
 
 A table counts its changes in ``revision`` and knows its text; the text is taken on the loop and
 written by a thread, one save at a time. Whoever must not answer before a change is on disk awaits
-:meth:`Persistence.save`.
+:meth:`Persistence.save`. Which tables there are, and when each is saved, is declared in
+``server.table_registry``.
 """
 
 from __future__ import annotations
@@ -10,13 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from rocketpost.errors import StoreError
 
 logger = logging.getLogger(__name__)
+
+
+class Owner(Enum):
+    """Part of the broker that changes a table; its tables are saved together on request."""
+
+    BROKER = "topics, groups, offsets and settings"
+    DELAY = "delivery of delayed messages"
+    REQUEST_MODES = "assignment of queues"
+    ORDER = "popping in order"
+    GROUP_FILTERS = "filters of groups"
+    NAMED_FILTERS = "named filters"
 
 
 class Table(Protocol):
@@ -41,11 +54,15 @@ class File(Protocol):
 
 
 class Saved(NamedTuple):
-    """A table, its file, and whether a change is saved at once or with the next round."""
+    """A table, its file, and when it is saved."""
 
     table: Table
     file: File
     at_once: bool = True
+    """Whether a change is saved at once, else with the next round."""
+    interval_s: float = 10.0
+    """Time between two rounds of this table."""
+    owner: Owner = Owner.BROKER
 
 
 class AfterFlush:
@@ -76,58 +93,70 @@ class Persistence:
     """Keeps tables on disk. Owned by the event loop.
 
     Args:
-        tables: What to save.
-        interval_s: How often tables that are not saved at once are.
+        tables: The tables, in the order in which they are saved.
     """
 
-    def __init__(self, tables: list[Saved], *, interval_s: float) -> None:
+    def __init__(self, tables: Sequence[Saved]) -> None:
         self._tables = tables
-        self._interval_s = interval_s
         self._saved = [-1] * len(tables)
         self._wake = asyncio.Event()
+        self._changed: set[Owner] = set()
         self._one_at_a_time = asyncio.Lock()
         # A thread of its own: a save that was under way when we were cancelled stays the first.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tables")
 
-    def changed(self, name: str = "") -> None:
-        """Have the tables that are saved at once looked at soon; a table's ``on_change``."""
+    def changed(self, name: str = "", *, owner: Owner = Owner.BROKER) -> None:
+        """Save soon what is saved at once of an owner's tables; a table's ``on_change``."""
+        self._changed.add(owner)
         self._wake.set()
 
     async def run(self) -> None:
         """Save until cancelled; a save that fails is tried again in the next round."""
         loop = asyncio.get_running_loop()
-        next_round = loop.time() + self._interval_s
+        rounds = [loop.time() + saved.interval_s for saved in self._tables]
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_round):
+                async with asyncio.timeout_at(min(rounds, default=None)):
                     await self._wake.wait()
             # By the clock: while topics change all the time, the wait never times out.
-            whole = loop.time() >= next_round
-            if whole:
-                next_round = loop.time() + self._interval_s
+            now = loop.time()
+            due = []
+            for at, saved in enumerate(self._tables):
+                if rounds[at] <= now:
+                    rounds[at] = now + saved.interval_s
+                    due.append(at)
+                elif saved.at_once and saved.owner in self._changed:
+                    due.append(at)
             self._wake.clear()
+            self._changed.clear()
             try:
-                await self._save(whole=whole)
+                await self._save(due)
             except StoreError as error:
                 logger.error("tables not saved, will be tried again: reason=%s", error)
             except Exception:
                 logger.exception("tables not saved, will be tried again")
 
-    async def save(self) -> None:
-        """Return once everything that changed so far is on disk.
+    async def save(self, owner: Owner = Owner.BROKER) -> None:
+        """Return once everything that changed so far in the tables of an owner is on disk.
 
         Raises:
             StoreError: It could not be written; what was saved before still is.
         """
-        await self._save(whole=True)
+        await self._save([at for at, saved in enumerate(self._tables) if saved.owner is owner])
 
     async def save_urgent(self) -> None:
-        """Return once the tables that are saved at once are on disk; offsets may wait.
+        """Return once the broker's tables that are saved at once are on disk; offsets may wait.
 
         Raises:
             StoreError: It could not be written; what was saved before still is.
         """
-        await self._save(whole=False)
+        await self._save(
+            [
+                at
+                for at, saved in enumerate(self._tables)
+                if saved.owner is Owner.BROKER and saved.at_once
+            ]
+        )
 
     async def close(self) -> None:
         """Save everything and end the thread; :meth:`run` must have been cancelled.
@@ -136,19 +165,33 @@ class Persistence:
             StoreError: The last save failed; what was saved before still is.
         """
         try:
-            await self.save()
+            await self._save(range(len(self._tables)))
         finally:
             await asyncio.to_thread(self._thread.shutdown)
 
-    async def _save(self, *, whole: bool) -> None:
+    async def _save(self, numbers: Sequence[int]) -> None:
+        """Save those of some tables that changed.
+
+        After a failure the other tables of the same owner are left for the next time: they may
+        speak of what was not saved.
+        """
         loop = asyncio.get_running_loop()
+        failures: dict[Owner, StoreError] = {}
         async with self._one_at_a_time:
-            for at, (table, file, at_once) in enumerate(self._tables):
-                if table.revision == self._saved[at] or not (whole or at_once):
+            for at in numbers:
+                table, file, *_, owner = self._tables[at]
+                if table.revision == self._saved[at] or owner in failures:
                     continue
                 revision, data = table.revision, table.to_json()
                 try:
                     await loop.run_in_executor(self._thread, file.save_blocking, data)
+                except StoreError as error:
+                    failures[owner] = error
                 except OSError as error:
-                    raise StoreError(f"a table could not be saved: {error}") from error
-                self._saved[at] = revision
+                    failures[owner] = StoreError(f"a table could not be saved: {error}")
+                else:
+                    self._saved[at] = revision
+        for failure in list(failures.values())[1:]:
+            logger.error("tables not saved: reason=%s", failure)
+        for failure in failures.values():
+            raise failure

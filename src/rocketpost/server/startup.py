@@ -17,13 +17,14 @@ from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.client.compression import decompress
 from rocketpost.server.adoption import adopt_topics
-from rocketpost.server.broker_tables import Identity, Tables, load_tables_blocking, table_repairs
+from rocketpost.server.broker_tables import Identity, Tables, load_tables_blocking
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
-from rocketpost.server.persistence import AfterFlush, File, Persistence, Saved
+from rocketpost.server.persistence import File
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.table_registry import OVERRIDES
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.turns import Turns
@@ -59,17 +60,8 @@ async def open_context(
         clock=clock,
         timed=store_config.timer_enabled,
     )
-    persistence = Persistence(
-        [
-            Saved(tables.topics, tables.topics_file),
-            Saved(tables.groups, tables.groups_file),
-            Saved(tables.topics.auto, tables.auto_topics_file),
-            Saved(tables.groups.auto, tables.auto_groups_file),
-            Saved(settings, overrides_file),
-            Saved(tables.offsets, AfterFlush(tables.offsets_file, store.flush_blocking), False),
-        ],
-        interval_s=broker.flush_offsets_ms / 1000,
-    )
+    tables.registry.add(OVERRIDES, settings, overrides_file)
+    persistence = tables.registry.persistence(broker, flush_blocking=store.flush_blocking)
     tables.topics.on_change = persistence.changed
     tables.groups.on_change = persistence.changed
     return BrokerContext(
@@ -100,8 +92,8 @@ def apply_settings(context: BrokerContext) -> None:
 
 def _repair_tables(tables: Tables, store: MessageStore, config: BrokerConfig) -> tuple[str, ...]:
     """Add what tables lack; return what was wrong with them, and what was done about it."""
-    repairs = table_repairs(tables)
-    if tables.is_bare and store.end_position > 0:
+    repairs = list(tables.registry.repairs)
+    if tables.registry.is_bare and store.end_position > 0:
         repairs.append(_NO_TABLES)
         logger.error("tables lost: %s", _NO_TABLES)
     saved_ms = tables.topics.version.timestamp

@@ -15,7 +15,7 @@ import pytest
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.errors import StoreError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.broker_tables import Identity, load_tables_blocking, table_repairs
+from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.layout import Layout
@@ -120,7 +120,7 @@ async def load(root: Path) -> list[str]:
         clock=BrokerClock(),
         timed=True,
     )
-    return table_repairs(tables) + ([overrides.repair] if overrides.repair else [])
+    return [*tables.registry.repairs] + ([overrides.repair] if overrides.repair else [])
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from rocketpost.server.broker_tables import Identity, Tables
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.persistence import Persistence
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.store.config import StoreConfig
@@ -24,19 +25,10 @@ class PutWriter(NamedTuple):
         """Do nothing: what is put is stored."""
 
 
-class NoFile:
-    """A file that takes everything and keeps nothing."""
-
-    def save_blocking(self, data: bytes) -> None:
-        """Forget it."""
-
-
 def some_tables(**given: Any) -> Tables:
     """Return tables, of which a test gives those that it needs."""
-    missing: dict[str, Any] = {
-        name: NoFile() if name.endswith("_file") else None for name in Tables._fields
-    }
-    return Tables(**(missing | {"is_bare": False} | given))
+    missing: dict[str, Any] = dict.fromkeys(Tables._fields)
+    return Tables(**(missing | given))
 
 
 def broker_context(*, put: Any = None, **given: Any) -> LeaderContext:
@@ -55,7 +47,7 @@ def broker_context(*, put: Any = None, **given: Any) -> LeaderContext:
         "settings": LiveConfig(broker, store, clock=clock),
         "store": None,
         "tables": some_tables(),
-        "persistence": None,
+        "persistence": Persistence([]),
         "repairs": (),
         "membership": None,
         "locks": None,

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rocketpost.errors import StoreBroken, StoreError
-from rocketpost.server.persistence import AfterFlush, Persistence, Saved
+from rocketpost.server.persistence import AfterFlush, Owner, Persistence, Saved
 
 HOUR_S = 3600.0
 
@@ -44,7 +44,7 @@ async def until(file: FakeFile, count: int) -> None:
 
 async def test_only_what_changed_is_saved() -> None:
     table, file = FakeTable(), FakeFile()
-    persistence = Persistence([Saved(table, file)], interval_s=HOUR_S)
+    persistence = Persistence([Saved(table, file, interval_s=HOUR_S)])
     await persistence.save()
     await persistence.save()
     table.change()
@@ -55,7 +55,10 @@ async def test_only_what_changed_is_saved() -> None:
 async def test_urgent_tables_do_not_wait_for_the_round() -> None:
     table, offsets, file, slow = FakeTable(), FakeTable(), FakeFile(), FakeFile()
     persistence = Persistence(
-        [Saved(table, file), Saved(offsets, slow, at_once=False)], interval_s=HOUR_S
+        [
+            Saved(table, file, interval_s=HOUR_S),
+            Saved(offsets, slow, at_once=False, interval_s=HOUR_S),
+        ]
     )
     task = asyncio.create_task(persistence.run())
     table.change()
@@ -72,7 +75,7 @@ async def test_urgent_tables_do_not_wait_for_the_round() -> None:
 
 async def test_the_round_saves_everything() -> None:
     table, file = FakeTable(), FakeFile()
-    persistence = Persistence([Saved(table, file, at_once=False)], interval_s=0.001)
+    persistence = Persistence([Saved(table, file, at_once=False, interval_s=0.001)])
     task = asyncio.create_task(persistence.run())
     await until(file, 1)
     table.change()
@@ -85,7 +88,7 @@ async def test_the_round_saves_everything() -> None:
 
 async def test_a_failed_save_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     table, file = FakeTable(), FakeFile()
-    persistence = Persistence([Saved(table, file)], interval_s=0.001)
+    persistence = Persistence([Saved(table, file, interval_s=0.001)])
     file.error = OSError("no space left")
     task = asyncio.create_task(persistence.run())
     async with asyncio.timeout(2):
@@ -106,7 +109,7 @@ async def test_a_failed_save_is_tried_again(caplog: pytest.LogCaptureFixture) ->
 async def test_a_save_under_way_when_stopped_is_not_overtaken() -> None:
     table, file = FakeTable(), FakeFile()
     file.hold = threading.Event()
-    persistence = Persistence([Saved(table, file)], interval_s=HOUR_S)
+    persistence = Persistence([Saved(table, file, interval_s=HOUR_S)])
     task = asyncio.create_task(persistence.run())
     persistence.changed()
     for _ in range(5):
@@ -136,7 +139,10 @@ async def test_the_round_comes_although_urgent_tables_change_all_the_time() -> N
 
     busy = BusyFile()
     persistence = Persistence(
-        [Saved(topics, busy), Saved(offsets, slow, at_once=False)], interval_s=0.01
+        [
+            Saved(topics, busy, interval_s=0.01),
+            Saved(offsets, slow, at_once=False, interval_s=0.01),
+        ]
     )
     change_again()
     task = asyncio.create_task(persistence.run())
@@ -158,7 +164,7 @@ async def test_a_table_may_wait_until_what_it_speaks_of_is_on_disk() -> None:
             raise broken.pop()
 
     persistence = Persistence(
-        [Saved(table, AfterFlush(file, flush_blocking), at_once=False)], interval_s=HOUR_S
+        [Saved(table, AfterFlush(file, flush_blocking), at_once=False, interval_s=HOUR_S)]
     )
     with pytest.raises(StoreBroken):
         await persistence.save()
@@ -166,3 +172,42 @@ async def test_a_table_may_wait_until_what_it_speaks_of_is_on_disk() -> None:
     await persistence.save()
     assert (flushes, file.saved) == ([0, 0], [b"0"])
     await persistence.close()
+
+
+async def test_an_owner_waits_for_its_own_tables_only() -> None:
+    topics, modes, delays = FakeTable(), FakeTable(), FakeTable()
+    of_topics, of_modes, of_delays = FakeFile(), FakeFile(), FakeFile()
+    persistence = Persistence(
+        [
+            Saved(topics, of_topics, interval_s=HOUR_S),
+            Saved(modes, of_modes, interval_s=HOUR_S, owner=Owner.REQUEST_MODES),
+            Saved(delays, of_delays, at_once=False, interval_s=0.001, owner=Owner.DELAY),
+        ]
+    )
+    await persistence.save(Owner.REQUEST_MODES)
+    assert (of_topics.saved, of_modes.saved, of_delays.saved) == ([], [b"0"], [])
+    task = asyncio.create_task(persistence.run())
+    modes.change()
+    persistence.changed(owner=Owner.REQUEST_MODES)
+    await until(of_modes, 2)
+    await until(of_delays, 1)
+    assert of_topics.saved == []
+    task.cancel()
+    await asyncio.wait((task,))
+    await persistence.close()
+    assert of_topics.saved == [b"0"]
+
+
+async def test_a_table_that_cannot_be_saved_holds_up_its_owner_alone() -> None:
+    files = [FakeFile() for _ in range(3)]
+    files[0].error = OSError("no space left")
+    persistence = Persistence(
+        [
+            Saved(FakeTable(), files[0]),
+            Saved(FakeTable(), files[1]),
+            Saved(FakeTable(), files[2], owner=Owner.DELAY),
+        ]
+    )
+    with pytest.raises(StoreError, match="no space left"):
+        await persistence.close()
+    assert [file.saved for file in files] == [[], [], [b"0"]]

@@ -1,9 +1,9 @@
-"""Broker-side assignment: its requests, the routes it needs, the request modes on disk."""
+"""Broker-side assignment: its requests, and the routes it needs."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from rocketpost.broker.group.assignment import AssignmentService
 from rocketpost.broker.group.request_modes import ModeRules
@@ -12,12 +12,10 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.assignment import AssignmentHandlers
 from rocketpost.server.name_servers.route_view import RouteView
-from rocketpost.server.persistence import Persistence, Saved
+from rocketpost.server.persistence import Owner
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
-
-_SAVE_SECONDS = 10.0
 
 
 class AssignmentFeature(Feature):
@@ -28,21 +26,19 @@ class AssignmentFeature(Feature):
         self._topics = tables.topics
         self._broker_name = context.identity.name
         self._modes = tables.modes
-        self._persistence = Persistence(
-            [Saved(tables.modes, tables.modes_file)], interval_s=_SAVE_SECONDS
-        )
+        self._persistence = context.persistence
         self._service = AssignmentService(members=context.membership, modes=tables.modes)
         self._routes = RouteView(name_servers=context.name_servers(), own_queues=self._own_queues)
         self._handlers = AssignmentHandlers(
             service=self._service,
             modes=tables.modes,
             routes=self._routes,
-            saved=self._persistence.save,
+            saved=partial(context.persistence.save, Owner.REQUEST_MODES),
         )
 
     async def open(self) -> None:
         """Save the modes when they change."""
-        self._modes.on_change = self._persistence.changed
+        self._modes.on_change = partial(self._persistence.changed, owner=Owner.REQUEST_MODES)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of assignments and request modes."""
@@ -53,10 +49,8 @@ class AssignmentFeature(Feature):
         self._routes.use(addresses)
 
     async def run(self) -> None:
-        """Keep routes fresh and modes on disk."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._persistence.run(), name="request modes")
-            group.create_task(self._routes.run(), name="routes for assignment")
+        """Keep routes fresh."""
+        await self._routes.run()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take what holds where nobody set a mode."""
@@ -65,11 +59,8 @@ class AssignmentFeature(Feature):
         self._routes.poll_seconds = broker.load_balance_poll_ms / 1000
 
     async def save(self) -> None:
-        """Save the modes; say goodbye to the name servers."""
-        try:
-            await self._persistence.close()
-        finally:
-            await self._routes.close()
+        """Close the connections to the name servers."""
+        await self._routes.close()
 
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
         config = self._topics.find(topic)

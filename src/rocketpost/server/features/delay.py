@@ -1,8 +1,7 @@
-"""Delayed messages and send-backs: their requests, their deliveries, their progress on disk."""
+"""Delayed messages and send-backs: their requests and deliveries."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Sequence
 
@@ -16,7 +15,6 @@ from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Delivery
 from rocketpost.server.handlers.retry import RetryHandlers
-from rocketpost.server.persistence import Persistence, Saved
 from rocketpost.server.route import Route
 from rocketpost.store.draft import Arrival
 
@@ -29,10 +27,6 @@ class DelayFeature(Feature):
         delays_ms = parse_delay_levels(context.store_config.delay_levels)
         self._store = store
         self._progress = tables.delays
-        self._persistence = Persistence(
-            [Saved(tables.delays, tables.delays_file, at_once=False)],
-            interval_s=context.broker_config.flush_delays_ms / 1000,
-        )
         self._deliveries = Delivery(
             service=DelayService(
                 store=store,
@@ -73,10 +67,8 @@ class DelayFeature(Feature):
         return self._handlers.routes()
 
     async def run(self) -> None:
-        """Deliver, and save how far that has come."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._persistence.run(), name="delay persistence")
-            group.create_task(self._deliveries.run(), name="deliveries")
+        """Deliver."""
+        await self._deliveries.run()
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Wake the levels of new messages."""
@@ -93,7 +85,3 @@ class DelayFeature(Feature):
             for queue in self._store.queues_of(SCHEDULE_TOPIC)
         ]
         return min((position for position in found if position is not None), default=None)
-
-    async def save(self) -> None:
-        """Save how far deliveries have come."""
-        await self._persistence.close()

@@ -1,21 +1,19 @@
-"""Filters by expression: those of groups and those kept by name, on disk; what the settings say."""
+"""Filters by expression, of groups and with names: their requests, and what the settings say."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from rocketpost.broker.filter.filters import FilterRules
 from rocketpost.codec.bloom import bloom_shape
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.filter import FilterHandlers
-from rocketpost.server.persistence import Persistence, Saved
+from rocketpost.server.persistence import Owner
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
-
-_SAVE_SECONDS = 10.0
 
 
 class FilterFeature(Feature):
@@ -25,14 +23,11 @@ class FilterFeature(Feature):
         tables = context.tables
         self._filters = context.filters
         self._named = tables.named
-        self._named_persistence = Persistence(
-            [Saved(tables.named, tables.named_file)], interval_s=_SAVE_SECONDS
-        )
+        self._persistence = context.persistence
         self._handlers = FilterHandlers(
-            filters=context.filters, named=tables.named, saved=self._named_persistence.save
-        )
-        self._persistence = Persistence(
-            [Saved(tables.filters, tables.filters_file, at_once=False)], interval_s=_SAVE_SECONDS
+            filters=context.filters,
+            named=tables.named,
+            saved=partial(context.persistence.save, Owner.NAMED_FILTERS),
         )
 
     async def open(self) -> None:
@@ -43,12 +38,6 @@ class FilterFeature(Feature):
     def routes(self) -> Sequence[Route]:
         """Return the routes of requests about kept filters."""
         return self._handlers.routes()
-
-    async def run(self) -> None:
-        """Keep the tables on disk."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._persistence.run(), name="filters of groups")
-            group.create_task(self._named_persistence.run(), name="named filters")
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Take the settings about filters."""
@@ -69,13 +58,6 @@ class FilterFeature(Feature):
             "namedFilters": str(len(self._named)),
         }
 
-    async def save(self) -> None:
-        """Save the tables."""
-        try:
-            await self._persistence.close()
-        finally:
-            await self._named_persistence.close()
-
     def _named_changed(self) -> None:
         self._filters.forget()
-        self._named_persistence.changed()
+        self._persistence.changed(owner=Owner.NAMED_FILTERS)

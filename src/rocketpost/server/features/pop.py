@@ -24,7 +24,6 @@ from rocketpost.server.features.pop_revival import Revival
 from rocketpost.server.handlers.pop import PopHandlers, PopRules
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
-from rocketpost.server.persistence import Persistence, Saved
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
@@ -32,7 +31,6 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.transport.connection import Connection
 
-_SAVE_SECONDS: Final = 10.0
 _CLEAN_SECONDS: Final = 60.0
 
 
@@ -42,10 +40,6 @@ class PopFeature(Feature):
     def __init__(self, context: LeaderContext) -> None:
         self._context = context
         self._limits = pull_limits(context.broker_config)
-        self._persistence = Persistence(
-            [Saved(context.tables.batches, context.tables.batches_file, at_once=False)],
-            interval_s=_SAVE_SECONDS,
-        )
 
     async def open(self) -> None:
         """Read the revive topic again, and prepare to serve from what it says."""
@@ -134,11 +128,10 @@ class PopFeature(Feature):
         return [*self._handlers.routes(), *self._receipts.routes()]
 
     async def run(self) -> None:
-        """Revive what is due, let go of queues whose time is over, save what is out in order."""
+        """Revive what is due, let go of queues whose time is over."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._revival.run(), name="revival of popped messages")
             group.create_task(self._release.run(), name="release of ordered queues")
-            group.create_task(self._persistence.run(), name="order info")
             group.create_task(self._clean(), name="cleaning of order info")
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
@@ -176,10 +169,6 @@ class PopFeature(Feature):
     def close(self) -> None:
         """Answer the held pops."""
         self._handlers.close()
-
-    async def save(self) -> None:
-        """Save what is out in order."""
-        await self._persistence.close()
 
     async def _clean(self) -> None:
         while True:

@@ -10,6 +10,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.assignment import AssignmentFeature
+from rocketpost.server.persistence import Owner, Persistence, Saved
 from rocketpost.testing.clock import FakeClock
 from rocketpost.testing.waiting import until
 
@@ -30,9 +31,11 @@ class World:
         self.topics = TopicTable(clock=clock, cluster_name="C", broker_name="b")
         self.modes = RequestModes()
         self.disk = Disk()
+        self.persistence = Persistence([Saved(self.modes, self.disk, owner=Owner.REQUEST_MODES)])
         self.feature = AssignmentFeature(
             broker_context(
-                tables=some_tables(topics=self.topics, modes=self.modes, modes_file=self.disk),
+                tables=some_tables(topics=self.topics, modes=self.modes),
+                persistence=self.persistence,
                 membership=Membership(clock=clock),
             )
         )
@@ -41,13 +44,13 @@ class World:
 
 async def test_a_mode_is_saved_soon_and_at_the_end() -> None:
     world = World()
-    running = asyncio.ensure_future(world.feature.run())
+    running = asyncio.ensure_future(world.persistence.run())
     await asyncio.sleep(0)
     world.modes.set(RequestMode(topic="T", consumer_group="g", mode="POP"))
     await until(lambda: world.disk.saved)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await world.feature.save()
+    await world.persistence.close()
     again = RequestModes()
     again.load(world.disk.saved[-1])
     assert again.find("T", "g").mode == "POP"

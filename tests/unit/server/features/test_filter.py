@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rocketpost.broker.filter.filters import Filters
@@ -13,8 +15,10 @@ from rocketpost.codec.bodies.filter import decode_filters
 from rocketpost.codec.faults import SubscriptionParseFailed
 from rocketpost.model.group import SQL92, Subscription
 from rocketpost.server.features.filter import FilterFeature
+from rocketpost.server.persistence import Owner, Persistence, Saved
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.testing.clock import FakeClock
+from rocketpost.testing.waiting import until
 
 from ..contexts import broker_context, open_now, some_tables
 
@@ -30,12 +34,13 @@ class FakeFile:
 
 
 def filter_feature(
-    filters: Filters, named: NamedFilters, filters_file: FakeFile, named_file: FakeFile
+    filters: Filters, named: NamedFilters, persistence: Persistence | None = None
 ) -> FilterFeature:
-    tables = some_tables(
-        filters=filters.table, filters_file=filters_file, named=named, named_file=named_file
+    tables = some_tables(filters=filters.table, named=named)
+    context = broker_context(
+        filters=filters, tables=tables, persistence=persistence or Persistence([])
     )
-    feature = FilterFeature(broker_context(filters=filters, tables=tables))
+    feature = FilterFeature(context)
     open_now(feature)
     return feature
 
@@ -44,14 +49,13 @@ async def test_namedFilterEnable() -> None:
     clock = FakeClock(1_000_000)
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
-    feature = filter_feature(filters, named, FakeFile(), FakeFile())
+    feature = filter_feature(filters, named)
     feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     filters.check(SQL92, "MATCHES('big')")
     feature.configure(*broker_settings({"namedFilterEnable": "false"}))
     with pytest.raises(SubscriptionParseFailed, match="namedFilterEnable"):
         filters.check(SQL92, "MATCHES('big')")
-    await feature.save()
 
 
 async def test_the_shape_of_bloom_filters() -> None:
@@ -61,14 +65,14 @@ async def test_the_shape_of_bloom_filters() -> None:
         clock = FakeClock(1_000_000)
         named = NamedFilters(clock=clock)
         filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
-        file = FakeFile()
-        feature = filter_feature(filters, named, file, FakeFile())
+        feature = filter_feature(filters, named)
         feature.configure(*broker_settings(given))
         filters.table.joined(
             "G", [Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)]
         )
-        await feature.save()
-        found = decode_filters(file.data).filter_data_by_topic["T"].group_filter_data["G"]
+        found = (
+            decode_filters(filters.table.to_json()).filter_data_by_topic["T"].group_filter_data["G"]
+        )
         assert found.bloom_filter_data is not None
         bits.append((found.bloom_filter_data.bit_num, len(found.bloom_filter_data.bit_pos)))
     usual, larger = bloom_shape(20, 32), bloom_shape(10, 64)
@@ -78,17 +82,21 @@ async def test_the_shape_of_bloom_filters() -> None:
     ]
 
 
-async def test_both_tables_are_saved_and_shown() -> None:
+async def test_named_filters_are_saved_soon_and_both_tables_shown() -> None:
     clock = FakeClock(1_000_000)
     named = NamedFilters(clock=clock)
     filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
-    groups_file, named_file = FakeFile(), FakeFile()
-    feature = filter_feature(filters, named, groups_file, named_file)
+    named_file = FakeFile()
+    persistence = Persistence([Saved(named, named_file, owner=Owner.NAMED_FILTERS)])
+    feature = filter_feature(filters, named, persistence)
+    running = asyncio.ensure_future(persistence.run())
+    await asyncio.sleep(0)
     feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     wanted = Subscription(topic="T", sub_string="MATCHES('big')", expression_type=SQL92)
     filters.table.joined("G", [wanted])
     assert feature.runtime_values() == {"consumerFilters": "1", "namedFilters": "1"}
-    await feature.save()
-    assert b"MATCHES('big')" in groups_file.data
-    assert b"body.total > 100" in named_file.data
+    await until(lambda: b"body.total > 100" in named_file.data)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await persistence.close()

@@ -1,0 +1,260 @@
+"""The registry of tables: every JSON file of a broker under ``config/``, declared once.
+
+A declaration says how the table is made and read, when it is saved, who owns it, and what is lost
+with it. A start opens every table that is declared here; ``server.persistence`` saves them while
+the broker runs and for the last time when it stops.
+
+Not tables, so not here: ``producerState.json``, a snapshot that speaks up to a position of the log
+(``features.dedup``), ``timercheck`` (``store.timer``) and ``droppedTopics.json`` (``store.queue``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from rocketpost.broker.auto_created import AutoCreated
+from rocketpost.broker.delay.progress import DelayProgress
+from rocketpost.broker.filter.named import NamedFilters
+from rocketpost.broker.filter.table import FilterTable
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.request_modes import RequestModes
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.topic import TopicTable
+from rocketpost.model.clock import Clock
+from rocketpost.server.persistence import AfterFlush, File, Owner, Persistence, Saved, Table
+from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.limits import topic_rules
+from rocketpost.server.settings.live_config import OVERRIDES_FILE, LiveConfig
+from rocketpost.store.files import RealFiles
+from rocketpost.store.layout import Layout
+from rocketpost.store.tables import TableFile
+
+
+class When(Enum):
+    """Time at which a changed table is saved."""
+
+    AT_ONCE = "soon after each change"
+    IN_ROUNDS = "every interval"
+    IN_ROUNDS_AFTER_FLUSH = "every interval, once all messages that it speaks of are durable"
+
+
+class TableContext(NamedTuple):
+    """Facts of the broker that its tables are made with."""
+
+    cluster: str
+    broker: str
+    config: BrokerConfig
+    clock: Clock
+    timed: bool
+    """Whether the broker has timed messages."""
+
+
+class StoredTable(Table, Protocol):
+    """A table that can be saved and read back."""
+
+    def load(self, data: bytes) -> None:
+        """Take over what a file says."""
+        ...  # pragma: no cover
+
+
+T = TypeVar("T", bound=Table)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSpec(Generic[T]):
+    """The declaration of one table."""
+
+    file: str
+    """Name of the file under ``config/``."""
+    owner: Owner
+    make: Callable[[TableContext], T] | None
+    """Makes an empty table; None if it is opened before the store is."""
+    when: When = When.AT_ONCE
+    interval_ms: Callable[[BrokerConfig], int] = lambda _: 10_000
+    """Returns how often the table is looked at; one that is saved at once is tried again then."""
+    without: str | None = None
+    """Consequence of starting without the table if it is lost; None if a start must be refused."""
+
+
+def _offsets_interval(config: BrokerConfig) -> int:
+    return config.flush_offsets_ms
+
+
+TOPICS: Final = TableSpec(
+    "topics.json",
+    Owner.BROKER,
+    lambda context: TopicTable(
+        clock=context.clock,
+        cluster_name=context.cluster,
+        broker_name=context.broker,
+        rules=topic_rules(context.config),
+    ),
+    interval_ms=_offsets_interval,
+    without="topics are known by their queues and waiting messages; their permissions, "
+    "order and attributes are lost",
+)
+GROUPS: Final = TableSpec(
+    "subscriptionGroup.json",
+    Owner.BROKER,
+    lambda context: GroupTable(
+        clock=context.clock, auto_create=context.config.auto_create_group, timed=context.timed
+    ),
+    interval_ms=_offsets_interval,
+)
+AUTO_TOPICS: Final = TableSpec(
+    "autoCreatedTopics.json",
+    Owner.BROKER,
+    lambda context: AutoCreated("topic", clock=context.clock),
+    interval_ms=_offsets_interval,
+    without="topics that sends created so far stay, used or not",
+)
+AUTO_GROUPS: Final = TableSpec(
+    "autoCreatedGroups.json",
+    Owner.BROKER,
+    lambda context: AutoCreated("group", clock=context.clock),
+    interval_ms=_offsets_interval,
+    without="groups that consumers created so far stay, used or not",
+)
+OVERRIDES: Final[TableSpec[LiveConfig]] = TableSpec(
+    OVERRIDES_FILE, Owner.BROKER, None, interval_ms=_offsets_interval
+)
+OFFSETS: Final = TableSpec(
+    "consumerOffset.json",
+    Owner.BROKER,
+    lambda context: OffsetTable(clock=context.clock),
+    When.IN_ROUNDS_AFTER_FLUSH,
+    interval_ms=_offsets_interval,
+)
+DELAYS: Final = TableSpec(
+    "delayOffset.json",
+    Owner.DELAY,
+    lambda context: DelayProgress(clock=context.clock),
+    When.IN_ROUNDS,
+    interval_ms=lambda config: config.flush_delays_ms,
+    without="what was delivered is looked up in the log",
+)
+REQUEST_MODES: Final = TableSpec(
+    "messageRequestMode.json", Owner.REQUEST_MODES, lambda context: RequestModes()
+)
+ORDER_INFO: Final = TableSpec(
+    "consumerOrderInfo.json", Owner.ORDER, lambda context: Batches(), When.IN_ROUNDS
+)
+GROUP_FILTERS: Final = TableSpec(
+    "consumerFilter.json",
+    Owner.GROUP_FILTERS,
+    lambda context: FilterTable(clock=context.clock),
+    When.IN_ROUNDS,
+    without="groups bring their filters with their next heartbeats",
+)
+NAMED_FILTERS: Final = TableSpec(
+    "namedFilters.json", Owner.NAMED_FILTERS, lambda context: NamedFilters(clock=context.clock)
+)
+
+SPECS: Final[tuple[TableSpec[Any], ...]] = (
+    TOPICS, GROUPS, AUTO_TOPICS, AUTO_GROUPS, OVERRIDES, OFFSETS, DELAYS, REQUEST_MODES, ORDER_INFO,
+    GROUP_FILTERS, NAMED_FILTERS,
+)  # fmt: skip
+"""The tables that a start opens, in the order in which they are saved."""
+
+
+class OpenTable(NamedTuple):
+    """A table with its declaration and its file."""
+
+    spec: TableSpec[Any]
+    table: Table
+    file: File
+
+
+class TableRegistry:
+    """The open tables of a broker. Owned by the loop, once they are open.
+
+    Args:
+        layout: Where the files are.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._open: dict[TableSpec[Any], OpenTable] = {}
+        self.is_bare = False
+        """Whether there was no trace of tables: at the first start, or if all of them are lost."""
+        self.repairs: tuple[str, ...] = ()
+        """Problems found when the tables were opened, and what was done about them."""
+
+    def open_blocking(self, context: TableContext) -> None:
+        """Load every table from its file.
+
+        Raises:
+            StoreError: A table and its backup are lost, and the broker must not start without it.
+        """
+        files = {
+            spec: _table_file(self._layout, spec, spec.make, context)
+            for spec in SPECS
+            if spec.make is not None
+        }
+        self.is_bare = not files[TOPICS].was_saved and not files[GROUPS].was_saved
+        for spec, file in files.items():
+            self.add(spec, file.load_blocking(), file)
+        self.repairs = tuple(file.repair for file in files.values() if file.repair)
+
+    def add(self, spec: TableSpec[T], table: T, file: File) -> None:
+        """Have an open table saved to ``file``."""
+        assert spec in SPECS
+        assert spec not in self._open
+        self._open[spec] = OpenTable(spec, table, file)
+
+    def __getitem__(self, spec: TableSpec[T]) -> T:
+        table: T = self._open[spec].table  # type: ignore[assignment]
+        return table
+
+    def __iter__(self) -> Iterator[OpenTable]:
+        return (self._open[spec] for spec in SPECS if spec in self._open)
+
+    def persistence(
+        self, config: BrokerConfig, *, flush_blocking: Callable[[], None]
+    ) -> Persistence:
+        """Return what saves the open tables.
+
+        Args:
+            config: The settings with the intervals.
+            flush_blocking: Makes every message durable that is written.
+        """
+        return Persistence([_saved(each, config, flush_blocking) for each in self])
+
+
+def _saved(
+    open_table: OpenTable, config: BrokerConfig, flush_blocking: Callable[[], None]
+) -> Saved:
+    spec, table, file = open_table
+    is_after_flush = spec.when is When.IN_ROUNDS_AFTER_FLUSH
+    return Saved(
+        table,
+        AfterFlush(file, flush_blocking) if is_after_flush else file,
+        at_once=spec.when is When.AT_ONCE,
+        interval_s=spec.interval_ms(config) / 1000,
+        owner=spec.owner,
+    )
+
+
+def _table_file(
+    layout: Layout,
+    spec: TableSpec[Any],
+    make: Callable[[TableContext], StoredTable],
+    context: TableContext,
+) -> TableFile[StoredTable]:
+    def decode(data: bytes) -> StoredTable:
+        table = make(context)
+        table.load(data)
+        return table
+
+    return TableFile(
+        f"{layout.config}/{spec.file}",
+        files=RealFiles(),
+        decode=decode,
+        empty=lambda: make(context),
+        is_guarded=True,
+        without=spec.without,
+    )
