@@ -10,6 +10,7 @@ RocketpostError
 │   ├── CorruptRecord         bytes on disk are not a sound record
 │   ├── StoreFull             no space to allocate a file; reads continue
 │   ├── StoreBroken           a write or fsync failed; acknowledges nothing until restarted
+│   ├── TermEnded             the broker takes no messages: its term ended or has not begun
 │   └── StoreLocked           another process has this directory open
 ├── Fault                     a refusal with a RocketMQ response code; one class per code:
 │   └── TopicNotExist, GroupNotExist, NoPermission, SystemBusy, ServerError, ...
@@ -77,6 +78,7 @@ __all__ = [
     "SubscriptionNotLatest",
     "SubscriptionParseFailed",
     "SystemBusy",
+    "TermEnded",
     "TopicNotExist",
     "UnknownFault",
 ]
@@ -131,6 +133,10 @@ class StoreFull(StoreError):  # noqa: N818
 
 class StoreBroken(StoreError):  # noqa: N818
     """A write or fsync failed, so nothing is acknowledged until the process restarts."""
+
+
+class TermEnded(StoreError):  # noqa: N818
+    """The broker takes no messages now: its term has ended, or none has begun."""
 
 
 class StoreLocked(StoreError):  # noqa: N818

@@ -17,6 +17,7 @@ from rocketpost.broker.transaction.table import Fate
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.log_writer import InternalSend, LogWriter
 from rocketpost.server.persistence import Persistence
 
 
@@ -29,13 +30,17 @@ class Point(NamedTuple):
     counts: Callable[..., bool] = lambda *arguments: True
 
 
-def _has_half(handler: Any) -> bool:
-    return any(ticket[2][0].topic == HALF_TOPIC for ticket in handler._pending)
+def _has_half(writer: Any) -> bool:
+    return any(send.times_out and send.stored[0].topic == HALF_TOPIC for send in writer._appended)
+
+
+def _own(writer: Any) -> list[Any]:
+    return [send for send in writer._appended if isinstance(send, InternalSend)]
 
 
 def _has_own(topic: str) -> Callable[[Any], bool]:
-    def has(handler: Any) -> bool:
-        return any(each.topic == topic for _, stored in handler._own for each in stored)
+    def has(writer: Any) -> bool:
+        return any(each.topic == topic for send in _own(writer) for each in send.stored)
 
     return has
 
@@ -49,16 +54,16 @@ def _is_question(checks: Any, work: Any, stored: Any) -> bool:
 
 
 POINTS = {
-    "half appended": Point(SendHandler, "commit", False, _has_half),
+    "half appended": Point(LogWriter, "commit", False, _has_half),
     "half stored, not answered": Point(SendHandler, "_answer_stored", False),
     "end received": Point(TransactionService, "end", False),
     "end decided": Point(TransactionService, "end", True),
-    "end appended": Point(SendHandler, "commit", False, lambda handler: bool(handler._own)),
+    "end appended": Point(LogWriter, "commit", False, lambda writer: bool(_own(writer))),
     "end stored, not counted": Point(TransactionService, "ended", False),
     "end counted": Point(TransactionService, "ended", True),
-    "op message appended": Point(SendHandler, "commit", False, _has_own(OP_HALF_TOPIC)),
-    "op message stored": Point(SendHandler, "commit", True, _has_own(OP_HALF_TOPIC)),
-    "question appended": Point(SendHandler, "commit", False, _has_own(HALF_TOPIC)),
+    "op message appended": Point(LogWriter, "commit", False, _has_own(OP_HALF_TOPIC)),
+    "op message stored": Point(LogWriter, "commit", True, _has_own(OP_HALF_TOPIC)),
+    "question appended": Point(LogWriter, "commit", False, _has_own(HALF_TOPIC)),
     "question stored, not asked": Point(CheckService, "stored", False, _is_question),
     "question asked": Point(TransactionFeature, "_ask", True),
     "discard stored": Point(CheckService, "stored", False, _is_discard),

@@ -15,7 +15,7 @@ from typing import Any
 from rocketpost.broker.timer.service import TimerService
 from rocketpost.server.__main__ import servers
 from rocketpost.server.features import timer as timer_part
-from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.log_writer import LogWriter
 from rocketpost.store.timer import store as timer_store
 from rocketpost.store.timer.log import TimerLog
 from rocketpost.store.timer.store import TimerStore
@@ -27,7 +27,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "journal-or-checkpoint": (timer_store, "write_whole_blocking"),
     "wheel": (TimerWheel, "write_blocking"),
     "save": (TimerStore, "save_blocking"),
-    "commit": (SendHandler, "commit"),
+    "commit": (LogWriter, "commit"),
     "taken": (TimerService, "_take"),
     "opened": (TimerService, "_open"),
     "loaded": (TimerService, "_load"),

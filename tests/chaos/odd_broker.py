@@ -26,7 +26,8 @@ import kind_bugs
 import volatile_disk
 
 from rocketpost.server.__main__ import servers
-from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.acknowledgement_rules import Written
+from rocketpost.server.log_writer import LogWriter
 from rocketpost.store.checkpointer import Upkeep
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.dispatch import Dispatcher
@@ -42,26 +43,28 @@ def ack_before_commit() -> None:
     """Acknowledge what is only in the memory of the process."""
 
     def commit(self: Any) -> None:
-        self._scheduled = False
-        tickets, self._pending, self._impatient = self._pending, [], set()
-        self._acknowledge(tickets)
-        store = self._store
-        self._loop.call_later(LATE_SECONDS, lambda: store.confirm(store.commit()))
+        self._is_scheduled = False
+        sends, self._appended = self._appended, []
+        if sends:
+            self._acknowledge(sends)
+        write = self._store.commit
+        self._loop.call_later(LATE_SECONDS, lambda: self.advance(Written, write()))
 
-    SendHandler.commit = commit  # type: ignore[method-assign]
+    LogWriter.commit = commit  # type: ignore[method-assign]
 
 
 def ack_before_fsync() -> None:
     """Acknowledge what is only in the page cache, although SYNC_FLUSH promises the disk."""
 
     def commit(self: Any) -> None:
-        self._scheduled = False
-        tickets, self._pending, self._impatient = self._pending, [], set()
-        self._store.commit()
-        self._acknowledge(tickets)
+        self._is_scheduled = False
+        sends, self._appended = self._appended, []
+        self.advance(Written, self._store.commit())
+        if sends:
+            self._acknowledge(sends)
         self._loop.call_later(LATE_SECONDS, self._store.request_flush)
 
-    SendHandler.commit = commit  # type: ignore[method-assign]
+    LogWriter.commit = commit  # type: ignore[method-assign]
 
 
 def visible_before_durable() -> None:

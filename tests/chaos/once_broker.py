@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketpost.server.__main__ import servers
 from rocketpost.server.features import dedup_recovery as once_recovery
-from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.log_writer import LogWriter
 from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
@@ -50,8 +50,8 @@ def _writes(store: Any) -> bool:
     return bool(store.end_position > store.written_position)
 
 
-def _sends(handler: Any) -> bool:
-    return bool(handler._pending)
+def _sends(writer: Any) -> bool:
+    return any(send.times_out for send in writer._appended)
 
 
 def _is_snapshot(*args: Any, **_: Any) -> bool:
@@ -69,7 +69,7 @@ def _always(*_: Any, **__: Any) -> bool:
 POINTS: dict[str, Callable[[], None]] = {
     "before the write": lambda: around(MessageStore, "commit", before=True, when=_writes),
     "after the write": lambda: around(MessageStore, "commit", before=False, when=_writes),
-    "after the answer": lambda: around(SendHandler, "commit", before=False, when=_sends),
+    "after the answer": lambda: around(LogWriter, "commit", before=False, when=_sends),
     "before a snapshot": lambda: around(TableFile, "save_blocking", before=True, when=_is_snapshot),
     "in a snapshot": lambda: around(TableFile, "_write", before=False, when=_is_snapshot),
     "between two names": lambda: around(RealFiles, "rename", before=False, when=_to_backup),

@@ -1,4 +1,4 @@
-"""Ways around the durability gate that were found once, and must stay closed."""
+"""Ways to be acknowledged too early that were found once, and must stay closed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature, open_timers_blocking
 from rocketpost.server.features.transaction import TransactionFeature
-from rocketpost.server.handlers.send import SendsFirst
+from rocketpost.server.log_writer import CommitThenDrop
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.store.timer.store import TimerStore
 
@@ -86,7 +86,7 @@ class LeaderTerm:
             AdministrationFeature(
                 context,
                 features=self.features,
-                dropper=SendsFirst(self._sends.handler, context.store),
+                dropper=CommitThenDrop(self._sends.writer, context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
             ),
@@ -161,7 +161,7 @@ class LeaderTerm:
         Sends that wait for the disk get it once more, so that a planned end refuses nothing.
         """
         await self._announcing.close()
-        self._sends.handler.commit()
+        self._sends.writer.commit()
         with contextlib.suppress(StoreError, OSError):
             await asyncio.to_thread(self.context.store.save_blocking)
         await asyncio.sleep(0)

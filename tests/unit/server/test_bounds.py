@@ -15,8 +15,8 @@ from rocketpost.broker.group import queue_locks as queue_lock
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
+from rocketpost.codec.headers.message import SendMessageV2
 from rocketpost.errors import ConfigError
-from rocketpost.model.ids import Position
 from rocketpost.server.access import GET, of_cluster
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.pools import BOUNDS, Bounds, Kind
@@ -29,9 +29,10 @@ from rocketpost.settings import apply_changes
 from rocketpost.testing.clock import FakeClock
 
 from .handlers.fakes import FakeConnection
-from .handlers.test_send import DRAFT, Store, handler
+from .handlers.test_send import Client, Drafts, handler
 from .handlers.world import World
 from .polls import NamedPolls
+from .writing import Store
 
 OPEN = of_cluster(GET)
 ONE, TWO, THREE = (
@@ -299,16 +300,16 @@ def test_nor_one_of_the_name_server(value: str) -> None:
 
 async def test_sends_that_wait_for_a_slow_disk_keep_nothing_of_their_bodies() -> None:
     store = Store()
-    sends = handler(store, sync=True)
-    connection = FakeConnection()
+    sends = handler(store, sync=True, service=Drafts())
+    connection = Client(sends)
     for flag in (0, 2):
-        fields = {"topic": "T"}
-        command = Command(10, flag=flag, body=bytes(1000), text_fields=fields, encoding=1)
-        sends._pending.append((connection, command, [store.append(DRAFT)], b""))
-        sends.commit()
-        assert len(sends.gate) == 1  # who wants no answer waits for none
+        fields = {"a": "p", "b": "T", "i": ""}
+        command = Command(310, flag=flag, body=bytes(1000), text_fields=fields, encoding=1)
+        sends.handler.send(connection, command, command.read(SendMessageV2))  # type: ignore[arg-type]
+        sends.writer.commit()
+        assert sends.writer.waiting_count == 1  # who wants no answer waits for none
         if not flag:
             assert (command.body, command.text_fields) == (b"", {})
-    sends.gate.advance(Position(20))
+    sends.advance(20)
     assert [answer.code for answer in connection.responses] == [ResponseCode.SUCCESS]
     sends.close()

@@ -25,7 +25,7 @@ from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
 from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.handlers.send import Stored
+from rocketpost.server.log_writer import Stored
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig

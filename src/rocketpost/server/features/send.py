@@ -13,14 +13,16 @@ from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_WRITE
+from rocketpost.server.acknowledgement_rules import Flushed, rules_for
 from rocketpost.server.context import BrokerContext, LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.timer import timer_rules
 from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.log_writer import LogWriter
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.config import StoreConfig
 from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.unique_id import unique_id
 
@@ -68,7 +70,15 @@ class SendFeature(Feature):
             auto=tables.topics.auto,
             kinds=(halves, DeadLetters(), DelayLevels(level_max=level_max), timed),
         )
-        self.handler = SendHandler(
+        self.writer = LogWriter(
+            store=context.store,
+            rules=rules_for(store.flush_mode, context.store),
+            ledger=dedup,
+            timeout_ms=broker.sync_flush_timeout_ms,
+        )
+        self.writer.begin_term(1)
+        self._handler = SendHandler(
+            writer=self.writer,
             store=context.store,
             service=self._service,
             once=dedup,
@@ -77,12 +87,10 @@ class SendFeature(Feature):
             region=broker.region,
             broker_name=identity.name,
             announcing=announcing,
-            sync_flush=store.flush_mode is FlushMode.SYNC_FLUSH,
-            flush_timeout_ms=broker.sync_flush_timeout_ms,
         )
         self.context = LeaderContext.extend(
             context,
-            writer=self.handler,
+            writer=self.writer,
             sends=self._service,
             dedup=dedup,
             halves=halves,
@@ -93,12 +101,12 @@ class SendFeature(Feature):
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of all kinds of send."""
-        return self.handler.routes()
+        return self._handler.routes()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Set what is admitted."""
         self._timer_rules = timer_rules(store)
-        self.handler.trace_on = broker.trace_on
+        self._handler.trace_on = broker.trace_on
         self._service.configure(
             message_bytes_max=store.message_bytes_max,
             properties_bytes_max=properties_bytes_max(store.append_checksum),
@@ -110,16 +118,16 @@ class SendFeature(Feature):
 
     def durable_from_thread(self, position: Position) -> None:
         """Report, from the flusher's thread, that bytes before ``position`` are on disk."""
-        self.handler.gate.advance_from_thread(position)
+        self.writer.advance_from_thread(Flushed, position)
 
     def broken_from_thread(self, reason: str) -> None:
         """Report, from the flusher's thread, that the log cannot be made durable any more."""
-        self.handler.fail_from_thread(reason)
+        self.writer.fail_from_thread(reason)
 
     def runtime_values(self) -> dict[str, str]:
         """Return how many sends wait for the disk."""
-        return {"sendsAwaitingFlush": str(len(self.handler.gate))}
+        return {"sendsAwaitingFlush": str(self.writer.waiting_count)}
 
     def close(self) -> None:
         """Commit what is pending, and refuse what still waits for the disk."""
-        self.handler.close()
+        self.writer.close()

@@ -1,16 +1,12 @@
-"""Sends: into the log together, acknowledged together.
+"""Requests to send: decoded, drafted, handed to the log writer; answered when that says so.
 
-All sends of one turn of the event loop, from all connections, are written by one commit. With
-ASYNC_FLUSH they are answered after it: the bytes are in the page cache and survive the death of
-this process. With SYNC_FLUSH they wait in the durability gate for the ``fdatasync`` that covers
-them. A duplicate (``broker.dedup.service``) waits for as much as its original does.
+The handler decides nothing about safety: ``server.log_writer`` writes, waits and tells it which
+sends to acknowledge or refuse. A duplicate (``broker.dedup.service``) waits for as much as its
+original does.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -26,42 +22,41 @@ from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.frames import encode_json_frame
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.codec.properties import decode_properties
-from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.errors import StoreError
 from rocketpost.model import properties as names
-from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.dispatch import answer
-from rocketpost.server.durability import DurabilityGate
+from rocketpost.server.log_writer import LogWriter
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.pending_sends import PendingSend
 from rocketpost.server.route import Reply, Route, plain
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.topic_deletion import DroppedQueues
 from rocketpost.transport.connection import Connection
-
-logger = logging.getLogger(__name__)
 
 _NO_FIELDS = msgspec.Raw(b"")
 _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
 
 
-Ticket = tuple[Connection, Command, list[Appended], bytes]
-"""A send that is in the log and not answered yet; last, whether each message is a duplicate."""
-Stored = asyncio.Future[list[Appended]]
-"""Done when messages of the broker's own are stored as safely as an acknowledged send."""
+class ClientSend(PendingSend, gc=False):
+    """A send of a client, with what its answer needs."""
+
+    connection: Connection
+    command: Command
+    duplicates: bytes
+    """Of each message whether it is a duplicate; empty if nobody asked and none is."""
+    recall_handle: str | None
+    """By which a timed message is recalled, "" if it cannot be; None for other messages."""
 
 
 class SendHandler:
-    """Takes sends, commits them in groups, answers them. Owned by the loop.
-
-    Args:
-        sync_flush: Whether an acknowledgement waits for the disk.
-    """
+    """Serves sends. Owned by the loop."""
 
     def __init__(
         self,
         *,
+        writer: LogWriter,
         store: MessageStore,
         service: SendService,
         once: OnceService,
@@ -70,9 +65,8 @@ class SendHandler:
         region: str,
         broker_name: str,
         announcing: Announcing,
-        sync_flush: bool,
-        flush_timeout_ms: int,
     ) -> None:
+        self._writer = writer
         self._store = store
         self._service = service
         self._once = once
@@ -80,24 +74,9 @@ class SendHandler:
         self._stats = stats
         self._id_prefix = store_host.hex().upper().encode()
         self._announcing = announcing
-        self._sync_flush = sync_flush
-        self._loop = asyncio.get_running_loop()
-        self._pending: list[Ticket] = []
-        self._duplicates: list[Ticket] = []
-        self._impatient: set[int] = set()
-        self._handles: dict[int, str | None] = {}
-        self._own: list[tuple[Stored, list[Appended]]] = []
-        self._own_unsafe: deque[tuple[Stored, list[Appended]]] = deque()
-        self._scheduled = False
         self._region = region
         self._broker_name = broker_name
         self.trace_on = True
-        self.gate = DurabilityGate[Ticket](
-            on_durable=self._acknowledge,
-            on_timeout=self._answer_timed_out,
-            on_position=self._became_durable,
-            timeout_ms=flush_timeout_ms,
-        )
         # What a stored message is answered with, by far the commonest response of a broker.
         region_json = msgspec.json.encode(region).replace(b"%", b"%%")
         before = (
@@ -119,131 +98,52 @@ class SendHandler:
             plain(RequestCode.SEND_BATCH_MESSAGE, SendMessageV2, of_topic(PUB), self.send),
         ]
 
-    def put(self, drafts: Sequence[Draft]) -> Stored:
-        """Store messages of the broker's own, together with the sends of this turn.
-
-        The result tells which were stored: all, or the first of them if the store is full then. It
-        fails with a ``StoreError`` if they are not stored, or may not be.
-
-        Raises:
-            StoreError: Not even the first can be stored now.
-        """
-        assert drafts
-        stored = [self._store.append(drafts[0])]
-        try:
-            for draft in drafts[1:]:
-                stored.append(self._store.append(draft))
-        except StoreError as error:
-            logger.warning("stored in part: count=%s reason=%s", len(stored), error)
-        future: Stored = self._loop.create_future()
-        self._own.append((future, stored))
-        self._schedule()
-        return future
-
-    def commit(self) -> None:
-        """Write what was sent in this turn of the loop, and answer it or have it wait.
-
-        Nobody else may commit to the store: if that fails, only the senders' tickets say whose
-        messages are gone.
-        """
-        self._scheduled = False
-        tickets, self._pending = self._pending, []
-        duplicates, self._duplicates = self._duplicates, []
-        impatient, self._impatient = self._impatient, set()
-        own, self._own = self._own, []
-        if not tickets and not own and not duplicates:
-            return
-        try:
-            end = self._store.commit()
-            if self._store.broken:
-                # A sync failed since the append: what was written may not be there after a crash.
-                raise StoreBroken(self._store.why_not_writable or "the store is broken")
-            if tickets and _end_of(tickets[-1]) > end:
-                raise StoreBroken("messages were taken back behind their senders' backs")
-        except StoreError as error:
-            logger.error("messages refused: count=%s reason=%s", len(tickets) + len(own), error)
-            self._once.undo()
-            for future, _ in own:
-                if not future.done():
-                    future.set_exception(error)
-            for ticket in tickets:
-                self._stats.put_failed()
-                self._refuse(ticket, str(error))
-            for ticket in duplicates:
-                self._refuse(ticket, str(error))
-            return
-        self._once.commit()
-        self._own_unsafe.extend(own)
-        if self._sync_flush:
-            for ticket in tickets:
-                command = ticket[1]
-                if id(command) not in impatient and not command.flag & ONEWAY:
-                    self._park(ticket)
-            self._store.request_flush()
-            if impatient:
-                self._acknowledge([ticket for ticket in tickets if id(ticket[1]) in impatient])
-        else:
-            self._store.confirm(end)
-            self._acknowledge(tickets)
-            self._settle_own(end)
-        if duplicates:
-            self._answer_again(duplicates, impatient)
-
-    def close(self) -> None:
-        """Commit what is pending and refuse what still waits for the disk."""
-        self.commit()
-        for ticket in self.gate.drain():
-            self._refuse(ticket, "the broker is shutting down")
-        self._fail_own("the broker is shutting down")
-        self.gate.close()
-
-    def fail_from_thread(self, reason: str) -> None:
-        """Report, from the flusher's thread, that the log cannot be made durable any more."""
-        self._loop.call_soon_threadsafe(self.fail, reason)
-
-    def fail(self, reason: str) -> None:
-        """Refuse everything that waits for the disk: it may not be there after a crash."""
-        for ticket in self.gate.drain():
-            self._refuse(ticket, reason)
-        self._fail_own(reason)
-
     def send(self, connection: Connection, command: Command, header: SendHeader) -> None:
         """Serve a send, single or batch: a header field decides, not the code."""
         if header.sequence is not None or self._keys.is_on:
             self._send_once(connection, command, header)
             return
-        store = self._store
+        store, writer = self._store, self._writer
         host = connection.peer_host
+        handle = None
         try:
             if not store.writable:
                 store.check_writable()
             if header.batch:
                 drafts = self._service.draft_batch(header, command.body, born_host=host)
-                stored = store.append_batch(drafts)
+                stored = writer.append_batch(drafts)
+                appended = stored[-1]
             else:
                 draft = self._service.draft(
                     header, command.body, born_host=host, client_version=command.version
                 )
-                appended = store.append(draft)
+                appended = writer.append(draft)
                 if draft.topic in WAITING_TOPICS:  # the sender knows nothing of that queue
                     real_topic, queue_id = real_queue(draft)
                     appended = appended._replace(topic=real_topic, queue_id=queue_id)
                     if draft.topic == TIMER_TOPIC and not command.flag & ONEWAY:
                         properties = decode_properties(draft.properties)
-                        self._handles[id(command)] = recall_handle(properties, self._broker_name)
+                        handle = recall_handle(properties, self._broker_name) or ""
                 stored = [appended]
         except StoreError as error:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
-        self._pending.append((connection, command, stored, b""))
-        if self._sync_flush and _NO_WAIT in header.properties:
-            self._impatient.add(id(command))
-        if not self._scheduled:
-            self._schedule()
+        send = ClientSend(
+            self,
+            stored,
+            appended.position + appended.size,  # type: ignore[arg-type]
+            writer.term,
+            writer.waits and _wants_early_answer(command, header),
+            connection,
+            command,
+            b"",
+            handle,
+        )
+        writer.submit(send)
 
     def _send_once(self, connection: Connection, command: Command, header: SendHeader) -> None:
         """Store what is new of a send; what is not is answered like its original."""
-        store, host = self._store, connection.peer_host
+        store, writer, host = self._store, self._writer, connection.peer_host
         try:
             if not store.writable:
                 store.check_writable()
@@ -256,7 +156,7 @@ class SendHandler:
                 drafts = [draft]
             admitted = self._once.admit(header, drafts)
             new = [draft for draft, each in zip(drafts, admitted, strict=True) if each.is_new]
-            appended = store.append_batch(new) if header.batch else list(map(store.append, new))
+            appended = writer.append_batch(new) if header.batch else list(map(writer.append, new))
         except StoreError as error:
             self._stats.put_failed()
             raise ServiceNotAvailable(str(error)) from error
@@ -264,15 +164,27 @@ class SendHandler:
             real_topic, queue_id = real_queue(new[0])
             appended = [appended[0]._replace(topic=real_topic, queue_id=queue_id)]
         stored = self._once.take(admitted, appended)
+        handle = None
         if drafts[0].topic == TIMER_TOPIC and not command.flag & ONEWAY:
-            self._handles[id(command)] = self._handle(drafts[0], stored[0], is_new=bool(new))
-        marks = b""
+            handle = self._handle(drafts[0], stored[0], is_new=bool(new)) or ""
+        duplicates = b""
         if header.sequence is not None or len(new) < len(drafts):
-            marks = b",".join([b"false" if each.is_new else b"true" for each in admitted])
-        (self._pending if new else self._duplicates).append((connection, command, stored, marks))
-        if self._sync_flush and _NO_WAIT in header.properties:
-            self._impatient.add(id(command))
-        self._schedule()
+            duplicates = b",".join([b"false" if each.is_new else b"true" for each in admitted])
+        send = ClientSend(
+            self,
+            stored,
+            max([each.end for each in stored]),  # that of a duplicate may be anywhere
+            writer.term,
+            writer.waits and _wants_early_answer(command, header),
+            connection,
+            command,
+            duplicates,
+            handle,
+        )
+        if new:
+            writer.submit(send)
+        else:
+            writer.submit_duplicate(send)
 
     def _handle(self, draft: Draft, stored: Appended, *, is_new: bool) -> str | None:
         """Return how a timed message is recalled; a duplicate is as its original is."""
@@ -283,92 +195,71 @@ class SendHandler:
             return None  # delivered meanwhile, or not visible yet
         return recall_handle(record.properties, self._broker_name)
 
-    def _answer_again(self, tickets: list[Ticket], impatient: set[int]) -> None:
-        """Answer duplicates as safely as their originals were."""
-        safe: list[Ticket] = []
-        for ticket in tickets:
-            waits = self._sync_flush and id(ticket[1]) not in impatient
-            if waits and _end_of(ticket) > self._store.durable_position:
-                self._park(ticket)
-            else:
-                safe.append(ticket)
-        self._acknowledge(safe)
+    # What the log writer says of sends.
 
-    def _park(self, ticket: Ticket) -> None:
-        """Let a send wait for the disk; while that is slow, it keeps only what its answer needs."""
-        command = ticket[1]
-        command.body = b""
-        command.raw_fields = _NO_FIELDS
-        command.text_fields = {}
-        self.gate.park(_end_of(ticket), ticket)
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self.commit)
-
-    def _became_durable(self, position: Position) -> None:
-        if self._sync_flush:
-            self._store.confirm(position)
-            self._settle_own(position)
-
-    def _settle_own(self, position: Position) -> None:
-        waiting = self._own_unsafe
-        while waiting and waiting[0][1][-1].end <= position:
-            future, stored = waiting.popleft()
-            if not future.done():
-                future.set_result(stored)
-
-    def _fail_own(self, reason: str) -> None:
-        while self._own_unsafe:
-            future, _ = self._own_unsafe.popleft()
-            if not future.done():
-                future.set_exception(StoreBroken(reason))
-
-    def _acknowledge(self, tickets: list[Ticket]) -> None:
+    def acknowledge(self, sends: list[ClientSend]) -> None:
+        """Answer sends that are stored; those to a new topic when it has a route."""
         if self._announcing.topics:
-            tickets = self._hold_back_new(tickets)
-        self._answer_stored(tickets)
+            sends = self._hold_back_new(sends)
+        self._answer_stored(sends)
 
-    def _hold_back_new(self, tickets: list[Ticket]) -> list[Ticket]:
+    def answer_late(self, sends: list[ClientSend]) -> None:
+        """Answer sends that are written, while the disk is slow."""
+        for send in sends:
+            self._answer(send, self._reply(send, ResponseCode.FLUSH_DISK_TIMEOUT))
+
+    def refuse(self, sends: list[ClientSend], error: StoreError) -> None:
+        """Refuse sends that may not be there after a crash."""
+        for send in sends:
+            self._answer(send, Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error)))
+
+    def refuse_unwritten(self, sends: list[ClientSend], error: StoreError) -> None:
+        """Refuse sends that could not be written."""
+        for _ in sends:
+            self._stats.put_failed()
+        self.refuse(sends, error)
+
+    def _hold_back_new(self, sends: list[ClientSend]) -> list[ClientSend]:
         """Let the first sends to a topic wait until it has a route; return the others."""
-        new: list[Ticket] = []
-        known: list[Ticket] = []
-        for ticket in tickets:
-            is_new = ticket[2][0].topic in self._announcing.topics
-            (new if is_new else known).append(ticket)
+        new: list[ClientSend] = []
+        known: list[ClientSend] = []
+        for send in sends:
+            is_new = send.stored[0].topic in self._announcing.topics
+            (new if is_new else known).append(send)
         if new:
-            topics = {ticket[2][0].topic for ticket in new}
+            topics = {send.stored[0].topic for send in new}
             self._announcing.when_announced(topics, lambda: self._answer_stored(new))
         return known
 
-    def _answer_stored(self, tickets: list[Ticket]) -> None:
+    def _answer_stored(self, sends: list[ClientSend]) -> None:
         template = self._ok_traced if self.trace_on else self._ok_untraced
         frames: list[bytes] = []
         answering: Connection | None = None
-        for connection, command, stored, marks in tickets:
+        for send in sends:
+            command = send.command
             if command.flag & ONEWAY:
                 continue
+            stored = send.stored
             first = stored[0]
             unique_key = first.keys[0]
             if (
                 len(stored) > 1
                 or command.encoding != JSON
                 or not unique_key.isalnum()
-                or (self._handles and id(command) in self._handles)
+                or send.recall_handle is not None
             ):
-                answer(
-                    connection, command, self._reply(command, stored, ResponseCode.SUCCESS, marks)
-                )
+                self._answer(send, self._reply(send, ResponseCode.SUCCESS))
                 continue
+            duplicates = send.duplicates
             header = template % (
                 first.position,
                 first.queue_id,
                 first.queue_offset,
                 unique_key.encode(),
-                marks and b'"duplicate":"%b",' % marks,
+                duplicates and b'"duplicate":"%b",' % duplicates,
                 command.opaque,
             )
+            connection = send.connection
             if connection is not answering:
                 if answering is not None:
                     answering.answer_all(frames)
@@ -377,13 +268,12 @@ class SendHandler:
         if answering is not None:
             answering.answer_all(frames)
 
-    def _answer_timed_out(self, tickets: list[Ticket]) -> None:
-        for connection, command, stored, marks in tickets:
-            reply = self._reply(command, stored, ResponseCode.FLUSH_DISK_TIMEOUT, marks)
-            answer(connection, command, reply)
+    def _answer(self, send: ClientSend, reply: Reply) -> None:
+        answer(send.connection, send.command, reply)
 
-    def _reply(self, command: Command, stored: list[Appended], code: int, marks: bytes) -> Reply:
+    def _reply(self, send: ClientSend, code: int) -> Reply:
         prefix = self._id_prefix.decode()
+        stored = send.stored
         fields = {
             "msgId": ",".join(f"{prefix}{each.position:016X}" for each in stored),
             "queueId": str(stored[0].queue_id),
@@ -392,38 +282,22 @@ class SendHandler:
             "MSG_REGION": self._region,
             "TRACE_ON": "true" if self.trace_on else "false",
         }
-        if marks:
-            fields["duplicate"] = marks.decode()
+        if send.duplicates:
+            fields["duplicate"] = send.duplicates.decode()
             fields["queueOffsets"] = ",".join(str(each.queue_offset) for each in stored)
-        handle = self._handles.pop(id(command), None) if self._handles else None
-        if handle is not None:
-            fields["recallHandle"] = handle
+        if send.recall_handle:
+            fields["recallHandle"] = send.recall_handle
         return Reply(code, fields=fields)
 
-    def _refuse(self, ticket: Ticket, reason: str) -> None:
-        self._handles.pop(id(ticket[1]), None)
-        reply = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=reason)
-        answer(ticket[0], ticket[1], reply)
 
+def _wants_early_answer(command: Command, header: SendHeader) -> bool:
+    """Return whether a sender waits for the write only; shrink the command if it waits for more.
 
-class SendsFirst:
-    """Commits what was sent before queues are dropped, so that senders learn if that fails."""
-
-    def __init__(self, sends: SendHandler, store: MessageStore) -> None:
-        self._sends = sends
-        self._store = store
-
-    def drop_queues(self, topic: str) -> DroppedQueues:
-        """Forget the queues of a topic.
-
-        Raises:
-            StoreError: They cannot be dropped.
-        """
-        self._sends.commit()
-        return self._store.drop_queues(topic)
-
-
-def _end_of(ticket: Ticket) -> Position:
-    """Return where the last message of a send ends; that of a duplicate may be anywhere."""
-    stored = ticket[2]
-    return max([each.end for each in stored]) if ticket[3] else stored[-1].end
+    While the disk is slow, only what the answers need is kept of sends that wait for it.
+    """
+    if command.flag & ONEWAY or _NO_WAIT in header.properties:
+        return True
+    command.body = b""
+    command.raw_fields = _NO_FIELDS
+    command.text_fields = {}
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,58 +13,21 @@ from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import SendMessageV2
-from rocketpost.errors import StoreBroken, StoreError, StoreFull
-from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.errors import StoreBroken, StoreFull
+from rocketpost.model.ids import Position
+from rocketpost.server.acknowledgement_rules import Flushed
 from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.log_writer import LogWriter, Stored
 from rocketpost.server.name_servers.announcing import Announcing
-from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.draft import Draft
 from rocketpost.testing.clock import FakeClock
 
+from ..writing import DRAFT, Store, log_writer
 from .fakes import FakeConnection
-
-DRAFT = Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
 
 
 async def no_news() -> None:
     """Every name server knows everything."""
-
-
-class Store:
-    """A store of records that take ten bytes each."""
-
-    def __init__(self) -> None:
-        self.end = 0
-        self.room = 100
-        self.commits = 0
-        self.broken: StoreError | None = None
-        self.flushes = 0
-        self.writable = True
-        self.durable_position = Position(0)
-
-    def append(self, draft: Draft) -> Appended:
-        if self.room == 0:
-            raise StoreFull("no room")
-        self.room -= 1
-        self.end += 10
-        return Appended(
-            Position(self.end - 10), 10, QueueOffset(0), 0, draft.topic, 0, 0, ("U",), None
-        )
-
-    def commit(self) -> Position:
-        self.commits += 1
-        if self.broken is not None:
-            raise self.broken
-        return Position(self.end)
-
-    def append_batch(self, drafts: list[Draft]) -> list[Appended]:
-        return [self.append(draft) for draft in drafts]
-
-    def confirm(self, position: Position) -> list[Appended]:
-        self.durable_position = position
-        return []
-
-    def request_flush(self) -> None:
-        self.flushes += 1
 
 
 class Stats:
@@ -96,7 +59,7 @@ class Client(FakeConnection):
     def send(self, sequence: int, properties: str = "") -> None:
         fields = {"a": "p", "b": "T", "i": properties, "sequence": f"0:{sequence}::p"}
         command = Command(RequestCode.SEND_MESSAGE_V2, text_fields=fields)
-        self._sends.send(self, command, command.read(SendMessageV2))
+        self._sends.handler.send(self, command, command.read(SendMessageV2))
 
     def told(self) -> list[tuple[int, str | None, str]]:
         """What was answered: code, whether a duplicate, and which position."""
@@ -106,23 +69,45 @@ class Client(FakeConnection):
         ]
 
 
-def handler(store: Store, *, sync: bool, service: object = None) -> Any:
-    return SendHandler(
+class Sends(NamedTuple):
+    """A handler and the writer that it hands its sends to."""
+
+    handler: SendHandler
+    writer: LogWriter
+
+    def put(self, drafts: list[Draft]) -> Stored:
+        return self.writer.put(drafts)
+
+    def advance(self, position: int) -> None:
+        """Let the disk get so far."""
+        self.writer.advance(Flushed, Position(position))
+
+    def fail(self, reason: str) -> None:
+        self.writer.fail(reason)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def handler(store: Store, *, sync: bool, service: object = None) -> Sends:
+    once = OnceService(
+        producers=ProducerTable(),
+        keys=KeyWindow(clock=FakeClock()),
+        records=store,  # type: ignore[arg-type]
+    )
+    writer = log_writer(store, sync=sync, ledger=once, timeout_ms=1000)
+    sends = SendHandler(
+        writer=writer,
         store=store,  # type: ignore[arg-type]
         service=service,  # type: ignore[arg-type]
-        once=OnceService(
-            producers=ProducerTable(),
-            keys=KeyWindow(clock=FakeClock()),
-            records=store,  # type: ignore[arg-type]
-        ),
+        once=once,
         stats=Stats(),  # type: ignore[arg-type]
         store_host=bytes(8),
         region="R",
         broker_name="b",
         announcing=Announcing(wait_registered=no_news),
-        sync_flush=sync,
-        flush_timeout_ms=1000,
     )
+    return Sends(sends, writer)
 
 
 @pytest.fixture
@@ -144,9 +129,9 @@ async def test_under_sync_flush_it_takes_the_disk(store: Store) -> None:
     first, second = sends.put([DRAFT]), sends.put([DRAFT])
     await asyncio.sleep(0)
     assert store.flushes == 1
-    sends.gate.advance(Position(10))
+    sends.advance(10)
     assert (first.done(), second.done()) == (True, False)
-    sends.gate.advance(Position(20))
+    sends.advance(20)
     assert second.done()
     sends.close()
 
@@ -163,7 +148,7 @@ async def test_a_failed_commit_fails_all_of_the_turn(store: Store) -> None:
     sends = handler(store, sync=False)
     futures = [sends.put([DRAFT]), sends.put([DRAFT])]
     futures[1].cancel()
-    store.broken = StoreFull("no room")
+    store.failing = StoreFull("no room")
     with pytest.raises(StoreFull):
         await futures[0]
 
@@ -186,7 +171,7 @@ async def test_who_gave_up_is_not_told(store: Store) -> None:
     future = sends.put([DRAFT])
     await asyncio.sleep(0)
     future.cancel()
-    sends.gate.advance(Position(10))
+    sends.advance(10)
     sends.close()
 
 
@@ -214,7 +199,7 @@ async def test_a_duplicate_waits_for_the_disk_like_its_original(store: Store) ->
     client.send(1, "WAIT\x01false\x02")
     await asyncio.sleep(0)
     assert client.told() == [(0, "true", "00")], "who does not wait is answered at once"
-    sends.gate.advance(Position(10))
+    sends.advance(10)
     assert client.told()[1:] == [(0, "false", "00"), (0, "true", "00")]
     client.send(1)
     await asyncio.sleep(0)
@@ -225,12 +210,12 @@ async def test_a_duplicate_waits_for_the_disk_like_its_original(store: Store) ->
 async def test_what_could_not_be_written_is_no_duplicate_later(store: Store) -> None:
     sends = handler(store, sync=False, service=Drafts())
     client = Client(sends)
-    store.broken = StoreFull("no room")
+    store.failing = StoreFull("no room")
     client.send(1)
     client.send(1)
     await asyncio.sleep(0)
     assert [code for code, _, _ in client.told()] == [14, 14]
-    store.broken = None
+    store.failing = None
     client.send(1)
     await asyncio.sleep(0)
     assert client.told()[2][:2] == (0, "false")

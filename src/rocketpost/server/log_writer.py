@@ -1,0 +1,351 @@
+"""The log writer: append, commit, confirm, acknowledge, for everything that enters the log.
+
+Clients' sends and the broker's own messages take the same way:
+
+    append    the store gives a message its position; it is in memory only
+    submit    a pending send says who is told, up to which position, and in which term
+    commit    at the end of the iteration of the event loop, one write for everybody
+    confirm   when all acknowledgement rules are met up to a position, consumers see what is before
+    answer    and the senders of it are told, oldest first
+
+With ``Written`` as the only rule (ASYNC_FLUSH) the last three happen in one call. With ``Flushed``
+(SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import ClassVar, Protocol
+
+from rocketpost.errors import StoreBroken, StoreError, TermEnded
+from rocketpost.model.ids import Position
+from rocketpost.server.acknowledgement_rules import AcknowledgementRule, Written
+from rocketpost.server.pending_sends import PendingSend, WaitingSends
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.topic_deletion import DroppedQueues
+
+logger = logging.getLogger(__name__)
+
+NO_TERM = 0
+"""The term of a writer that takes nothing."""
+
+Stored = asyncio.Future[list[Appended]]
+"""Done when messages of the broker's own are stored as safely as an acknowledged send."""
+
+_submitter_of = attrgetter("submitter")
+
+
+class Ledger(Protocol):
+    """A table of what is in the log, kept in step with it."""
+
+    def commit(self) -> None:
+        """Keep what was noted since the last commit: the log is written."""
+
+    def undo(self) -> None:
+        """Forget what was noted since the last commit: it could not be written."""
+
+
+class InternalSend(PendingSend, gc=False):
+    """Messages of the broker's own."""
+
+    times_out: ClassVar[bool] = False
+
+    done: Stored
+
+
+class LogWriter:
+    """The only one who appends and commits to the store. Owned by the loop.
+
+    Rule 1: whatever is appended is submitted before control returns to the event loop.
+    Rule 2: the confirmed position is the least of the rules' positions; it only grows in a term.
+    Rule 3: a send is acknowledged when its end is confirmed, or, if it asked for that, written.
+    Rule 4: the submitter is told exactly one thing about each send, oldest first.
+    Rule 5: no send is acknowledged in another term than the one in which it was taken.
+    Rule 6: after a failed write or flush, nothing that it concerned is acknowledged.
+
+    Args:
+        rules: What makes a message count; ``Written`` is the first.
+        ledger: What must follow the log at every commit.
+        timeout_ms: How long a send may wait for the rules before it is answered late.
+    """
+
+    append: Callable[[Draft], Appended]
+    """Gives a message its position; raises ``StoreError`` if it cannot be taken."""
+
+    append_batch: Callable[[Sequence[Draft]], list[Appended]]
+    """The same for messages that stay together; all of them or none."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        rules: Sequence[AcknowledgementRule],
+        ledger: Ledger,
+        timeout_ms: int,
+    ) -> None:
+        assert isinstance(rules[0], Written)
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._rules = {type(rule): rule for rule in rules}
+        self._written = rules[0]
+        self._ledger = ledger
+        self._internal = _InternalSends()
+        self._appended: list[PendingSend] = []
+        self._duplicates: list[PendingSend] = []
+        self._waiting = WaitingSends(on_timeout=self._time_out, timeout_ms=timeout_ms)
+        self._is_scheduled = False
+        self._is_closed = False
+        self._last_term = NO_TERM
+        self.term = NO_TERM
+        """The term in which messages are taken now."""
+        self.waits = len(rules) > 1
+        """Whether sends wait for more than the write."""
+        self.confirmed = Position(0)
+        """Every message that ends at or before it counts: it is visible and acknowledged."""
+        self._stop_taking("the broker is starting")
+
+    @property
+    def waiting_count(self) -> int:
+        """Number of clients' sends that are written and wait for the rules."""
+        return self._waiting.client_count
+
+    # Terms.
+
+    def begin_term(self, term: int) -> None:
+        """Take messages from now on. Terms have growing numbers."""
+        assert self.term == NO_TERM
+        assert term > self._last_term
+        assert not self._appended
+        assert not len(self._waiting)
+        for rule in self._rules.values():
+            rule.start()
+        self.confirmed = self._least()
+        if self.confirmed > self._store.confirmed_position:
+            self._store.confirm(self.confirmed)  # it came to count after the term that took it
+        self.term = self._last_term = term
+        self.append = self._store.append
+        self.append_batch = self._store.append_batch
+
+    def end_term(self, reason: str) -> None:
+        """Take nothing any more; write what was taken, and refuse what does not count by then."""
+        self.commit()
+        self._stop_taking(reason)
+        self._refuse(self._waiting.drain(), TermEnded(reason))
+
+    # Taking messages.
+
+    def submit(self, send: PendingSend) -> None:
+        """Have appended messages written at the end of this iteration, and their sender told."""
+        self._appended.append(send)
+        if not self._is_scheduled:
+            self._schedule()
+
+    def submit_duplicate(self, send: PendingSend) -> None:
+        """Have a sender told of messages that were all appended before, when those count."""
+        self._duplicates.append(send)
+        self._schedule()
+
+    def put(self, drafts: Sequence[Draft]) -> Stored:
+        """Store messages of the broker's own, together with the sends of this iteration.
+
+        The result tells which were stored: all, or the first of them if the store is full then. It
+        fails with a ``StoreError`` if they are not stored, or may not be.
+
+        Raises:
+            StoreError: Not even the first can be stored now.
+        """
+        assert drafts
+        stored = [self.append(drafts[0])]
+        try:
+            for draft in drafts[1:]:
+                stored.append(self.append(draft))
+        except StoreError as error:
+            logger.warning("stored in part: count=%s reason=%s", len(stored), error)
+        done: Stored = self._loop.create_future()
+        end = stored[-1].end
+        self.submit(InternalSend(self._internal, stored, end, self.term, False, done))
+        return done
+
+    # From the write to the answer.
+
+    def commit(self) -> None:
+        """Write what was submitted, and answer it or let it wait.
+
+        Nobody else may commit to the store: if that fails, only the pending sends say whose
+        messages are gone.
+        """
+        self._is_scheduled = False
+        sends, self._appended = self._appended, []
+        duplicates, self._duplicates = self._duplicates, []
+        if not sends and not duplicates:
+            return
+        assert {send.term for send in (*sends[:1], *sends[-1:])} <= {self.term}
+        try:
+            end = self._write(sends)
+        except StoreError as error:
+            count = len(sends) + len(duplicates)
+            logger.error("messages refused: count=%s reason=%s", count, error)
+            self._ledger.undo()
+            for submitter, run in groupby(sends, _submitter_of):
+                submitter.refuse_unwritten(list(run), error)
+            self._refuse(duplicates, error)
+            return
+        self._ledger.commit()
+        self.advance(Written, end)
+        if sends:
+            self._acknowledge_or_wait(sends, end)
+        if duplicates:
+            self._answer_duplicates(duplicates)
+        for rule in self._rules.values():
+            rule.pursue()
+
+    def advance(self, rule: type[AcknowledgementRule], position: Position) -> None:
+        """Note that a rule is met up to a position: show and acknowledge what counts by that.
+
+        A rule that is not in force is none of the writer's business.
+        """
+        met = self._rules.get(rule)
+        if met is None or position <= met.position or self._is_closed:
+            return
+        met.position = position
+        confirmed = self._least()
+        if confirmed <= self.confirmed:
+            return
+        assert confirmed <= self._written.position
+        self.confirmed = confirmed
+        self._store.confirm(confirmed)
+        released = self._waiting.release(confirmed)
+        if released:
+            self._acknowledge(released)
+
+    def advance_from_thread(self, rule: type[AcknowledgementRule], position: Position) -> None:
+        """Report from any thread that a rule is met up to a position."""
+        if rule not in self._rules:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self.advance, rule, position)
+        except RuntimeError:
+            # The loop is closed: the process is stopping and nobody waits any more.
+            logger.debug("rule met after the loop closed: position=%s", position)
+
+    # Endings.
+
+    def fail(self, reason: str) -> None:
+        """Refuse everything that waits: it may not be there after a crash."""
+        self._refuse(self._waiting.drain(), StoreBroken(reason))
+
+    def fail_from_thread(self, reason: str) -> None:
+        """Report, from the flusher's thread, that the log cannot be made durable any more."""
+        self._loop.call_soon_threadsafe(self.fail, reason)
+
+    def close(self) -> None:
+        """Write what was taken, refuse what still waits, and leave the store alone from now on.
+
+        The store is closed by a thread next, and must be all its own by then.
+        """
+        self.commit()
+        self.fail("the broker is shutting down")
+        self._stop_taking("the broker is shutting down")
+        self._waiting.close()
+        self._is_closed = True
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.commit)
+
+    def _stop_taking(self, reason: str) -> None:
+        def refuse(_: object) -> list[Appended]:
+            raise TermEnded(reason)
+
+        self.term = NO_TERM
+        self.append = refuse  # type: ignore[assignment]
+        self.append_batch = refuse
+
+    def _write(self, sends: list[PendingSend]) -> Position:
+        end = self._store.commit()
+        if self._store.broken:
+            # A flush failed since the append: what was written may not be there after a crash.
+            raise StoreBroken(self._store.why_not_writable or "the store is broken")
+        if sends and sends[-1].end > end:
+            raise StoreBroken("messages were taken back behind their senders' backs")
+        return end
+
+    def _least(self) -> Position:
+        return min([rule.position for rule in self._rules.values()])
+
+    def _acknowledge_or_wait(self, sends: list[PendingSend], end: Position) -> None:
+        if end > self.confirmed:
+            patient = [send for send in sends if not send.acked_before_flush]
+            if patient:
+                self._waiting.add(patient, patient[-1].end)
+            if len(patient) == len(sends):
+                return
+            sends = [send for send in sends if send.acked_before_flush]
+        self._acknowledge(sends)
+
+    def _answer_duplicates(self, sends: list[PendingSend]) -> None:
+        """Answer duplicates as safely as their originals."""
+        counted: list[PendingSend] = []
+        waiting: list[PendingSend] = []
+        for send in sends:
+            is_safe = send.acked_before_flush or send.end <= self.confirmed
+            (counted if is_safe else waiting).append(send)
+        if waiting:
+            self._waiting.add(waiting, max([send.end for send in waiting]))
+        if counted:
+            self._acknowledge(counted)
+
+    def _acknowledge(self, sends: list[PendingSend]) -> None:
+        assert sends[0].term == sends[-1].term == self.term
+        for submitter, run in groupby(sends, _submitter_of):
+            submitter.acknowledge(list(run))
+
+    def _refuse(self, sends: list[PendingSend], error: StoreError) -> None:
+        for submitter, run in groupby(sends, _submitter_of):
+            submitter.refuse(list(run), error)
+
+    def _time_out(self, sends: list[PendingSend]) -> None:
+        for submitter, run in groupby(sends, _submitter_of):
+            submitter.answer_late(list(run))
+
+
+class _InternalSends:
+    """Tells the broker's own parts what became of their messages."""
+
+    def acknowledge(self, sends: list[InternalSend]) -> None:
+        for send in sends:
+            if not send.done.done():  # who gave up is not told
+                send.done.set_result(send.stored)
+
+    def answer_late(self, sends: list[InternalSend]) -> None:
+        raise AssertionError("messages of the broker's own have no deadline")
+
+    def refuse(self, sends: list[InternalSend], error: StoreError) -> None:
+        for send in sends:
+            if not send.done.done():
+                send.done.set_exception(error)
+
+    refuse_unwritten = refuse
+
+
+class CommitThenDrop:
+    """Commits what was sent before queues are dropped, so that senders learn if that fails."""
+
+    def __init__(self, writer: LogWriter, store: MessageStore) -> None:
+        self._writer = writer
+        self._store = store
+
+    def drop_queues(self, topic: str) -> DroppedQueues:
+        """Forget the queues of a topic.
+
+        Raises:
+            StoreError: They cannot be dropped.
+        """
+        self._writer.commit()
+        return self._store.drop_queues(topic)
