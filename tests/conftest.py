@@ -1,4 +1,4 @@
-"""The sharing of tests between processes, and how long one may take before it counts as hung."""
+"""The sharing of tests between processes, their time limits, and the option for trace files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ class OneSpark(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what happens into the trace files, instead of comparing it",
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether trace files are to be written."""
+    return bool(request.config.getoption("--rewrite"))
 
 
 @pytest.hookimpl(optionalhook=True)
