@@ -376,10 +376,13 @@ def read_whole_blocking(files: FileSystem, path: str) -> bytes:
 
 
 def write_whole_blocking(files: FileSystem, path: str, data: bytes) -> None:
-    """Write a file's contents and make them durable; what was behind them stays."""
+    """Write a file's contents and make them and its name durable; what was behind them stays."""
+    is_new = files.stat(path) is None
     fd = files.open(path, create=True)
     try:
         write_all(files, fd, data, 0)
         files.fdatasync(fd)
     finally:
         files.close(fd)
+    if is_new:
+        files.fsync_dir(path.rpartition("/")[0])

@@ -41,6 +41,7 @@ from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import QueueFiles
 from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.raw_append import RawAppender
 from rocketpost.store.readiness import Readiness
 from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
 from rocketpost.store.recovery.recovery import Found, Recovery
@@ -104,6 +105,15 @@ class MessageStore:
         self._find_queue = self.queues.get
         self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
         self._dispatcher = Dispatcher(self.queues, self.index)
+        self._raw = RawAppender(
+            commit_log=self._log,
+            segments=self.segments,
+            queues=self.queues,
+            drops=self._drops,
+            dispatcher=self._dispatcher,
+            delays_ms=self._delays_ms,
+            require_checksum=config.require_checksum,
+        )
         self._extent_file = ExtentFile(files, self.layout.extent)
         self._boot = read_boot(files)
         self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues, boot=self._boot)
@@ -265,6 +275,35 @@ class MessageStore:
             self._check_refusals()
         self._log.reserve(sum(map(self._log.size_of, drafts)))
         return [self.append(draft) for draft in drafts]
+
+    def append_raw(self, position: Position, data: bytes | memoryview) -> Position:
+        """Append records of a leader as they are; returns the end of the log.
+
+        The records are written, but not visible before :meth:`confirm`. ``data`` holds whole
+        records of one segment, the filler that ends the segment included. It is taken or refused as
+        a whole. An empty log may begin at the start of any segment.
+
+        Args:
+            position: Where the leader's log has the first byte; here it must be the end.
+            data: The leader's bytes.
+
+        Raises:
+            CorruptRecord: A record is damaged, cut short or out of sequence; nothing was changed.
+            StoreError: The chunk does not belong at the end of the log; nothing was changed.
+            StoreFull: There is no room; nothing was changed.
+            StoreBroken: The write failed; nothing is taken any more.
+        """
+        if self._refusal_reasons:
+            self._check_refusals()
+        try:
+            chunk = self._raw.append(position, data)
+        except StoreBroken as error:
+            self._readiness.break_from_thread(str(error))
+            raise
+        if self._dispatcher.position < self._log.first:
+            self._begin_at(Position(self._log.first))
+        self._store_ms = max(self._store_ms, chunk.store_ms)
+        return chunk.end
 
     def stamp_ms(self) -> int:
         """Return the least store time that a message gets which is appended now.
@@ -483,6 +522,12 @@ class MessageStore:
             )
             return False
         return True
+
+    def _begin_at(self, position: Position) -> None:
+        """Count from ``position``, with which an empty log began."""
+        self._flusher.durable = max(self._flusher.durable, position)
+        self.integrity.check.start_at(position)
+        self._dispatcher.start_at(position, index_position=position, store_ms=self._store_ms)
 
     def _append_outside(self, draft: Draft, store_ms: int) -> Appended:
         position = self._log.append(draft, 0, store_ms)

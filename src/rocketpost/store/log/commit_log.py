@@ -93,11 +93,15 @@ class CommitLog:
     def start_at(self, end: int) -> None:
         """Go on at ``end``, as recovery found it."""
         self.end = self.written = end
-        self._segment = self._segments.find(end)
-        self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else end
+        self._aim()
         if self._segment is not None:
             self._segment.open()
             self._allocator.prepare(self._segment.end)
+
+    def _aim(self) -> None:
+        """Let the next record go to the segment that holds ``end``, or to a new one."""
+        self._segment = self._segments.find(self.end)
+        self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
 
     @property
     def first(self) -> int:
@@ -217,6 +221,29 @@ class CommitLog:
         self._buffers = []
         self._sealed.clear()
         self.written = self.end
+
+    def write_raw(self, position: int, data: bytes | memoryview) -> None:
+        """Write records of a leader at the end of the log; they lie within one segment.
+
+        An empty log may begin at any segment.
+
+        Raises:
+            StoreFull: There is no room; nothing was changed.
+            StoreBroken: The write failed, and no more may be written.
+        """
+        assert self.end == self.written
+        segment = self._segments.find(position)
+        if segment is None:
+            segment = self._allocator.take(position)
+            self._segments.add(segment)
+        self.end = self.written = position
+        assert position + len(data) <= segment.end
+        try:
+            segment.write(data, position - segment.start)
+        except OSError as error:
+            self._forget_unwritten(error)
+        self.end = self.written = position + len(data)
+        self._aim()
 
     def view(self, position: int, size: int) -> memoryview | None:
         """Return ``size`` bytes at ``position`` without copying, or None if they are not there."""

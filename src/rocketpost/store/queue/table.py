@@ -56,9 +56,15 @@ class QueueTable:
         queues = self._by_topic.get(topic, {})
         return [queues[queue_id] for queue_id in sorted(queues)]
 
-    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Make a queue that is not there yet."""
-        start = self._drops.next_offset(topic, queue_id)
+    def make(self, topic: str, queue_id: int, *, start: int = 0) -> ConsumeQueue:
+        """Make a queue that is not there yet.
+
+        Args:
+            topic: The topic.
+            queue_id: The queue.
+            start: Least offset of its first message; one of a deleted topic goes on counting.
+        """
+        start = max(start, self._drops.next_offset(topic, queue_id))
         queue = self._new(topic, queue_id, start)
         self._add(queue)
         self._empty.append((queue, start))
