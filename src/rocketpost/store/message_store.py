@@ -9,7 +9,6 @@ that is the owner's decision (``server.log_writer``), and the store has no idea 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -21,32 +20,13 @@ from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.apply import NOT_IN_QUEUE, indexed_keys, schedule_code
-from rocketpost.store.checkpoint import load_checkpoint_blocking
-from rocketpost.store.checkpointer import Upkeep
-from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.deleted_topics import DroppedTopics
-from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.files import FileSystem, RealFiles
-from rocketpost.store.index.key_index import KeyIndex
-from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.store.integrity.read_check import Unit
-from rocketpost.store.integrity.watch import Integrity
-from rocketpost.store.layout import Layout
-from rocketpost.store.log.allocator import Allocator
-from rocketpost.store.log.commit_log import CommitLog
-from rocketpost.store.log.flusher import Flusher
-from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.parts import StoreParts
 from rocketpost.store.queue.consume_queue import ConsumeQueue
-from rocketpost.store.queue.files import QueueFiles
-from rocketpost.store.queue.table import QueueTable
-from rocketpost.store.raw_append import RawAppender
-from rocketpost.store.readiness import Readiness
-from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
-from rocketpost.store.recovery.recovery import Found, Recovery
-from rocketpost.store.store_lock import Guard
-from rocketpost.store.topic_deletion import DroppedQueues, Dropping
+from rocketpost.store.topic_deletion import DroppedQueues
 
 logger = logging.getLogger(__name__)
 
@@ -74,102 +54,36 @@ class MessageStore:
         on_arrivals: Callable[[list[Arrival]], None] | None,
     ) -> None:
         self.config = config
-        self.layout = Layout(config.root, config.commit_log_path)
-        self._guard = Guard(files, self.layout)
         self._clock = clock
-        self._files = files
         self._on_arrivals = on_arrivals
         self._delays_ms = parse_delay_levels(config.delay_levels)
-        self._readiness = Readiness(on_broken=on_broken)
-        self._refusal_reasons = self._readiness.refusal_reasons
         self._batch_time_ms = 0
         self._store_ms = 0
 
-        segment_bytes = config.segment_bytes
-        self.segments = SegmentedLog(files, self.layout, segment_bytes=segment_bytes)
-        self._allocator = Allocator(files, self.layout, segment_bytes=segment_bytes)
-        self._log = CommitLog(
-            files,
-            self.segments,
-            self._allocator,
-            long_topics=config.long_topics,
-            append_checksum=config.append_checksum,
+        parts = StoreParts(
+            config, clock=clock, files=files, on_durable=on_durable, on_broken=on_broken
         )
-        self.view = self._log.view
-        self._drops = DroppedTopics(files, self.layout.dropped_topics)
-        self.damage = DamageRegister(files, self.layout.damage)
-        self._queue_files = QueueFiles(files, file_bytes=config.queue_file_bytes)
-        self.queues = QueueTable(
-            self.layout, self._queue_files, self._drops, store_time=self._log.store_time
-        )
-        self._find_queue = self.queues.get
-        self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
-        self._dispatcher = Dispatcher(self.queues, self.index)
-        self._raw = RawAppender(
-            commit_log=self._log,
-            segments=self.segments,
-            queues=self.queues,
-            drops=self._drops,
-            dispatcher=self._dispatcher,
-            delays_ms=self._delays_ms,
-            require_checksum=config.require_checksum,
-        )
-        self._extent_file = ExtentFile(files, self.layout.extent)
-        self._boot = read_boot(files)
-        self._extent = ExtentKeeper(self._extent_file, self.segments, self.queues, boot=self._boot)
-        self._on_durable = on_durable
-        self.integrity = Integrity(
-            config,
-            files,
-            self.layout,
-            commit_log=self._log,
-            segments=self.segments,
-            queues=self.queues,
-            drops=self._drops,
-            damage=self.damage,
-            dispatcher=self._dispatcher,
-            durable=lambda: self._flusher.durable,
-            clock=clock,
-        )
-        self.sound = self.integrity.check.sound
-        self.record_at = self.integrity.reader.record_at
-        self.record_of = self.integrity.reader.record_of
-        self._flusher = Flusher(
-            self._log,
-            self.segments,
-            interval_ms=config.flush_interval_ms,
-            on_durable=self._note_durable_from_thread,
-            on_broken=self._readiness.break_from_thread,
-        )
-        self._dropping = Dropping(files, self.layout.dropped, self._drops)
-        self._upkeep = Upkeep(
-            config,
-            self.layout,
-            files,
-            queues=self.queues,
-            queue_files=self._queue_files,
-            index=self.index,
-            flusher=self._flusher,
-            dispatcher=self._dispatcher,
-            save_drops=self._dropping.save_blocking,
-            damage=self.damage,
-            extent=self._extent,
-            on_trouble=self._readiness.set_trouble,
-            on_broken=self._readiness.break_from_thread,
-        )
-        self.cleaning = Cleaning(
-            config,
-            self.layout,
-            files,
-            segments=self.segments,
-            queues=self.queues,
-            index=self.index,
-            drops=self._drops,
-            damage=self.damage,
-            save_extent=lambda: self._extent.save_blocking(self._flusher.durable),
-            safe_position=lambda: min(self._flusher.durable, self._upkeep.saved_position),
-            set_disk_full=self._readiness.set_nearly_full,
-        )
+        self._parts = parts
+        self.layout = parts.layout
+        self._readiness = parts.readiness
+        self._refusal_reasons = parts.readiness.refusal_reasons
+        self.segments = parts.segments
+        self._allocator = parts.allocator
+        self._log = parts.commit_log
+        self.view = parts.commit_log.view
+        self.damage = parts.damage
+        self.queues = parts.queues
+        self._find_queue = parts.queues.get
+        self.index = parts.index
+        self._dispatcher = parts.dispatcher
+        self._raw = parts.raw_appender
+        self.integrity = parts.integrity
+        self.sound = parts.integrity.check.sound
+        self.record_at = parts.integrity.reader.record_at
+        self.record_of = parts.integrity.reader.record_of
+        self._flusher = parts.flusher
+        self._upkeep = parts.checkpointer
+        self.cleaning = parts.cleaning
 
     @classmethod
     def open_blocking(
@@ -208,15 +122,7 @@ class MessageStore:
             on_broken=on_broken,
             on_arrivals=on_arrivals,
         )
-        store._guard.take_blocking()
-        try:
-            store._recover(accept_missing=accept_missing)
-        except OSError as error:
-            store._release()
-            raise StoreError(f"{config.root} cannot be opened: {error}") from error
-        except BaseException:
-            store._release()
-            raise
+        store._store_ms = store._parts.open_blocking(accept_missing=accept_missing).store_ms
         return store
 
     # -- writing
@@ -361,7 +267,7 @@ class MessageStore:
         except OSError as error:
             raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
         self._dispatcher.refresh_mark()
-        return DroppedQueues(self._dropping, checkpoint=self._upkeep.save_blocking)
+        return DroppedQueues(self._parts.deletions, checkpoint=self._upkeep.save_blocking)
 
     # -- reading
 
@@ -490,14 +396,14 @@ class MessageStore:
 
     def unlink_dropped_blocking(self) -> None:
         """Unlink the queue files of deleted topics. Any thread."""
-        self._dropping.unlink_blocking()
+        self._parts.deletions.unlink_blocking()
 
     def close_blocking(self) -> None:
         """Stop cleanly: everything on disk, checkpoint exact, nothing left to recover.
 
         A broken store is only let go; its next start recovers it.
         """
-        if not self._guard.is_held:
+        if not self._parts.lock.is_held:
             return
         clean = False
         try:
@@ -506,7 +412,7 @@ class MessageStore:
             self._readiness.close()
             self._flusher.close_blocking()
             self._upkeep.close_blocking()
-            self._release(clean=clean)
+            self._parts.release_blocking(clean=clean)
 
     def _settle(self) -> bool:
         if self.broken:
@@ -567,66 +473,3 @@ class MessageStore:
             self._readiness.set_unindexed(None)
             self._dispatcher.refresh_mark()
         self._readiness.check_appends()
-
-    def _note_durable_from_thread(self, position: Position) -> None:
-        # First, so that a start after a kill knows of everything that was acknowledged.
-        self._extent.note_from_thread(position)
-        self._on_durable(position)
-
-    def _recover(self, *, accept_missing: bool) -> None:
-        clean = self._guard.was_left_in_order
-        self.segments.load_blocking(clean=clean)
-        self._drops.load_blocking()
-        self.damage.load_blocking()
-        found = Found(
-            checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
-            extent=self._extent_file.load_blocking(),
-            clean=clean,
-            accept_missing=accept_missing,
-            boot=self._boot,
-        )
-        recovered = Recovery(
-            self.config,
-            self._files,
-            segments=self.segments,
-            queues=self.queues,
-            index=self.index,
-            drops=self._drops,
-            damage=self.damage,
-            found=found,
-            cut_tails=self.layout.cut_tails,
-            now_ms=self._clock.now_ms(),
-        ).run_blocking()
-        self._guard.mark_open_blocking()
-        self.unlink_dropped_blocking()
-        self._store_ms = recovered.store_ms
-        self._allocator.start()
-        self._log.start_at(recovered.end)
-        self.integrity.check.start_at(recovered.end)
-        self._dispatcher.start_at(
-            recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
-        )
-        self._readiness.set_unindexed(self._dispatcher.why_unindexed)
-        self._flusher.start(recovered.end)
-        self._save_recovered()
-        self._upkeep.start()
-        self.integrity.scrub.start(recovered.end)
-
-    def _save_recovered(self) -> None:
-        self._files.mkdir(self.layout.consume_queues)
-        try:
-            self._upkeep.save_blocking()
-        except OSError as error:
-            self._readiness.set_trouble(f"queues or index could not be saved: {error.strerror}")
-
-    def _release(self, *, clean: bool = False) -> None:
-        """Close every file; with ``clean``, say that there is nothing to recover."""
-        self.integrity.scrub.close_blocking()
-        self._allocator.close_blocking()
-        self._queue_files.close()
-        if self.index is not None:
-            with contextlib.suppress(OSError):  # what is not saved is built again
-                self.index.close_blocking()
-        self.segments.close()
-        self._extent_file.close()
-        self._guard.release_blocking(clean=clean)

@@ -128,7 +128,7 @@ class World:
         """Forget everything but the files, and start again."""
         self.store._flusher.close_blocking()
         self.store._upkeep.close_blocking()
-        self.store._release()
+        self.store._parts.release_blocking()
         self.open()
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ class Opener:
         """Let go of a store as a killed process would: nothing is flushed, abort stays."""
         store._flusher.close_blocking()
         store._upkeep.close_blocking()
-        store._release()
+        store._parts.release_blocking()
         self.stores.remove(store)
 
 

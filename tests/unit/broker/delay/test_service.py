@@ -104,7 +104,7 @@ class World:
     def crash(self) -> None:
         self.store._flusher.close_blocking()
         self.store._upkeep.close_blocking()
-        self.store._release()
+        self.store._parts.release_blocking()
 
     def close(self) -> None:
         self.store.close_blocking()

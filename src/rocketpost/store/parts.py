@@ -1,0 +1,218 @@
+"""The components of a store: put together, recovered and started in order, and let go again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from rocketpost.errors import StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.model.delay_levels import parse_delay_levels
+from rocketpost.model.ids import Position
+from rocketpost.store.checkpoint import load_checkpoint_blocking
+from rocketpost.store.checkpointer import Upkeep
+from rocketpost.store.cleaning import Cleaning
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.files import FileSystem
+from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.integrity.damage import DamageRegister
+from rocketpost.store.integrity.watch import Integrity
+from rocketpost.store.layout import Layout
+from rocketpost.store.log.allocator import Allocator
+from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.log.flusher import Flusher
+from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.queue.files import QueueFiles
+from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.raw_append import RawAppender
+from rocketpost.store.readiness import Readiness
+from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
+from rocketpost.store.recovery.recovery import Found, Recovered, Recovery
+from rocketpost.store.store_lock import Guard
+from rocketpost.store.topic_deletion import Dropping
+
+
+class StoreParts:
+    """Owns the components of one store, for ``store.message_store``."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        files: FileSystem,
+        on_durable: Callable[[Position], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._files = files
+        self._on_durable = on_durable
+        self.layout = Layout(config.root, config.commit_log_path)
+        self.lock = Guard(files, self.layout)
+        self.readiness = Readiness(on_broken=on_broken)
+
+        segment_bytes = config.segment_bytes
+        self.segments = SegmentedLog(files, self.layout, segment_bytes=segment_bytes)
+        self.allocator = Allocator(files, self.layout, segment_bytes=segment_bytes)
+        self.commit_log = CommitLog(
+            files,
+            self.segments,
+            self.allocator,
+            long_topics=config.long_topics,
+            append_checksum=config.append_checksum,
+        )
+        self.drops = DroppedTopics(files, self.layout.dropped_topics)
+        self.damage = DamageRegister(files, self.layout.damage)
+        self.queue_files = QueueFiles(files, file_bytes=config.queue_file_bytes)
+        self.queues = QueueTable(
+            self.layout, self.queue_files, self.drops, store_time=self.commit_log.store_time
+        )
+        self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
+        self.dispatcher = Dispatcher(self.queues, self.index)
+        self.raw_appender = RawAppender(
+            commit_log=self.commit_log,
+            segments=self.segments,
+            queues=self.queues,
+            drops=self.drops,
+            dispatcher=self.dispatcher,
+            delays_ms=parse_delay_levels(config.delay_levels),
+            require_checksum=config.require_checksum,
+        )
+        self.extent_file = ExtentFile(files, self.layout.extent)
+        self._boot = read_boot(files)
+        self.extent = ExtentKeeper(self.extent_file, self.segments, self.queues, boot=self._boot)
+        self.integrity = Integrity(
+            config,
+            files,
+            self.layout,
+            commit_log=self.commit_log,
+            segments=self.segments,
+            queues=self.queues,
+            drops=self.drops,
+            damage=self.damage,
+            dispatcher=self.dispatcher,
+            durable=lambda: self.flusher.durable,
+            clock=clock,
+        )
+        self.flusher = Flusher(
+            self.commit_log,
+            self.segments,
+            interval_ms=config.flush_interval_ms,
+            on_durable=self._note_durable_from_thread,
+            on_broken=self.readiness.break_from_thread,
+        )
+        self.deletions = Dropping(files, self.layout.dropped, self.drops)
+        self.checkpointer = Upkeep(
+            config,
+            self.layout,
+            files,
+            queues=self.queues,
+            queue_files=self.queue_files,
+            index=self.index,
+            flusher=self.flusher,
+            dispatcher=self.dispatcher,
+            save_drops=self.deletions.save_blocking,
+            damage=self.damage,
+            extent=self.extent,
+            on_trouble=self.readiness.set_trouble,
+            on_broken=self.readiness.break_from_thread,
+        )
+        self.cleaning = Cleaning(
+            config,
+            self.layout,
+            files,
+            segments=self.segments,
+            queues=self.queues,
+            index=self.index,
+            drops=self.drops,
+            damage=self.damage,
+            save_extent=lambda: self.extent.save_blocking(self.flusher.durable),
+            safe_position=lambda: min(self.flusher.durable, self.checkpointer.saved_position),
+            set_disk_full=self.readiness.set_nearly_full,
+        )
+
+    def open_blocking(self, *, accept_missing: bool) -> Recovered:
+        """Lock, recover and start the store; returns what recovery found.
+
+        Raises:
+            StoreLocked: Another process has it.
+            StoreError: It cannot be read with these settings.
+        """
+        self.lock.take_blocking()
+        try:
+            recovered = self._recover(accept_missing=accept_missing)
+            self._start(recovered)
+        except OSError as error:
+            self.release_blocking()
+            raise StoreError(f"{self._config.root} cannot be opened: {error}") from error
+        except BaseException:
+            self.release_blocking()
+            raise
+        return recovered
+
+    def release_blocking(self, *, clean: bool = False) -> None:
+        """Close every file; with ``clean``, say that there is nothing to recover."""
+        self.integrity.scrub.close_blocking()
+        self.allocator.close_blocking()
+        self.queue_files.close()
+        if self.index is not None:
+            with contextlib.suppress(OSError):  # what is not saved is built again
+                self.index.close_blocking()
+        self.segments.close()
+        self.extent_file.close()
+        self.lock.release_blocking(clean=clean)
+
+    def _recover(self, *, accept_missing: bool) -> Recovered:
+        clean = self.lock.was_left_in_order
+        self.segments.load_blocking(clean=clean)
+        self.drops.load_blocking()
+        self.damage.load_blocking()
+        found = Found(
+            checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
+            extent=self.extent_file.load_blocking(),
+            clean=clean,
+            accept_missing=accept_missing,
+            boot=self._boot,
+        )
+        return Recovery(
+            self._config,
+            self._files,
+            segments=self.segments,
+            queues=self.queues,
+            index=self.index,
+            drops=self.drops,
+            damage=self.damage,
+            found=found,
+            cut_tails=self.layout.cut_tails,
+            now_ms=self._clock.now_ms(),
+        ).run_blocking()
+
+    def _start(self, recovered: Recovered) -> None:
+        self.lock.mark_open_blocking()
+        self.deletions.unlink_blocking()
+        self.allocator.start()
+        self.commit_log.start_at(recovered.end)
+        self.integrity.check.start_at(recovered.end)
+        self.dispatcher.start_at(
+            recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
+        )
+        self.readiness.set_unindexed(self.dispatcher.why_unindexed)
+        self.flusher.start(recovered.end)
+        self._save_recovered()
+        self.checkpointer.start()
+        self.integrity.scrub.start(recovered.end)
+
+    def _save_recovered(self) -> None:
+        self._files.mkdir(self.layout.consume_queues)
+        try:
+            self.checkpointer.save_blocking()
+        except OSError as error:
+            self.readiness.set_trouble(f"queues or index could not be saved: {error.strerror}")
+
+    def _note_durable_from_thread(self, position: Position) -> None:
+        # First, so that a start after a kill knows of everything that was acknowledged.
+        self.extent.note_from_thread(position)
+        self._on_durable(position)
