@@ -93,5 +93,11 @@ def test_decisions_are_short_and_complete() -> None:
             assert part in text, f"{path.name} lacks {part}"
 
 
+def test_servers_decode_headers_in_the_dispatcher_alone() -> None:
+    servers = [path for path in SOURCES if "server" in path.parts]
+    decoding = [path.name for path in servers if "command.read(" in path.read_text()]
+    assert decoding == ["dispatch.py"]
+
+
 def test_the_map_is_short() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) < 300
