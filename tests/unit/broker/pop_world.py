@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.pop.changes import Change
 from rocketpost.broker.pop.in_flight import InFlightTable, Key
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
-from rocketpost.broker.pop.receipts import Changed, ReceiptService
+from rocketpost.broker.pop.receipts import ReceiptService
 from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import Popped, PopService
 from rocketpost.broker.pop.targets import PopRequest, Targets
@@ -21,7 +23,7 @@ from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_record, pack_host
-from rocketpost.errors import StoreBroken, StoreFull
+from rocketpost.errors import StoreFull
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.config import StoreConfig
@@ -35,33 +37,52 @@ REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_C"
 QUEUES = 2
 
 
-class FakeStored:
-    """A future without a loop."""
+class Driver:
+    """A service whose changes are appended as soon as it decides on them, as the server does it."""
 
-    def __init__(self) -> None:
-        self._state: list[Appended] | Exception | None = None
-        self._callbacks: list[Callable[[Any], object]] = []
+    def __init__(self, service: Any, store: Callable[[Any, Change], None]) -> None:
+        self.service = service
+        self._store = store
 
-    def done(self) -> bool:
-        return self._state is not None
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
 
-    def cancelled(self) -> bool:
-        return False
+    def ack(self, *arguments: Any) -> Change | None:
+        return self._stored(self.service.ack(*arguments))
 
-    def exception(self) -> BaseException | None:
-        return self._state if isinstance(self._state, Exception) else None
+    def ack_all(self, *arguments: Any) -> Change | None:
+        return self._stored(self.service.ack_all(*arguments))
 
-    def result(self) -> list[Appended]:
-        assert isinstance(self._state, list)
-        return self._state
+    def change(self, *arguments: Any) -> Any:
+        return self._stored(self.service.change(*arguments))
 
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        self._callbacks.append(callback)
+    def revive(self) -> list[Change]:
+        changes = self.service.revive()
+        for change in changes:
+            with contextlib.suppress(StoreFull):
+                self._stored(change)
+        return [change for change in changes if not change.is_settled]
 
-    def settle(self, state: list[Appended] | Exception) -> None:
-        self._state = state
-        for callback in self._callbacks:
-            callback(self)
+    def pop(self, request: PopRequest) -> Popped:
+        steps = self.service.pop_steps(request)
+        try:
+            wanted = next(steps)
+            while True:
+                if wanted is not None:
+                    try:
+                        self._store(self.service, wanted)
+                    except StoreFull as error:
+                        wanted = steps.throw(error)
+                        continue
+                wanted = next(steps)
+        except StopIteration as end:
+            popped: Popped = end.value
+            return popped
+
+    def _stored(self, change: Change | None) -> Change | None:
+        if change is not None:
+            self._store(self.service, change)
+        return change
 
 
 class Groups:
@@ -109,7 +130,7 @@ class World:
         )
         self.saved = b""
         self.saved_batches = b""
-        self.storing: list[tuple[FakeStored, list[Appended]]] = []
+        self.storing: list[tuple[Any, Change, list[Appended]]] = []
         self.start()
 
     def start(self) -> None:
@@ -134,7 +155,7 @@ class World:
         )
         self.progress.recover()
         self.targets = Targets(topics=self.topics, random_below=lambda count: 0)
-        self.receipts = ReceiptService(
+        receipts = ReceiptService(
             store=self.store,
             topics=self.topics,
             groups=self.groups,
@@ -142,13 +163,13 @@ class World:
             log=self.log,
             progress=self.progress,
             targets=self.targets,
-            put=self.put,
             clock=self.clock,
             store_host=HOST,
         )
+        self.receipts = Driver(receipts, self.put)
         scan = QueueScan(store=self.store, limits=lambda: self.limits)
         self.released: list[str] = []
-        self.ordered = OrderService(
+        ordered = OrderService(
             scan=scan,
             targets=self.targets,
             offsets=self.offsets,
@@ -156,11 +177,11 @@ class World:
             watermark=self.watermark,
             log=self.log,
             progress=self.progress,
-            put=self.put,
             clock=self.clock,
             revive_queue_count=2,
         )
-        self.ordered.on_release = lambda topic, _: self.released.append(topic)
+        self.ordered = Driver(ordered, self.put)
+        ordered.on_release = lambda topic, _: self.released.append(topic)
         self.service = PopService(
             scan=scan,
             targets=self.targets,
@@ -168,7 +189,6 @@ class World:
             in_flight=self.in_flight,
             log=self.log,
             progress=self.progress,
-            put=self.put,
             clock=self.clock,
             revive_queue_count=2,
         )
@@ -184,19 +204,32 @@ class World:
         self.store.confirm(self.store.commit())
         self.start()
 
-    def put(self, drafts: list[Draft]) -> FakeStored:
+    def put(self, service: Any, change: Change) -> None:
+        if any(change is each for _, each, _ in self.storing):
+            return
         if self.full:
+            change.settle([], "no room")
+            service.settled(change)
             raise StoreFull("no room")
-        stored = FakeStored()
-        self.storing.append((stored, [self.store.append(draft) for draft in drafts]))
-        return stored
+        appended = [self.store.append(draft) for draft in change.drafts]
+        self.storing.append((service, change, appended))
 
-    def commit(self) -> None:
-        """Store what was put, and tell."""
+    def commit(self, count: int | None = None) -> None:
+        """Store what was appended, or the first records of it, and tell."""
         self.store.confirm(self.store.commit())
         storing, self.storing = self.storing, []
-        for stored, appended in storing:
-            stored.settle(appended)
+        for service, change, appended in storing:
+            change.settle(appended[:count])
+            service.settled(change)
+        self.in_flight.check()
+
+    def fail(self) -> None:
+        """Lose what was appended, and tell."""
+        storing, self.storing = self.storing, []
+        for service, change, _ in storing:
+            change.settle([], "the disk is gone")
+            service.settled(change)
+        self.in_flight.check()
 
     def send(self, queue_id: int = 0, *, tag: str = "A", name: str = "") -> str:
         self.sent += 1
@@ -216,7 +249,8 @@ class World:
 
     def start_pop(self, request: PopRequest | None = None) -> Popped:
         request = request or self.request()
-        return (self.ordered if request.in_order else self.service).pop(request)
+        driver = self.ordered if request.in_order else Driver(self.service, self.put)
+        return driver.pop(request)
 
     def delivered(self, popped: Popped, group: str = "g") -> list[Delivery]:
         """Return what a consumer gets of a pop that is stored."""
@@ -244,7 +278,7 @@ class World:
         self.commit()
 
     def change(self, delivery: Delivery, invisible_ms: int) -> Delivery:
-        changed: Changed = self.receipts.change(delivery.key, delivery.offset, invisible_ms)
+        changed = self.receipts.change(delivery.key, delivery.offset, invisible_ms)
         self.commit()
         key = delivery.key._replace(start_offset=delivery.offset, pop_ms=changed.pop_ms)
         return delivery._replace(key=key, due_ms=changed.pop_ms + invisible_ms)
@@ -255,6 +289,3 @@ class World:
 
     def close(self) -> None:
         self.store.close_blocking()
-
-
-BROKEN = StoreBroken("the disk is gone")

@@ -3,51 +3,27 @@
 Messages that one pop took from one queue share a checkpoint. Each of them is *left*, *closing*
 (what ends it is being stored) or gone; a checkpoint ends with its last message. Everything here is
 made again from the revive topic after a crash.
+
+Invariants, checked by :meth:`InFlightTable.check` and by assertions where they could be broken:
+
+- A message of a checkpoint is left or closing, never both; a checkpoint in the table has one.
+- Only a checkpoint that is stored (*launched*) comes due, and as long as a message of it is left it
+  has an entry among those that come due: nothing is forgotten.
+- The record of every checkpoint in the table is needed: the watermark of its revive queue lies
+  before it, so that a start after a crash reads it again.
+- The counts of messages, in all and by queue and group, are those of the checkpoints.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
+from rocketpost.broker.pop.changes import Change
 from rocketpost.broker.pop.watermark import ReviveWatermark
-from rocketpost.store.draft import Appended, Draft
 
 _STALE_MAX: Final = 1024
-
-
-class Stored(Protocol):
-    """Messages on their way into the log; an ``asyncio.Future``, as far as decisions need it."""
-
-    def done(self) -> bool:
-        """Tell whether it is known if they are stored."""
-        ...  # pragma: no cover
-
-    def cancelled(self) -> bool:
-        """Tell whether nobody will ever know."""
-        ...  # pragma: no cover
-
-    def exception(self) -> BaseException | None:
-        """Return why they are not stored."""
-        ...  # pragma: no cover
-
-    def result(self) -> list[Appended]:
-        """Return which are stored: all, or the first of them."""
-        ...  # pragma: no cover
-
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """Have something called when it is known."""
-        ...  # pragma: no cover
-
-
-Put = Callable[[list[Draft]], Stored]
-"""Stores messages as safely as sends are; raises ``StoreError`` if not even the first fits."""
-
-
-def has_failed(stored: Stored) -> bool:
-    """Tell whether messages are not stored, or may not be."""
-    return stored.cancelled() or stored.exception() is not None
 
 
 class Key(NamedTuple):
@@ -85,7 +61,7 @@ class Checkpoint:
         self.key = key
         self.invisible_ms = invisible_ms
         self.left = set(offsets)
-        self.closing: dict[int, Stored] = {}
+        self.closing: dict[int, Change] = {}
         self.revive_queue = revive_queue
         self.revive_offset = revive_offset
         self.is_launched = False
@@ -155,15 +131,32 @@ class InFlightTable:
             self._due = [each for each in set(self._due) if each[3] in self._by_key]
             heapq.heapify(self._due)
 
+    def check(self) -> None:
+        """Assert the invariants; looks at everything, so it is for tests."""
+        due = {(entry[3], entry[2]) for entry in self._due}
+        counts: dict[tuple[str, str, int], int] = {}
+        for key, checkpoint in self._by_key.items():
+            assert checkpoint.key == key
+            assert checkpoint.left.isdisjoint(checkpoint.closing)
+            count = len(checkpoint.left) + len(checkpoint.closing)
+            assert count
+            counts[key[:3]] = counts.get(key[:3], 0) + count
+            is_due = (key, checkpoint.revive_offset) in due
+            assert checkpoint.is_launched or not is_due
+            assert is_due or not (checkpoint.is_launched and checkpoint.left)
+            assert self._watermark.reached(checkpoint.revive_queue) < checkpoint.revive_offset
+        assert counts == self._counts
+        assert self.count == sum(counts.values())
+
     def discard(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint that was not stored, as if it had never been."""
         self._forget(checkpoint)
 
-    def begin_close(self, checkpoint: Checkpoint, offsets: Iterable[int], stored: Stored) -> None:
+    def begin_close(self, checkpoint: Checkpoint, offsets: Iterable[int], change: Change) -> None:
         """Note that the end of messages that were left is being stored."""
         closing = checkpoint.left.intersection(offsets)
         checkpoint.left -= closing
-        checkpoint.closing.update(dict.fromkeys(closing, stored))
+        checkpoint.closing.update(dict.fromkeys(closing, change))
 
     def close(self, checkpoint: Checkpoint, offsets: Iterable[int]) -> None:
         """Note that messages are done for good; the last one ends the checkpoint."""

@@ -3,6 +3,13 @@
 Every change of a batch (handed out, acknowledged, given more time) is a record of the revive topic,
 which is stored before it counts; records of one queue and group lie in one revive queue, so that
 the newest is the last that is read after a crash. ``broker.pop.batch`` says what a batch is.
+
+Invariants:
+
+- A group has one batch of a queue in hand, and the queue gives nothing behind it.
+- The times of the batches of a queue grow: a receipt names one delivery.
+- The newest stored record of a batch that is not over is needed after a crash; older ones are not.
+- A change that fails leaves the batch, and the group's offset, as they were.
 """
 
 from __future__ import annotations
@@ -10,23 +17,24 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Container
-from typing import Final, NamedTuple
+from typing import Final, TypeVar
 
 from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
 from rocketpost.broker.pop.batch import FORGOTTEN_AFTER_MS, REMEMBERED_MAX, Batch, Batches
-from rocketpost.broker.pop.in_flight import Put, Stored, has_failed
+from rocketpost.broker.pop.changes import Change, ChangeSteps
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import Part, Popped
 from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, PopRequest, Target, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
-from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
 from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import ORDER_QUEUE
 from rocketpost.errors import Fault, StoreError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.clock import Clock
+from rocketpost.store.draft import Draft
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
@@ -36,12 +44,60 @@ BATCHES_MAX: Final = 100_000
 _RELEASED_AT_ONCE: Final = 256
 
 
-class ChangedInOrder(NamedTuple):
-    """Parts of the new receipt of a message, valid once it is stored."""
+class BatchChange(Change):
+    """A new record of a batch.
 
-    stored: Stored
+    Attributes:
+        owner: Whose record it replaces: that of the same batch, or of the one before it.
+        replaced: The offset of that record in the revive queue; -1 if there is none.
+    """
+
+    __slots__ = ("batch", "cursor", "owner", "replaced", "revive_offset", "revive_queue")
+
+    def __init__(
+        self,
+        drafts: list[Draft],
+        cursor: Cursor,
+        batch: Batch,
+        *,
+        owner: Batch,
+        revive_queue: int,
+        revive_offset: int,
+    ) -> None:
+        super().__init__(drafts, first_offset=revive_offset)
+        self.cursor = cursor
+        self.batch = batch
+        self.owner = owner
+        self.replaced = owner.revive_offset
+        self.revive_queue = revive_queue
+        self.revive_offset = revive_offset
+
+
+class BatchTaken(BatchChange):
+    """A batch is handed out, after another one or as the first."""
+
+    __slots__ = ("before",)
+    before: Batch | None
+
+
+class BatchAcknowledged(BatchChange):
+    """Messages of a batch are done."""
+
+    __slots__ = ("offsets",)
+    offsets: list[int]
+
+
+class BatchDelayed(BatchChange):
+    """A message of a batch comes again at another time."""
+
+    __slots__ = ("before_ms", "invisible_ms", "offset", "pop_ms")
+    offset: int
+    before_ms: int | None
     pop_ms: int
     invisible_ms: int
+
+
+B = TypeVar("B", bound=BatchChange)
 
 
 class OrderService:
@@ -49,7 +105,6 @@ class OrderService:
 
     Args:
         watermark: Which records of the revive topic are needed.
-        put: Stores records.
         revive_queue_count: How many queues the revive topic has.
     """
 
@@ -63,7 +118,6 @@ class OrderService:
         watermark: ReviveWatermark,
         log: PopLog,
         progress: PopProgress,
-        put: Put,
         clock: Clock,
         revive_queue_count: int,
     ) -> None:
@@ -74,11 +128,10 @@ class OrderService:
         self._watermark = watermark
         self._log = log
         self._progress = progress
-        self._put = put
         self._clock = clock
         self._revive_queue_count = revive_queue_count
         self._blocked: list[tuple[int, Cursor]] = []
-        self._storing: dict[Cursor, Stored] = {}
+        self._storing: dict[Cursor, Change] = {}
         self.on_release: Callable[[str, int], None] = _nobody
         """Called with topic and number of a queue that may give messages again."""
         self.on_due: Callable[[], None] = lambda: None
@@ -86,11 +139,7 @@ class OrderService:
         for cursor, batch in batches:
             self._watch(cursor, batch)
 
-    def pop(self, request: PopRequest) -> Popped:
-        """Take the next batch of each queue that has none out, in one go."""
-        return finish(self.pop_steps(request))
-
-    def pop_steps(self, request: PopRequest) -> Steps[Popped]:
+    def pop_steps(self, request: PopRequest) -> ChangeSteps[Popped]:
         """Take the next batch of each queue that has none out.
 
         Raises:
@@ -108,7 +157,7 @@ class OrderService:
         )
         for number, target in enumerate(targets, 1):
             if number % QUEUES_AT_A_STEP == 0:
-                yield
+                yield None
             queue = self._scan.queue(target.topic, target.queue_id)
             cursor = target.cursor(request.group)
             if queue is None:
@@ -122,15 +171,16 @@ class OrderService:
             offset = self._position(cursor, queue, request)
             self._commit(cursor, offset)
             if count > 0 and size > 0 and not self._is_blocked(cursor, offset, request, now_ms):
-                room = count, size
-                try:
-                    part, passed = self._take(
-                        target, queue, offset, request, room=room, pop_ms=pop_ms
-                    )
-                except StoreError:
-                    if not parts:
-                        raise
-                    break  # what is taken already is handed out
+                part, passed = self._take(
+                    target, queue, offset, request, room=(count, size), pop_ms=pop_ms
+                )
+                if part is not None:
+                    try:
+                        yield part.change
+                    except StoreError:
+                        if not parts:
+                            raise
+                        break  # what is taken already is handed out
                 if part is not None:
                     parts.append(part)
                     count -= len(part.offsets)
@@ -138,7 +188,7 @@ class OrderService:
                 is_cut = is_cut or (part is None and passed < queue.end)
                 offset = passed
                 if request.is_picky:
-                    yield
+                    yield None
             rest += max(0, int(queue.end) - offset)
         return Popped(parts, pop_ms, request.invisible_ms, ORDER_QUEUE, rest, is_cut)
 
@@ -157,12 +207,13 @@ class OrderService:
                 return True
         return False
 
-    def ack(self, cursor: Cursor, pop_ms: int, offset: int) -> Stored | None:
+    def ack(self, cursor: Cursor, pop_ms: int, offset: int) -> Change | None:
         """Acknowledge a message; None if that needs nothing more, which is no error.
+
+        If somebody else is acknowledging it already, that change is returned.
 
         Raises:
             MessageIllegal: The message is in nobody's hands.
-            StoreError: It cannot be stored now.
         """
         committed = self._offsets.query(*cursor)
         if offset < committed:
@@ -172,42 +223,42 @@ class OrderService:
             raise MessageIllegal(f"the message at {offset} was not popped in order")
         return self._ack(cursor, batch, [offset]) if batch.pop_ms == pop_ms else None
 
-    def ack_all(self, cursor: Cursor, pop_ms: int, offsets: Container[int]) -> Stored | None:
-        """Acknowledge those messages of a batch that are in ``offsets``.
-
-        Raises:
-            StoreError: It cannot be stored now.
-        """
+    def ack_all(self, cursor: Cursor, pop_ms: int, offsets: Container[int]) -> Change | None:
+        """Acknowledge those messages of a batch that are in ``offsets``."""
         batch = self._batches.find(cursor, self._offsets.query(*cursor))
         if batch is None or batch.pop_ms != pop_ms:
             return None
         return self._ack(cursor, batch, [each for each in batch.offsets if each in offsets])
 
-    def change(self, cursor: Cursor, pop_ms: int, offset: int, invisible_ms: int) -> ChangedInOrder:
+    def change(self, cursor: Cursor, pop_ms: int, offset: int, invisible_ms: int) -> BatchDelayed:
         """Have a message that is left come again so much from now instead.
 
         Raises:
             NoMessage: The receipt is good no more: acknowledged, or handed out again.
-            StoreError: It cannot be stored now.
         """
         batch = self._batches.find(cursor, self._offsets.query(*cursor))
         if batch is None or batch.pop_ms != pop_ms or offset not in batch.left:
             raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
-        before = batch.visible_ms.get(offset)
+        before_ms = batch.visible_ms.get(offset)
         visible_ms = batch.visible_ms[offset] = self._clock.now_ms() + invisible_ms
-        try:
-            stored = self._store(cursor, batch)
-        except StoreError:
-            _restore(batch.visible_ms, offset, before)
-            raise
+        change = self._change(BatchDelayed, cursor, batch)
+        change.offset, change.before_ms = offset, before_ms
+        change.pop_ms, change.invisible_ms = pop_ms, visible_ms - pop_ms
+        return change
 
-        def known(_: Stored) -> None:
-            if has_failed(stored):
-                _restore(batch.visible_ms, offset, before)
-            self._watch(cursor, batch)
-
-        stored.add_done_callback(known)
-        return ChangedInOrder(stored, pop_ms, visible_ms - pop_ms)
+    def settled(self, change: Change) -> None:
+        """Take note that a change of a batch is stored, or undo it."""
+        assert isinstance(change, BatchChange)
+        self._settle_record(change)
+        if isinstance(change, BatchTaken):
+            self._end_taken(change)
+        elif isinstance(change, BatchAcknowledged):
+            self._end_acknowledged(change)
+        else:
+            assert isinstance(change, BatchDelayed)
+            if not change.is_stored:
+                _restore(change.batch.visible_ms, change.offset, change.before_ms)
+            self._watch(change.cursor, change.batch)
 
     def until_ms(self, cursor: Cursor, offset: int) -> int | None:
         """Return until when a message is in somebody's hands, None if it is in nobody's."""
@@ -228,7 +279,7 @@ class OrderService:
             heapq.heappop(self._blocked)
         return None
 
-    def revive(self) -> list[Stored]:
+    def revive(self) -> list[Change]:
         """Tell of queues that may give messages again by now; nothing is stored for it."""
         now_ms = self._clock.now_ms()
         for _ in range(_RELEASED_AT_ONCE):
@@ -311,82 +362,80 @@ class OrderService:
         batch = _successor(before, offsets, finished, request, pop_ms)
         batch.touched_ms = self._clock.now_ms()
         self._batches.put(cursor, batch)
-        try:
-            stored = self._store(cursor, batch, replaced)
-        except StoreError:
-            self._batches.put(cursor, replaced)
-            raise
-
-        def known(_: Stored) -> None:
-            if has_failed(stored) and self._batches.newest(cursor) is batch:
-                self._batches.put(cursor, replaced)
-            elif not has_failed(stored):
-                self._watch(cursor, batch)
-
-        stored.add_done_callback(known)
+        change = self._change(BatchTaken, cursor, batch, replaced)
+        change.before = replaced
         views = [view for _, view in chosen]
-        return Part(*target, offsets, views, stored, batch.counts), offsets[-1] + 1
+        return Part(*target, offsets, views, change, batch.counts), offsets[-1] + 1
 
-    def _ack(self, cursor: Cursor, batch: Batch, offsets: list[int]) -> Stored | None:
+    def _end_taken(self, change: BatchTaken) -> None:
+        if change.is_stored:
+            self._watch(change.cursor, change.batch)
+        elif self._batches.newest(change.cursor) is change.batch:
+            self._batches.put(change.cursor, change.before)
+
+    def _ack(self, cursor: Cursor, batch: Batch, offsets: list[int]) -> Change | None:
         fresh = [each for each in offsets if each not in batch.acked]
         if not fresh:
             # Somebody was faster; what he stores must be safe before this one is told so.
             return self._storing.get(cursor)
         batch.acked.update(fresh)
         batch.touched_ms = self._clock.now_ms()
-        next_offset = batch.next_offset
-        try:
-            stored = self._store(cursor, batch)
-        except StoreError:
-            batch.acked.difference_update(fresh)
-            raise
-        self._commit(cursor, next_offset)
+        change = self._change(BatchAcknowledged, cursor, batch)
+        change.offsets = fresh
+        self._commit(cursor, batch.next_offset)
+        return change
 
-        def known(_: Stored) -> None:
-            if has_failed(stored):
-                batch.acked.difference_update(fresh)
-                self._commit(cursor, batch.next_offset)
-                return
-            if batch.is_over and self._batches.newest(cursor) is batch:
-                self._forget(cursor, batch)
-            if self._clock.now_ms() >= batch.blocked_until_ms:
-                self.on_release(cursor.topic, cursor.queue_id)
-            else:
-                self._watch(cursor, batch)
-
-        stored.add_done_callback(known)
-        return stored
+    def _end_acknowledged(self, change: BatchAcknowledged) -> None:
+        cursor, batch = change.cursor, change.batch
+        if not change.is_stored:
+            batch.acked.difference_update(change.offsets)
+            self._commit(cursor, batch.next_offset)
+            return
+        if batch.is_over and self._batches.newest(cursor) is batch:
+            self._forget(cursor, batch)
+        if self._clock.now_ms() >= batch.blocked_until_ms:
+            self.on_release(cursor.topic, cursor.queue_id)
+        else:
+            self._watch(cursor, batch)
 
     # Records.
 
-    def _store(self, cursor: Cursor, batch: Batch, replaced: Batch | None = None) -> Stored:
-        """Store what a batch has come to, in place of its earlier record or another's."""
+    def _change(
+        self, kind: type[B], cursor: Cursor, batch: Batch, replaced: Batch | None = None
+    ) -> B:
+        """Return the change to what a batch has come to, in place of its or another's record."""
         revive_queue = self._revive_queue(cursor)
+        drafts = [self._log.order_draft(cursor, batch, revive_queue, self._clock.now_ms())]
         revive_offset = self._progress.next_offset(revive_queue)
-        stored = self._put(
-            [self._log.order_draft(cursor, batch, revive_queue, self._clock.now_ms())]
+        change = kind(
+            drafts,
+            cursor,
+            batch,
+            owner=replaced or batch,
+            revive_queue=revive_queue,
+            revive_offset=revive_offset,
         )
-        owner = replaced or batch
-        earlier = owner.revive_offset
+        assert revive_offset > change.replaced, "a record replaces an older one"
         self._watermark.add(revive_queue, revive_offset, batch)
         batch.revive_offset = revive_offset
-        self._storing[cursor] = stored
+        self._storing[cursor] = change
         self._batches.touch()
+        return change
 
-        def known(_: Stored) -> None:
-            if self._storing.get(cursor) is stored:
-                del self._storing[cursor]
-            if has_failed(stored):
-                self._watermark.discard(revive_queue, revive_offset, batch)
-                batch.revive_offset = earlier if owner is batch else -1
-                return
-            self._progress.applied(revive_queue, revive_offset)
-            if earlier >= 0:
-                self._watermark.end(revive_queue, earlier, owner)
-                self._progress.ended(revive_queue)
-
-        stored.add_done_callback(known)
-        return stored
+    def _settle_record(self, change: BatchChange) -> None:
+        batch, revive_queue = change.batch, change.revive_queue
+        if self._storing.get(change.cursor) is change:
+            del self._storing[change.cursor]
+        if not change.is_stored:
+            self._watermark.discard(revive_queue, change.revive_offset, batch)
+            # Of several changes that fail one after the other, the first one's was stored last.
+            stored = change.replaced if change.owner is batch else -1
+            batch.revive_offset = min(batch.revive_offset, stored)
+            return
+        self._progress.applied(revive_queue, change.revive_offset)
+        if change.replaced >= 0:
+            self._watermark.end(revive_queue, change.replaced, change.owner)
+            self._progress.ended(revive_queue)
 
     def _forget(self, cursor: Cursor, batch: Batch) -> None:
         self._batches.put(cursor, None)

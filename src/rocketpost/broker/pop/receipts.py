@@ -1,8 +1,16 @@
 """Outcomes of popped messages: acknowledged, given more time, or handed out again.
 
-Each of these is stored before it counts. A message that comes again is a copy in the group's retry
-topic for this topic; the copies of a checkpoint and the record that ends it are written together,
-copies first, so that a crash in between repeats some and loses none.
+Each of these is a change that is stored before it counts (``broker.pop.changes``). A message that
+comes again is a copy in the group's retry topic for this topic; the copies of a checkpoint and the
+record that ends it are written together, copies first, so that a crash in between repeats some and
+loses none.
+
+Invariants:
+
+- A message is acknowledged, given more time or handed out again only while it is left, and is
+  closing until that is stored: of several who try, one succeeds.
+- What could not be stored is left again, and comes due.
+- A receipt that was given more time has a new name, so that the old one is good no more.
 """
 
 from __future__ import annotations
@@ -10,9 +18,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Container, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key, Put, Stored, has_failed
+from rocketpost.broker.pop.changes import Change
+from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.targets import Cursor, Targets
@@ -76,19 +85,62 @@ class Groups(Protocol):
         ...  # pragma: no cover
 
 
-class Changed(NamedTuple):
-    """Parts of the new receipt of a message, valid once it is stored."""
+class Acknowledgement(Change):
+    """The end of messages that were processed."""
 
-    stored: Stored
-    pop_ms: int
-    revive_queue: int
+    __slots__ = ("checkpoint", "offsets")
+
+    def __init__(self, drafts: list[Draft], checkpoint: Checkpoint, offsets: Sequence[int]) -> None:
+        super().__init__(drafts)
+        self.checkpoint = checkpoint
+        self.offsets = offsets
+
+
+class Extension(Change):
+    """More time, or less, for one message; its new receipt is valid once this is stored."""
+
+    __slots__ = ("new", "offset", "old")
+
+    def __init__(self, drafts: list[Draft], old: Checkpoint, new: Checkpoint, offset: int) -> None:
+        super().__init__(drafts, first_offset=new.revive_offset)
+        self.old = old
+        self.new = new
+        self.offset = offset
+
+    @property
+    def pop_ms(self) -> int:
+        """The time in the new receipt."""
+        return self.new.key.pop_ms
+
+    @property
+    def revive_queue(self) -> int:
+        """The revive queue in the new receipt."""
+        return self.new.revive_queue
+
+
+class Redelivery(Change):
+    """Copies of messages that come again, and the end of the originals."""
+
+    __slots__ = ("checkpoint", "copied", "offsets")
+
+    def __init__(
+        self,
+        drafts: list[Draft],
+        checkpoint: Checkpoint,
+        offsets: Sequence[int],
+        copied: Sequence[int],
+    ) -> None:
+        super().__init__(drafts)
+        self.checkpoint = checkpoint
+        self.offsets = offsets
+        self.copied = copied
+        """The messages that are copied, one record each, before the record that ends them all."""
 
 
 class ReceiptService:
     """Ends checkpoints. Owned by the event loop; waits for nothing.
 
     Args:
-        put: Stores acks, checkpoints and copies.
         store_host: This broker, for the ids of copies.
     """
 
@@ -102,7 +154,6 @@ class ReceiptService:
         log: PopLog,
         progress: PopProgress,
         targets: Targets,
-        put: Put,
         clock: Clock,
         store_host: bytes,
     ) -> None:
@@ -113,36 +164,32 @@ class ReceiptService:
         self._log = log
         self._progress = progress
         self._targets = targets
-        self._put = put
         self._clock = clock
         self._store_host = store_host
 
-    def ack(self, key: Key, offsets: Container[int]) -> Stored | None:
+    def ack(self, key: Key, offsets: Container[int]) -> Change | None:
         """Acknowledge messages; None if they need it no more, which is no error.
 
-        Raises:
-            StoreError: It cannot be stored now.
+        If somebody else is ending them already, that change is returned: it must be stored before
+        this one is told that the messages are done.
         """
         checkpoint = self._in_flight.find(key)
         if checkpoint is None:
             return None
         left = sorted(each for each in checkpoint.left if each in offsets)
         if not left:
-            # Somebody was faster; what he stores must be safe before this one is told so.
-            closing = [stored for each, stored in checkpoint.closing.items() if each in offsets]
+            closing = [change for each, change in checkpoint.closing.items() if each in offsets]
             return closing[-1] if closing else None
         draft = self._log.ack_draft(checkpoint, left, now_ms=self._clock.now_ms())
-        stored = self._put([draft])
-        self._in_flight.begin_close(checkpoint, left, stored)
-        stored.add_done_callback(lambda _: self._end(checkpoint, left, stored))
-        return stored
+        change = Acknowledgement([draft], checkpoint, left)
+        self._in_flight.begin_close(checkpoint, left, change)
+        return change
 
-    def change(self, key: Key, offset: int, invisible_ms: int) -> Changed:
+    def change(self, key: Key, offset: int, invisible_ms: int) -> Extension:
         """Have a message come again so much from now instead.
 
         Raises:
             NoMessage: The receipt is good no more: acknowledged, changed or handed out again.
-            StoreError: It cannot be stored now.
         """
         if self._groups.find(key.group) is None:
             # A fresh checkpoint would bring it back with the next start.
@@ -163,16 +210,14 @@ class ReceiptService:
             revive_queue=old.revive_queue,
             revive_offset=self._progress.next_offset(old.revive_queue),
         )
-        stored = self._put(
-            [
-                self._log.checkpoint_draft(new, now_ms=now_ms, moves_offset=False),
-                self._log.ack_draft(old, [offset], now_ms=now_ms),
-            ]
-        )
+        drafts = [
+            self._log.checkpoint_draft(new, now_ms=now_ms, moves_offset=False),
+            self._log.ack_draft(old, [offset], now_ms=now_ms),
+        ]
+        change = Extension(drafts, old, new, offset)
         self._in_flight.add(new)
-        self._in_flight.begin_close(old, [offset], stored)
-        stored.add_done_callback(lambda _: self._end_change(old, new, offset, stored))
-        return Changed(stored, pop_ms, new.revive_queue)
+        self._in_flight.begin_close(old, [offset], change)
+        return change
 
     def until_ms(self, cursor: Cursor, offset: int) -> int | None:
         """Return until when a message is in somebody's hands, None if it is in nobody's."""
@@ -183,20 +228,32 @@ class ReceiptService:
         """Return when the next message comes again, None if none is in flight."""
         return self._in_flight.next_due_ms()
 
-    def revive(self) -> list[Stored]:
-        """Hand out again what is due now, some of it; returns what is being stored for it."""
+    def revive(self) -> list[Change]:
+        """Return the changes that hand out again what is due now, some of it."""
         due = self._in_flight.take_due(self._clock.now_ms(), count_max=REVIVED_AT_ONCE)
-        started = [self._revive(checkpoint) for checkpoint in due]
-        return [stored for stored in started if stored is not None]
+        changes = [self._revive(checkpoint) for checkpoint in due]
+        return [change for change in changes if change is not None]
+
+    def settled(self, change: Change) -> None:
+        """End what a stored change ends; have the rest come again."""
+        if isinstance(change, Acknowledgement):
+            if change.is_stored:
+                self._close(change.checkpoint, change.offsets)
+            else:
+                self._reopen(change.checkpoint, change.offsets, change.checkpoint.due_ms)
+        elif isinstance(change, Extension):
+            self._end_extension(change)
+        else:
+            assert isinstance(change, Redelivery)
+            self._end_redelivery(change)
 
     # Messages that come again.
 
-    def _revive(self, checkpoint: Checkpoint) -> Stored | None:
+    def _revive(self, checkpoint: Checkpoint) -> Redelivery | None:
         offsets = sorted(checkpoint.left)
         try:
             copies = self._copies(checkpoint, offsets)
             ack = self._log.ack_draft(checkpoint, offsets, now_ms=self._clock.now_ms())
-            stored = self._put([*copies.values(), ack])
         except RocketpostError as error:
             logger.warning(
                 "popped messages not handed out again yet: topic=%s group=%s reason=%s",
@@ -204,11 +261,9 @@ class ReceiptService:
             )  # fmt: skip
             self._in_flight.arm(checkpoint, self._clock.now_ms() + RETRY_MS)
             return None
-        self._in_flight.begin_close(checkpoint, offsets, stored)
-        stored.add_done_callback(
-            lambda _: self._end_revival(checkpoint, offsets, list(copies), stored)
-        )
-        return stored
+        change = Redelivery([*copies.values(), ack], checkpoint, offsets, list(copies))
+        self._in_flight.begin_close(checkpoint, offsets, change)
+        return change
 
     def _copies(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> dict[int, Draft]:
         """Return what to store for the messages that are left, by their offsets."""
@@ -266,14 +321,9 @@ class ReceiptService:
 
     # What happens when it is stored, or is not.
 
-    def _end(self, checkpoint: Checkpoint, offsets: Sequence[int], stored: Stored) -> None:
-        if has_failed(stored):
-            self._reopen(checkpoint, offsets, checkpoint.due_ms)
-        else:
-            self._close(checkpoint, offsets)
-
-    def _end_change(self, old: Checkpoint, new: Checkpoint, offset: int, stored: Stored) -> None:
-        if has_failed(stored):
+    def _end_extension(self, change: Extension) -> None:
+        old, new, offset = change.old, change.new, change.offset
+        if not change.is_stored:
             self._in_flight.discard(new)
             self._reopen(old, [offset], old.due_ms)
             return
@@ -282,19 +332,13 @@ class ReceiptService:
         self._progress.launched(new)
         self._close(old, [offset])
 
-    def _end_revival(
-        self,
-        checkpoint: Checkpoint,
-        offsets: Sequence[int],
-        copied: Sequence[int],
-        stored: Stored,
-    ) -> None:
-        count = 0 if has_failed(stored) else len(stored.result())
-        done = offsets if count > len(copied) else copied[:count]
-        left = [offset for offset in offsets if offset not in done]
+    def _end_redelivery(self, change: Redelivery) -> None:
+        copied = change.copied
+        done = change.offsets if change.count > len(copied) else copied[: change.count]
+        left = [offset for offset in change.offsets if offset not in done]
         if left:
-            self._reopen(checkpoint, left, self._clock.now_ms() + RETRY_MS)
-        self._close(checkpoint, done)
+            self._reopen(change.checkpoint, left, self._clock.now_ms() + RETRY_MS)
+        self._close(change.checkpoint, done)
 
     def _close(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> None:
         self._in_flight.close(checkpoint, offsets)

@@ -1,30 +1,39 @@
 """Popping: messages are handed out one by one, whoever asks, and come again unless acknowledged.
 
-A pop reads on from the group's offset in each queue and stores a checkpoint for what it takes. The
-messages are handed out once the checkpoint is stored, and the group's offset moves then. While
-checkpoints of a queue are on their way to the disk, later pops go on behind them: nobody waits for
-a queue. If storing one fails, every later one of the same queue fails as well (there is one log),
-and the group's offset never moved: nothing is lost. ADR 0015 has the whole picture.
+A pop reads on from the group's offset in each queue and has a checkpoint stored for what it takes
+(``broker.pop.changes``). The messages are handed out once the checkpoint is stored, and the group's
+offset moves then. While checkpoints of a queue are on their way to the disk, later pops go on
+behind them: nobody waits for a queue. If storing one fails, every later one of the same queue fails
+as well (there is one log), and the group's offset never moved: nothing is lost. ADR 0015 has the
+whole picture.
+
+Invariants:
+
+- The claims of a group in a queue lie in the order of their offsets, and settle in that order.
+- The group's offset moves behind a claim only when that and all earlier ones are stored.
+- A receipt names one delivery: no two checkpoints in flight have the same key.
+- The record of a checkpoint gets the offset in the revive topic that the checkpoint has.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
-from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key, Put, Stored, has_failed
+from rocketpost.broker.pop.changes import Change, ChangeSteps
+from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.scan import Found, QueueScan
 from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, PopRequest, Targets
-from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps, finish
+from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.errors import Fault, StoreError
 from rocketpost.model.clock import Clock
+from rocketpost.store.draft import Draft
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
@@ -41,7 +50,7 @@ class Part(NamedTuple):
     queue_id: int
     offsets: list[int]
     views: list[memoryview]
-    stored: Stored
+    change: Change
     counts: Mapping[int, int] = {}
     """How often a message came before, if it did and was popped in order."""
 
@@ -63,19 +72,32 @@ class Popped(NamedTuple):
     """Whether there may be more to find although nothing was found."""
 
 
-class _Claim(NamedTuple):
-    """A part of a queue that is handed out, or passed over if there is no checkpoint."""
+class Claim(Change):
+    """Messages of a queue that are handed out, once their checkpoint is stored."""
+
+    __slots__ = ("checkpoint", "cursor", "moves_offset", "next_offset")
+
+    def __init__(
+        self, drafts: list[Draft], cursor: Cursor, checkpoint: Checkpoint, next_offset: int
+    ) -> None:
+        super().__init__(drafts, first_offset=checkpoint.revive_offset)
+        self.cursor = cursor
+        self.checkpoint = checkpoint
+        self.next_offset = next_offset
+        self.moves_offset = True
+        """Whether the group's offset moves; not if it was reset since, or an earlier one failed."""
+
+
+class _Passed(NamedTuple):
+    """Messages of a queue that the group does not want."""
 
     next_offset: int
-    checkpoint: Checkpoint | None
-    stored: Stored | None
 
 
 class PopService:
     """Hands out messages. Owned by the event loop; waits for nothing.
 
     Args:
-        put: Stores checkpoints.
         revive_queue_count: How many queues the revive topic has.
     """
 
@@ -88,7 +110,6 @@ class PopService:
         in_flight: InFlightTable,
         log: PopLog,
         progress: PopProgress,
-        put: Put,
         clock: Clock,
         revive_queue_count: int,
     ) -> None:
@@ -98,19 +119,14 @@ class PopService:
         self._in_flight = in_flight
         self._log = log
         self._progress = progress
-        self._put = put
         self._clock = clock
         self._revive_queue_count = revive_queue_count
         self.unacked_max: int | None = None
         """How many messages of one queue a group may have in hand before it gets no more."""
         self._turn = 0
-        self._claims: dict[Cursor, deque[_Claim]] = {}
+        self._claims: dict[Cursor, deque[Claim | _Passed]] = {}
 
-    def pop(self, request: PopRequest) -> Popped:
-        """Take messages for a group, in one go."""
-        return finish(self.pop_steps(request))
-
-    def pop_steps(self, request: PopRequest) -> Steps[Popped]:
+    def pop_steps(self, request: PopRequest) -> ChangeSteps[Popped]:
         """Take messages for a group.
 
         Others may pop in between: what is taken of a queue is taken within a step.
@@ -128,7 +144,7 @@ class PopService:
         is_cut = False
         for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
-                yield
+                yield None
             queue = self._scan.queue(target.topic, target.queue_id)
             cursor = target.cursor(request.group)
             if queue is None:
@@ -143,13 +159,14 @@ class PopService:
                 is_cut = is_cut or found.is_cut
                 key = Key(*cursor, found.offsets[0], pop_ms) if found.offsets else None
                 if key is not None and self._in_flight.find(key) is None:
+                    claim = self._claim(cursor, key, found, request, revive_queue)
                     try:
-                        stored = self._claim(cursor, key, found, request, revive_queue)
+                        yield claim
                     except StoreError:
                         if not parts:
                             raise
                         break  # what is claimed already is handed out
-                    parts.append(Part(*target, found.offsets, found.views, stored))
+                    parts.append(Part(*target, found.offsets, found.views, claim))
                     count -= len(found.offsets)
                     size -= sum(map(len, found.views))
                 elif key is None:
@@ -157,7 +174,7 @@ class PopService:
                 else:
                     is_cut = True  # after a reset: a receipt must not name two deliveries
                 if request.is_picky:
-                    yield  # looking for what is wanted costs more than looking for anything
+                    yield None  # looking for what is wanted costs more than looking for anything
             rest += max(0, queue.end - self._position(cursor, queue, request))
         return Popped(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)
 
@@ -214,7 +231,6 @@ class PopService:
         count_max: int,
         bytes_max: int,
     ) -> Found:
-        self._settle(cursor)
         reset = self._offsets.take_reset(*cursor)
         if reset is not None:
             self._abandon(cursor)
@@ -224,9 +240,22 @@ class PopService:
 
     # What is handed out, and not stored yet.
 
+    def settled(self, claim: Change) -> None:
+        """Hand out the messages of a claim that is stored; forget one that is not."""
+        assert isinstance(claim, Claim)
+        if claim.is_stored:
+            self._end_stored(claim)
+        else:
+            self._end_failed(claim)
+
     def _claim(
-        self, cursor: Cursor, key: Key, found: Found, request: PopRequest, revive_queue: int
-    ) -> Stored:
+        self,
+        cursor: Cursor,
+        key: Key,
+        found: Found,
+        request: PopRequest,
+        revive_queue: int,
+    ) -> Claim:
         checkpoint = Checkpoint(
             key,
             invisible_ms=request.invisible_ms,
@@ -235,60 +264,53 @@ class PopService:
             revive_offset=self._progress.next_offset(revive_queue),
         )
         draft = self._log.checkpoint_draft(checkpoint, now_ms=key.pop_ms, moves_offset=True)
-        stored = self._put([draft])
+        claim = Claim([draft], cursor, checkpoint, found.next_offset)
         self._in_flight.add(checkpoint)
         claims = self._claims.setdefault(cursor, deque())
-        claims.append(_Claim(found.next_offset, checkpoint, stored))
-        stored.add_done_callback(lambda _: self._settle(cursor))
-        return stored
+        assert not claims or claims[-1].next_offset <= found.offsets[0]
+        claims.append(claim)
+        return claim
 
     def _pass(self, cursor: Cursor, next_offset: int) -> None:
         """Go on behind messages that the group does not want; that needs no checkpoint."""
         claims = self._claims.get(cursor)
         if claims:
-            claims.append(_Claim(next_offset, None, None))
+            claims.append(_Passed(next_offset))
         elif self._offsets.query(*cursor) != next_offset:
             self._commit(cursor, next_offset)
 
-    def _settle(self, cursor: Cursor) -> None:
-        """Move the group's offset behind what is stored by now."""
-        claims = self._claims.get(cursor)
-        if claims is None:
+    def _end_stored(self, claim: Claim) -> None:
+        if claim.moves_offset:
+            claims = self._claims[claim.cursor]
+            assert claims[0] is claim, "claims must settle in their order"
+            claims.popleft()
+            self._commit(claim.cursor, claim.next_offset)
+            while claims and isinstance(claims[0], _Passed):
+                self._commit(claim.cursor, claims.popleft().next_offset)
+            if not claims:
+                del self._claims[claim.cursor]
+        self._in_flight.launch(claim.checkpoint)
+        self._progress.launched(claim.checkpoint)
+
+    def _end_failed(self, claim: Claim) -> None:
+        self._in_flight.discard(claim.checkpoint)
+        if not claim.moves_offset:
             return
-        while claims and (claims[0].stored is None or claims[0].stored.done()):
-            claim = claims.popleft()
-            if claim.stored is not None and has_failed(claim.stored):
-                # There is one log: what was claimed behind this is not stored either.
-                self._discard([claim, *claims])
-                claims.clear()
-                break
-            self._commit(cursor, claim.next_offset)
-            self._launch(claim)
+        claims = self._claims[claim.cursor]
+        while claims[-1] is not claim:
+            # There is one log: what was claimed behind this is not stored either.
+            behind = claims.pop()
+            if isinstance(behind, Claim):
+                behind.moves_offset = False
+        claims.pop()
         if not claims:
-            del self._claims[cursor]
+            del self._claims[claim.cursor]
 
     def _abandon(self, cursor: Cursor) -> None:
         """Let the group's offset be: it was reset. What is in flight comes again all the same."""
         for claim in self._claims.pop(cursor, ()):
-            if claim.stored is not None:
-                claim.stored.add_done_callback(partial(self._end_abandoned, claim))
-
-    def _end_abandoned(self, claim: _Claim, _: Stored) -> None:
-        assert claim.stored is not None
-        if has_failed(claim.stored):
-            self._discard([claim])
-        else:
-            self._launch(claim)
-
-    def _launch(self, claim: _Claim) -> None:
-        if claim.checkpoint is not None:
-            self._in_flight.launch(claim.checkpoint)
-            self._progress.launched(claim.checkpoint)
-
-    def _discard(self, claims: Sequence[_Claim]) -> None:
-        for claim in claims:
-            if claim.checkpoint is not None:
-                self._in_flight.discard(claim.checkpoint)
+            if isinstance(claim, Claim):
+                claim.moves_offset = False
 
     def _commit(self, cursor: Cursor, offset: int) -> None:
         try:

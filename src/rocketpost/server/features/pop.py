@@ -20,6 +20,7 @@ from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.features.pop_revival import Revival
 from rocketpost.server.handlers.pop import PopHandlers, PopRules
 from rocketpost.server.handlers.pop_replies import PopReplies
@@ -44,9 +45,10 @@ class PopFeature(Feature):
     async def open(self) -> None:
         """Read the revive topic again, and prepare to serve from what it says."""
         context, store, tables = self._context, self._context.store, self._context.tables
-        clock, put, store_host = context.clock, context.writer.put, context.store_host
+        clock, store_host = context.clock, context.store_host
         topics, groups, offsets = tables.topics, tables.groups, tables.offsets
         broker_name, batches = context.identity.name, tables.batches
+        recorder = PopRecorder(context.writer.put)
         watermark = ReviveWatermark()
         in_flight = InFlightTable(watermark)
         topic = topics.require(revive_topic(context.identity.cluster))
@@ -71,7 +73,6 @@ class PopFeature(Feature):
             log=log,
             progress=progress,
             targets=self._targets,
-            put=put,
             clock=clock,
             store_host=store_host,
         )
@@ -84,7 +85,6 @@ class PopFeature(Feature):
             watermark=watermark,
             log=log,
             progress=progress,
-            put=put,
             clock=clock,
             revive_queue_count=topic.write_queue_nums,
         )
@@ -95,7 +95,6 @@ class PopFeature(Feature):
             in_flight=in_flight,
             log=log,
             progress=progress,
-            put=put,
             clock=clock,
             revive_queue_count=topic.write_queue_nums,
         )
@@ -106,15 +105,16 @@ class PopFeature(Feature):
             topics=topics,
             groups=groups,
             filters=context.filters,
+            recorder=recorder,
             replies=PopReplies(stats=context.stats, broker_name=broker_name),
             turns=context.turns,
         )
         self._receipts = ReceiptHandlers(
-            receipts=receipts, ordered=self._ordered, store=store, topics=topics
+            receipts=receipts, ordered=self._ordered, recorder=recorder, store=store, topics=topics
         )
-        self._revival = Revival(service=receipts, clock=clock)
+        self._revival = Revival(service=receipts, recorder=recorder, clock=clock)
         progress.on_due = self._revival.due_changed
-        self._release = Revival(service=self._ordered, clock=clock)
+        self._release = Revival(service=self._ordered, recorder=recorder, clock=clock)
         self._ordered.on_due = self._release.due_changed
         self._ordered.on_release = self._handlers.wake
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
+from rocketpost.broker.pop.changes import Change
+from rocketpost.errors import RocketpostError
 from rocketpost.model.clock import Clock
+from rocketpost.server.features.pop_recorder import PopRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -23,16 +26,21 @@ class Service(Protocol):
         """Return when the next message is due, None if none is."""
         ...  # pragma: no cover
 
-    def revive(self) -> list[Any]:
-        """Start to hand out what is due; returns futures."""
+    def revive(self) -> list[Change]:
+        """Return the changes that hand out what is due."""
+        ...  # pragma: no cover
+
+    def settled(self, change: Change, /) -> None:
+        """Take note that a change is stored, or is not."""
         ...  # pragma: no cover
 
 
 class Revival:
     """Runs the revival of one broker. Owned by the loop."""
 
-    def __init__(self, *, service: Service, clock: Clock) -> None:
+    def __init__(self, *, service: Service, recorder: PopRecorder, clock: Clock) -> None:
         self._service = service
+        self._recorder = recorder
         self._clock = clock
         self._woken = asyncio.Event()
         self._until_ms: int | None = None
@@ -58,12 +66,20 @@ class Revival:
                         await self._woken.wait()
                 continue
             try:
-                storing = self._service.revive()
+                await self._revive()
             except Exception:
                 # One bad message must not take the broker down, now and after every restart.
                 logger.exception("popped messages stay, will be tried again")
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if storing:
-                await asyncio.wait(storing)
             await asyncio.sleep(0)
+
+    async def _revive(self) -> None:
+        self._recorder.settle()
+        changes = self._service.revive()
+        for change in changes:
+            try:
+                self._recorder.store(self._service, change)
+            except RocketpostError as error:
+                logger.warning("popped messages not handed out again yet: reason=%s", error)
+        await self._recorder.wait(changes)

@@ -42,6 +42,7 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.access import GET, SUB, of_consumer
 from rocketpost.server.dispatch import refusal
 from rocketpost.server.features.pop_hold import Fresh, Place, PopHolds, Waiting
+from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import check_invisible
 from rocketpost.server.route import Reply, Route, plain, sliced
@@ -92,6 +93,7 @@ class PopHandlers:
         topics: TopicTable,
         groups: GroupTable,
         filters: Filters,
+        recorder: PopRecorder,
         replies: PopReplies,
         turns: Turns | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class PopHandlers:
         self._topics = topics
         self._groups = groups
         self._filters = filters
+        self._recorder = recorder
         self._replies = replies
         self.rules = PopRules()
         self._holds = PopHolds[_Asked](
@@ -264,10 +267,9 @@ class PopHandlers:
         return result
 
     def _pop(self, request: PopRequest) -> Steps[Popped]:
+        service = self._ordered if request.in_order else self._service
         try:
-            return (
-                yield from (self._ordered if request.in_order else self._service).pop_steps(request)
-            )
+            return (yield from self._recorder.run(service, service.pop_steps(request)))
         except StoreError as error:
             raise ServiceNotAvailable(str(error)) from error
 
@@ -346,11 +348,7 @@ class PopHandlers:
         request: PopRequest,
         popped: Popped,
     ) -> None:
-        storing = [part.stored for part in popped.parts]
-
-        def stored(_: object) -> None:
-            if not all(each.done() for each in storing):
-                return
+        def stored() -> None:
             try:
                 reply = self._replies.reply(request, popped)
             except Exception as error:
@@ -358,7 +356,7 @@ class PopHandlers:
             _answer(send, command, reply)
 
         # There is one log: the newest is known last.
-        storing[-1].add_done_callback(stored)
+        self._recorder.when_settled(popped.parts[-1].change, stored)
 
 
 def _tags(header: PopMessage) -> frozenset[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-from rocketpost.broker.pop.in_flight import has_failed
 from rocketpost.broker.pop.service import Part, Popped
 from rocketpost.broker.pop.targets import PopRequest
 from rocketpost.broker.stats import BrokerStats
@@ -43,7 +42,7 @@ class PopReplies:
         Raises:
             ServiceNotAvailable: None is.
         """
-        parts = [part for part in popped.parts if not has_failed(part.stored)]
+        parts = [part for part in popped.parts if part.change.is_stored]
         if not parts:
             raise ServiceNotAvailable("what was popped could not be noted; try again later")
         body: list[Buffer] = []

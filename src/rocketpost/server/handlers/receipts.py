@@ -5,12 +5,13 @@ What changes something is answered when it is stored.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from rocketpost.broker.own_state import check_pop
-from rocketpost.broker.pop.in_flight import Key, Stored, has_failed
+from rocketpost.broker.pop.changes import Change
+from rocketpost.broker.pop.in_flight import Key
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.receipts import ReceiptService
 from rocketpost.broker.pop.targets import Cursor
@@ -42,6 +43,7 @@ from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.ids import QueueOffset
 from rocketpost.server.access import GET, SUB, of_consumer, strict
 from rocketpost.server.body_access import BATCH_ACK
+from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.handlers.replies import fields_reply
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
@@ -66,11 +68,13 @@ class ReceiptHandlers:
         *,
         receipts: ReceiptService,
         ordered: OrderService,
+        recorder: PopRecorder,
         store: MessageStore,
         topics: TopicTable,
     ) -> None:
         self._receipts = receipts
         self._ordered = ordered
+        self._recorder = recorder
         self._store = store
         self._topics = topics
 
@@ -95,11 +99,15 @@ class ReceiptHandlers:
         """Acknowledge a message; answered when that is stored."""
         cursor, receipt = self._named(header)
         if receipt.revive_queue == ORDER_QUEUE:
-            storing = self._ordered.ack(cursor, receipt.pop_ms, header.offset)
+            change = self._recorder.decide(
+                self._ordered, partial(self._ordered.ack, cursor, receipt.pop_ms, header.offset)
+            )
         else:
             key = Key(*cursor, receipt.start_offset, receipt.pop_ms)
-            storing = self._receipts.ack(key, [header.offset])
-        await _wait([storing])
+            change = self._recorder.decide(
+                self._receipts, partial(self._receipts.ack, key, [header.offset])
+            )
+        await self._wait([change])
         return Reply()
 
     async def batch_ack(self, connection: Connection, command: Command, header: None) -> Reply:
@@ -117,13 +125,15 @@ class ReceiptHandlers:
             self._topics.require(topic)
             check_pop(topic, each.c)
             cursors.append(Cursor(topic, each.c, each.q))
-        storing = []
+        changes = []
         for cursor, (each, offsets) in zip(cursors, named, strict=True):
             if each.rq == ORDER_QUEUE:
-                storing.append(self._ordered.ack_all(cursor, each.pt, offsets))
+                ack_all = partial(self._ordered.ack_all, cursor, each.pt, offsets)
+                changes.append(self._recorder.decide(self._ordered, ack_all))
             else:
-                storing.append(self._receipts.ack(Key(*cursor, each.so, each.pt), offsets))
-        await _wait(storing)
+                ack = partial(self._receipts.ack, Key(*cursor, each.so, each.pt), offsets)
+                changes.append(self._recorder.decide(self._receipts, ack))
+        await self._wait(changes)
         return Reply()
 
     async def change(
@@ -133,10 +143,17 @@ class ReceiptHandlers:
         cursor, receipt = self._named(header)
         check_invisible(header.invisible_time)
         if receipt.revive_queue == ORDER_QUEUE:
-            ordered = self._ordered.change(
-                cursor, receipt.pop_ms, header.offset, header.invisible_time
+            ordered = self._recorder.decide(
+                self._ordered,
+                partial(
+                    self._ordered.change,
+                    cursor,
+                    receipt.pop_ms,
+                    header.offset,
+                    header.invisible_time,
+                ),
             )
-            await _wait([ordered.stored])
+            await self._wait([ordered])
             return fields_reply(
                 ChangeInvisibleTimeResponse(
                     pop_time=ordered.pop_ms,
@@ -145,8 +162,11 @@ class ReceiptHandlers:
                 )
             )
         key = Key(*cursor, receipt.start_offset, receipt.pop_ms)
-        changed = self._receipts.change(key, header.offset, header.invisible_time)
-        await _wait([changed.stored])
+        changed = self._recorder.decide(
+            self._receipts,
+            partial(self._receipts.change, key, header.offset, header.invisible_time),
+        )
+        await self._wait([changed])
         return fields_reply(
             ChangeInvisibleTimeResponse(
                 pop_time=changed.pop_ms,
@@ -162,6 +182,17 @@ class ReceiptHandlers:
         if until_ms is None:
             until_ms = self._ordered.until_ms(cursor, header.offset)
         return fields_reply(PopState(until_timestamp=until_ms or 0))
+
+    async def _wait(self, changes: Sequence[Change | None]) -> None:
+        """Return when everything is stored.
+
+        Raises:
+            ServiceNotAvailable: Something is not, or may not be.
+        """
+        await self._recorder.wait(changes)
+        for change in changes:
+            if change is not None and not change.is_stored:
+                raise ServiceNotAvailable(f"not stored: {change.reason}")
 
     def _named(self, header: AckMessage) -> tuple[Cursor, Receipt]:
         """Return which queue a receipt is about, and what it says.
@@ -196,18 +227,3 @@ def check_invisible(invisible_ms: int) -> None:
     """
     if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
         raise InvalidParameter(f"invisibleTime must be between 0 and {INVISIBLE_MS_MAX}")
-
-
-async def _wait(storing: list[Stored | None]) -> None:
-    """Return when everything is stored.
-
-    Raises:
-        ServiceNotAvailable: Something is not, or may not be.
-    """
-    futures: list[Any] = [each for each in storing if each is not None]
-    if not futures:
-        return
-    await asyncio.wait(set(futures))
-    for future in futures:
-        if has_failed(future):
-            raise ServiceNotAvailable(f"not stored: {future.exception()}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from rocketpost.broker.pop.changes import Change
 from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key
 from rocketpost.broker.pop.watermark import NOTHING_REACHED, ReviveWatermark
+from rocketpost.store.draft import Draft
 
-from ..pop_world import FakeStored
+DRAFT = Draft("R", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
 
 
 def checkpoint(at: int, *, invisible_ms: int = 1000, count: int = 1) -> Checkpoint:
@@ -64,7 +66,7 @@ def test_checkpoints_come_due_in_order_and_once() -> None:
     assert in_flight.take_due(20, count_max=1) == [early]
     assert in_flight.take_due(20, count_max=5) == [late]
     assert in_flight.take_due(20, count_max=5) == []
-    in_flight.begin_close(early, [10, 11, 12], FakeStored())
+    in_flight.begin_close(early, [10, 11, 12], Change([DRAFT]))
     in_flight.reopen(early, [10, 11], due_ms=30)
     assert in_flight.next_due_ms() == 30
     assert in_flight.take_due(30, count_max=5) == [early]

@@ -14,17 +14,17 @@ from rocketpost.broker.steps import finish
 from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
 from rocketpost.errors import StoreFull
 
-from ..pop_world import BROKEN, Delivery, World
+from ..pop_world import Delivery, World
 
 CURSOR = Cursor("T", "g", 0)
 
 
 class OrderWorld(World):
-    def order_wish(self, count: int = 32, *, attempt: str = "", **more: object) -> PopRequest:
+    def order_request(self, count: int = 32, *, attempt: str = "", **more: object) -> PopRequest:
         return self.request(0, count_max=count, in_order=True, attempt_id=attempt, **more)
 
     def take(self, count: int = 32, *, attempt: str = "", **more: object) -> list[Delivery]:
-        return self.pop(self.order_wish(count, attempt=attempt, **more))
+        return self.pop(self.order_request(count, attempt=attempt, **more))
 
     def names(self, count: int = 32, *, attempt: str = "", **more: object) -> list[str]:
         return [each.name for each in self.take(count, attempt=attempt, **more)]
@@ -75,7 +75,7 @@ def test_what_is_left_comes_again_first_and_what_is_acknowledged_does_not(
     first, second, third = world.take(3, invisible_ms=100)
     world.finish(second)
     world.clock.advance(100)
-    popped = world.start_pop(world.order_wish(3, invisible_ms=100))
+    popped = world.start_pop(world.order_request(3, invisible_ms=100))
     world.commit()
     again = world.delivered(popped)
     assert [each.name for each in again] == [sent[0], sent[2], sent[3]]
@@ -110,7 +110,7 @@ def test_the_same_attempt_gets_the_same_again_at_once(world: OrderWorld) -> None
     sent = [world.send() for _ in range(2)]
     assert world.names(attempt="a") == sent
     assert world.names(attempt="b") == []
-    popped = world.start_pop(world.order_wish(attempt="a"))
+    popped = world.start_pop(world.order_request(attempt="a"))
     world.commit()
     assert [each.name for each in world.delivered(popped)] == sent
     assert not popped.parts[0].counts
@@ -207,25 +207,37 @@ def test_what_could_not_be_stored_did_not_happen(world: OrderWorld) -> None:
 
 def test_what_was_not_stored_in_the_end_did_not_happen_either(world: OrderWorld) -> None:
     sent = [world.send() for _ in range(2)]
-    world.start_pop(world.order_wish())
-    fail(world)
+    world.start_pop(world.order_request())
+    world.fail()
     first, _ = world.take()
     assert first.name == sent[0]
     world.ordered.ack(CURSOR, first.key.pop_ms, first.offset)
     assert world.offsets.query(*CURSOR) == 1
-    fail(world)
+    world.fail()
     assert world.offsets.query(*CURSOR) == 0
     world.ordered.change(CURSOR, first.key.pop_ms, first.offset, 0)
-    fail(world)
+    world.fail()
     assert world.names() == []
     world.finish(first)
     assert world.offsets.query(*CURSOR) == 1
 
 
-def fail(world: World) -> None:
-    storing, world.storing = world.storing, []
-    for stored, _ in storing:
-        stored.settle(BROKEN)
+def test_changes_that_fail_one_after_the_other_leave_the_last_stored_record(
+    world: OrderWorld,
+) -> None:
+    sent = [world.send() for _ in range(2)]
+    first, second = world.take()
+    batch = world.batches.newest(CURSOR)
+    assert batch is not None
+    stored = batch.revive_offset
+    world.ordered.ack(CURSOR, first.key.pop_ms, first.offset)
+    world.ordered.ack(CURSOR, second.key.pop_ms, second.offset)
+    assert batch.revive_offset == stored + 2
+    world.fail()
+    assert batch.revive_offset == stored
+    assert batch.left == [0, 1]
+    world.clock.advance(60_000)
+    assert world.names() == sent
 
 
 def test_a_reset_ends_the_wait(world: OrderWorld) -> None:
@@ -244,12 +256,12 @@ def test_nothing_wanted_is_passed_over(world: OrderWorld) -> None:
 
 
 def test_news_are_told_only_of_what_could_be_popped(world: OrderWorld) -> None:
-    assert not finish(world.ordered.has_message(world.order_wish()))
+    assert not finish(world.ordered.has_message(world.order_request()))
     world.send()
-    assert finish(world.ordered.has_message(world.order_wish()))
+    assert finish(world.ordered.has_message(world.order_request()))
     assert world.offsets.query(*CURSOR) == -1
     world.take()
-    assert not finish(world.ordered.has_message(world.order_wish()))
+    assert not finish(world.ordered.has_message(world.order_request()))
 
 
 def test_several_are_acknowledged_together(world: OrderWorld) -> None:

@@ -21,7 +21,7 @@ from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.draft import Draft
 
-from ..pop_world import BORN, BROKEN, HOST, REVIVE_TOPIC, World
+from ..pop_world import BORN, HOST, REVIVE_TOPIC, World
 
 RETRY = pop_retry_topic("g", "T")
 
@@ -94,13 +94,13 @@ def test_what_is_acknowledged_stays_away(world: World) -> None:
 def test_an_ack_is_known_only_when_it_is_stored(world: World) -> None:
     world.send()
     [one] = world.pop()
-    stored = world.receipts.ack(one.key, [one.offset])
-    assert stored is not None
-    assert not stored.done()
+    change = world.receipts.ack(one.key, [one.offset])
+    assert change is not None
+    assert not change.is_settled
     twice = world.receipts.ack(one.key, [one.offset])
-    assert twice is stored
+    assert twice is change
     world.commit()
-    assert stored.done()
+    assert change.is_stored
     assert world.receipts.ack(one.key, [one.offset]) is None
 
 
@@ -117,11 +117,10 @@ def test_an_ack_on_its_way_keeps_the_message_from_coming_again(world: World) -> 
 def test_an_ack_that_is_lost_lets_the_message_come_again(world: World) -> None:
     name = world.send()
     [one] = world.pop(world.request(invisible_ms=10))
-    stored = world.receipts.ack(one.key, [one.offset])
-    assert stored is not None
-    [(fake, _)] = world.storing
-    world.storing = []
-    fake.settle(BROKEN)
+    change = world.receipts.ack(one.key, [one.offset])
+    world.fail()
+    assert change is not None
+    assert not change.is_stored
     world.clock.advance(10)
     world.revive()
     assert world.pop_names() == [name]
@@ -212,9 +211,7 @@ def test_pops_that_are_lost_are_as_if_they_had_never_been(world: World) -> None:
     names = [world.send(), world.send()]
     for _ in names:
         world.start_pop(world.request(count_max=1))
-    storing, world.storing = world.storing, []
-    for stored, _ in storing:
-        stored.settle(BROKEN)
+    world.fail()
     assert world.in_flight.count == 0
     assert world.pop_names() == names
 
@@ -266,7 +263,7 @@ def test_a_pop_keeps_no_offsets_in_very_many_empty_queues(world: World) -> None:
         TopicConfig(topic_name="Wide", read_queue_nums=65_536, write_queue_nums=65_536)
     )
     wide = world.topics.require("Wide")
-    world.service.pop(world.request(from_end=True)._replace(topic=wide))
+    world.start_pop(world.request(from_end=True)._replace(topic=wide))
     assert world.offsets.rows == []
 
 
@@ -321,10 +318,7 @@ def test_half_a_revival_is_completed(world: World) -> None:
     world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
     world.receipts.revive()
-    world.store.confirm(world.store.commit())
-    [(stored, appended)] = world.storing
-    world.storing = []
-    stored.settle(appended[:1])
+    world.commit(1)
     assert world.pop_names() == names  # both copies are there, only the first is known to be
     world.clock.advance(1000)
     world.revive()

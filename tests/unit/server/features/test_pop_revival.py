@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
+from rocketpost.broker.pop.changes import Change
+from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.features import pop_revival
+from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.features.pop_revival import Revival
+from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
+
+DRAFT = Draft("R", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
+STORED = Appended(Position(0), 1, QueueOffset(0), 0, "R", 0, 0, (), None)
 
 
 class Service:
@@ -21,13 +27,20 @@ class Service:
     def next_due_ms(self) -> int | None:
         return min(self.due, default=None)
 
-    def revive(self) -> list[Any]:
+    def revive(self) -> list[Change]:
         now_ms = self.clock.now_ms()
         self.revived += [each for each in self.due if each <= now_ms]
         self.due = [each for each in self.due if each > now_ms]
-        stored = asyncio.get_running_loop().create_future()
-        stored.set_result([])
-        return [stored]
+        return [Change([DRAFT])]
+
+    def settled(self, change: Change) -> None:
+        assert change.is_stored
+
+
+def put(drafts: list[Draft]) -> asyncio.Future[list[Appended]]:
+    stored: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+    stored.set_result([STORED])
+    return stored
 
 
 async def turns(count: int = 10) -> None:
@@ -39,7 +52,7 @@ async def test_what_becomes_due_earlier_wakes_it() -> None:
     clock = FakeClock()
     now_ms = clock.now_ms()
     service = Service(clock)
-    revival = Revival(service=service, clock=clock)
+    revival = Revival(service=service, recorder=PopRecorder(put), clock=clock)
     running = asyncio.ensure_future(revival.run())
     try:
         await turns()
@@ -64,7 +77,7 @@ async def test_it_sleeps_as_long_as_it_must() -> None:
     clock = FakeClock()
     service = Service(clock)
     service.due = [clock.now_ms() + 2]
-    revival = Revival(service=service, clock=clock)
+    revival = Revival(service=service, recorder=PopRecorder(put), clock=clock)
     running = asyncio.ensure_future(revival.run())
     try:
         await turns()
@@ -85,13 +98,15 @@ async def test_what_goes_wrong_does_not_end_it(monkeypatch: pytest.MonkeyPatch) 
     revive, failures = service.revive, [ValueError("a bad message")]
     monkeypatch.setattr(pop_revival, "_RETRY_SECONDS", 0)
 
-    def fails_once() -> list[Any]:
+    def fails_once() -> list[Change]:
         if failures:
             raise failures.pop()
         return revive()
 
     monkeypatch.setattr(service, "revive", fails_once)
-    running = asyncio.ensure_future(Revival(service=service, clock=clock).run())
+    running = asyncio.ensure_future(
+        Revival(service=service, recorder=PopRecorder(put), clock=clock).run()
+    )
     try:
         await turns()
         assert service.revived == [clock.now_ms()]
