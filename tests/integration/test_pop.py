@@ -385,7 +385,7 @@ async def test_order_holds_through_kill_9(tmp_path: Path) -> None:
         for number in range(6):
             answer = await link.send("T", 0, [SendPart(b"%d" % number, {})], queue_nums=2)
             answer.raise_for_code()
-        batch, head = await order_pop(link, count=3, invisible_ms=3000, attempt="first")
+        batch, head = await order_pop(link, count=3, invisible_ms=60_000, attempt="first")
         assert head is not None
         assert head.revive_qid == 999
         assert [bytes(got.record.body) for got in batch] == [b"0", b"1", b"2"]
@@ -395,7 +395,7 @@ async def test_order_holds_through_kill_9(tmp_path: Path) -> None:
         link = await broker.connect()
         # The queue is still blocked, the same attempt gets what is left, others wait for it.
         assert (await order_pop(link))[0] == []
-        again, head = await order_pop(link, count=3, invisible_ms=3000, attempt="first")
+        again, head = await order_pop(link, count=3, invisible_ms=60_000, attempt="first")
         assert [bytes(got.record.body) for got in again] == [b"0", b"2", b"3"]
         waiting = asyncio.ensure_future(order_pop(link, poll_ms=15_000))
         await link.ack(again[0])
