@@ -9,6 +9,7 @@ import pytest
 
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.server.long_polling import HeldLimits
+from rocketpost.testing.waiting import until
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
 from .polls import NamedPolls
@@ -54,9 +55,7 @@ async def test_unwanted_tags_do_not_wake(polls: NamedPolls, woken: list[str]) ->
 
 async def test_time_wakes(polls: NamedPolls, woken: list[str]) -> None:
     polls.park("c1", A, tags=frozenset({7}), name="late", seconds=0.001)
-    async with asyncio.timeout(5):
-        while not woken:
-            await asyncio.sleep(0.001)
+    await until(lambda: woken)
     assert woken == ["late"]
     assert len(polls.table) == 0
 

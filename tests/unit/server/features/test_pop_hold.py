@@ -8,6 +8,8 @@ from collections.abc import Generator
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.features.pop_hold import Fresh, Place, PopHolds, Waiting
 from rocketpost.store.draft import Appended
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import until
 
 
 class World:
@@ -100,15 +102,14 @@ async def test_pops_of_a_lost_connection_are_forgotten() -> None:
     assert world.answered == ["b"]
 
 
+@in_virtual_time
 async def test_every_pop_ends_in_time() -> None:
     world = World()
     world.park("a", seconds=0.001)
     world.park("b")
     place = Place("T", "g", -1)
     assert world.holds.count(place) == 2
-    async with asyncio.timeout(2):
-        while not world.expired:
-            await asyncio.sleep(0.001)
+    await until(lambda: world.expired)
     assert world.holds.count(place) == 1
     world.holds.close()
     assert world.expired == ["a", "b"]

@@ -13,6 +13,8 @@ from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.features.pop_revival import Revival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
+from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import until
 
 DRAFT = Draft("R", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
 STORED = Appended(Position(0), 1, QueueOffset(0), 0, "R", 0, 0, (), None)
@@ -73,6 +75,7 @@ async def test_what_becomes_due_earlier_wakes_it() -> None:
         await asyncio.wait((running,))
 
 
+@in_virtual_time
 async def test_it_sleeps_as_long_as_it_must() -> None:
     clock = FakeClock()
     service = Service(clock)
@@ -83,9 +86,7 @@ async def test_it_sleeps_as_long_as_it_must() -> None:
         await turns()
         assert service.revived == []
         clock.advance(2)
-        async with asyncio.timeout(2):
-            while not service.revived:
-                await asyncio.sleep(0.001)
+        await until(lambda: service.revived)
     finally:
         running.cancel()
         await asyncio.wait((running,))
