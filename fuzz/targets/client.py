@@ -9,7 +9,7 @@ import zlib
 from fuzz.finding import Find, watched
 from fuzz.json_shapes import body
 from fuzz.supply import Supply
-from rocketpost.client.consumer.fetch import PullStatus, PullWish, _found
+from rocketpost.client.consumer.fetch import PullQuery, PullStatus, _found
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.route_cache import RouteCache
 from rocketpost.codec.command import Command, decode_command, encode_command
@@ -22,7 +22,7 @@ from rocketpost.model.group import parse_tags
 from rocketpost.model.route import MessageQueue
 
 _HOST = pack_host("10.0.0.1", 10911)
-_WISH = PullWish(MessageQueue("broker-a", 0, "TopicA"), 0, parse_tags("TopicA", "A", version=1))
+_WISH = PullQuery(MessageQueue("broker-a", 0, "TopicA"), 0, parse_tags("TopicA", "A", version=1))
 _FIELDS = ("nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId", "msgId", "queueId",
            "queueOffset", "transactionId", "offset")  # fmt: skip
 _QUEUES_MAX = 1_000_000

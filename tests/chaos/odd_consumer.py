@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from rocketpost.client.consumer.assigned_queues import Feeding
+from rocketpost.client.consumer.assigned_queues import AssignedQueues
 from rocketpost.client.consumer.offset_tracker import OffsetTracker
 from rocketpost.client.consumer.owned_queue import OwnedQueue
-from rocketpost.client.consumer.push.orderly import Ordering
-from rocketpost.client.consumer.queue_locks import QueueLocks
+from rocketpost.client.consumer.push.orderly import OrderlyConsumption
+from rocketpost.client.consumer.queue_locks import ConsumerLocks
 from rocketpost.testing import consumer
 
 
@@ -27,38 +27,38 @@ def commits_what_it_fetched() -> None:
 
 def trusts_its_memory() -> None:
     """Go on where we were, even if the broker gave us up and others had the queue."""
-    Feeding._broker_lost = lambda self, address: None  # type: ignore[method-assign]
+    AssignedQueues._broker_lost = lambda self, address: None  # type: ignore[method-assign]
 
 
 def goes_back() -> None:
     """Begin a queue far before the stored offset."""
-    start_offset = Feeding._start_offset
+    start_offset = AssignedQueues._start_offset
 
-    async def too_low(self: Feeding, owned: OwnedQueue) -> int:
+    async def too_low(self: AssignedQueues, owned: OwnedQueue) -> int:
         return max(0, await start_offset(self, owned) - 200)
 
-    Feeding._start_offset = too_low  # type: ignore[method-assign]
+    AssignedQueues._start_offset = too_low  # type: ignore[method-assign]
 
 
 def needs_no_lock() -> None:
     """Handle a queue in order without the broker's leave."""
 
-    async def acquire(self: QueueLocks, owned: OwnedQueue) -> None:
+    async def acquire(self: ConsumerLocks, owned: OwnedQueue) -> None:
         assert owned.lock is not None
         owned.lock.take(time.monotonic() + 1e9)
 
-    async def renew(self: QueueLocks) -> bool:
+    async def renew(self: ConsumerLocks) -> bool:
         return True
 
-    QueueLocks._broker_lost = lambda self, address: None  # type: ignore[method-assign]
-    QueueLocks.acquire = acquire  # type: ignore[method-assign]
-    QueueLocks.renew = renew  # type: ignore[method-assign]
+    ConsumerLocks._broker_lost = lambda self, address: None  # type: ignore[method-assign]
+    ConsumerLocks.acquire = acquire  # type: ignore[method-assign]
+    ConsumerLocks.renew = renew  # type: ignore[method-assign]
 
 
 def unlocks_too_early() -> None:
     """Give a queue's lock back while a handler is at work, which then takes its time."""
 
-    async def settle(self: Ordering, owned: OwnedQueue, seconds: float) -> bool:
+    async def settle(self: OrderlyConsumption, owned: OwnedQueue, seconds: float) -> bool:
         return True
 
     async def slowly(self: consumer.NotedHandler, message: consumer.ReceivedMessage) -> None:
@@ -66,21 +66,21 @@ def unlocks_too_early() -> None:
         await asyncio.sleep(0.05)
         self._end(message)
 
-    Ordering.settle = settle  # type: ignore[method-assign]
+    OrderlyConsumption.settle = settle  # type: ignore[method-assign]
     consumer.NotedHandler.handle = slowly  # type: ignore[method-assign]
     consumer.NotedHandler.handle_blocking = slowly  # type: ignore[assignment, method-assign]
 
 
 def hands_out_backwards() -> None:
     """Hand a queue's messages out from the end of what was fetched."""
-    submit = Ordering.submit
+    submit = OrderlyConsumption.submit
 
     def backwards(
-        self: Ordering, owned: OwnedQueue, messages: Iterable[consumer.ReceivedMessage]
+        self: OrderlyConsumption, owned: OwnedQueue, messages: Iterable[consumer.ReceivedMessage]
     ) -> None:
         submit(self, owned, list(messages)[::-1])
 
-    Ordering.submit = backwards  # type: ignore[assignment, method-assign]
+    OrderlyConsumption.submit = backwards  # type: ignore[assignment, method-assign]
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -1,7 +1,7 @@
 """The SDK: producers, consumers and administration, on asyncio.
 
-Everything here may be imported by users; what is not listed in ``__all__`` may change any day.
-``rocketpost.client.blocking`` has the same for threads and scripts.
+Users may import the names in ``__all__``; other names may change at any time.
+``rocketpost.client.blocking`` has the same clients for threads and scripts.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ __all__ = [
     "TransactionState",
 ]
 
-# Imported when they are asked for: tools and servers use a few modules of this package, and would
-# otherwise start with all of it.
+# Imported on first use: tools and servers use a few modules of this package, and would otherwise
+# load all of it at their start.
 _HOMES: Final = {
     name: module
     for module, names in {

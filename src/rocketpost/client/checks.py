@@ -1,4 +1,4 @@
-"""Checks of arguments, made at the call: a mistake is told where it was made."""
+"""Checks of arguments at the call, where a mistake was made."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rocketpost.model.route import MessageQueue
 
 
 def check_text(name: str, value: object) -> None:
-    """Raise unless ``value`` is a text.
+    """Raise unless ``value`` is a string.
 
     Raises:
         ConfigError: It is not.
     """
     if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a text, not {value!r}")
+        raise ConfigError(f"{name} must be a string, not {value!r}")
 
 
 def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
-    """Raise unless ``value`` is a time over zero, or zero where ``zero`` allows it.
+    """Raise unless ``value`` is a number of seconds over zero, or zero if ``zero`` is set.
 
     Raises:
         ConfigError: It is not.
@@ -37,7 +37,7 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
 
 
 def check_timeout(value: object) -> None:
-    """Raise unless ``value`` is a time-out, or None for the configured one.
+    """Raise unless ``value`` is a timeout, or None for the configured one.
 
     Raises:
         ConfigError: It is not.
@@ -69,10 +69,10 @@ def check_message_queue(name: str, value: object) -> None:
 
 
 def check_queues(queues: Collection[MessageQueue] | None) -> None:
-    """Raise unless ``queues`` are several queues, or None for all.
+    """Raise unless ``queues`` is a collection of queues, or None for all.
 
     Raises:
-        ConfigError: They are not.
+        ConfigError: It is not.
     """
     if queues is None:
         return
@@ -83,7 +83,7 @@ def check_queues(queues: Collection[MessageQueue] | None) -> None:
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Tell whether calling ``function`` makes a coroutine; an object may have an async __call__."""
+    """Tell whether calling ``function`` makes a coroutine, also of an object with __call__."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the kind of method is looked at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
@@ -91,7 +91,7 @@ def is_coroutine_function(function: object) -> bool:
 def check_function(
     name: str, function: Callable[..., Any], *, arguments: int, may_be_async: bool = True
 ) -> None:
-    """Raise unless ``function`` can be called with so many arguments and returns an outcome.
+    """Raise unless ``function`` can be called with the given number of arguments.
 
     Raises:
         ConfigError: It cannot, or it is a generator, which would never run.
@@ -104,7 +104,7 @@ def check_function(
         raise ConfigError(f"{name} must be a plain function here, not a coroutine function")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none
+    except (TypeError, ValueError):  # some builtins have no signature
         return
     try:
         signature.bind(*[None] * arguments)
@@ -116,7 +116,7 @@ def check_function(
 _known: dict[type, dict[str, tuple[type, ...]]] = {}
 
 
-def _expected(settings: type[Any]) -> dict[str, tuple[type, ...]]:
+def _field_types(settings: type[Any]) -> dict[str, tuple[type, ...]]:
     known = _known.get(settings)
     if known is None:
         hints = typing.get_type_hints(settings)
@@ -139,9 +139,9 @@ def check_field_types(settings: Any) -> None:
     """Raise unless every field of a dataclass has a value of its type.
 
     Raises:
-        ConfigError: One has not; names it.
+        ConfigError: A field has not; the text names it.
     """
-    for name, expected in _expected(type(settings)).items():
+    for name, expected in _field_types(type(settings)).items():
         value = getattr(settings, name)
         is_flag = isinstance(value, bool) and bool not in expected and object not in expected
         if is_flag or not isinstance(value, expected):

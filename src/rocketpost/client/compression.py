@@ -1,6 +1,7 @@
-"""Bodies made small and large again; the message's sysFlag says by what.
+"""Compression of message bodies.
 
-Bit 0 says that a body is compressed, bits 8 to 10 how: 0 and 3 zlib, 1 LZ4 frames, 2 zstd.
+Bit 0 of the sysFlag says that a body is compressed, bits 8 to 10 how: 0 and 3 zlib, 1 LZ4 frames,
+2 zstd.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _BITS = {
 
 
 def compress(body: bytes, kind: Compression, level: int) -> tuple[bytes, int]:
-    """Return ``body`` compressed, and the bits that tell so."""
+    """Return the compressed body, and its bits of the sysFlag."""
     if kind is Compression.ZLIB:
         small = zlib.compress(body, level)
     elif kind is Compression.LZ4:
-        # Java's library reads frames of independent blocks only, and says nothing of others.
+        # Java's library reads only frames of independent blocks, and ignores others silently.
         small = lz4.frame.compress(body, block_linked=False)
     else:
         small = zstandard.ZstdCompressor(level=level).compress(body)
@@ -43,15 +44,15 @@ def compress(body: bytes, kind: Compression, level: int) -> tuple[bytes, int]:
 
 
 def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """Return what was compressed; a body that is not compressed comes back as it is.
+    """Return the decompressed body; a body that is not compressed is returned unchanged.
 
     Args:
-        body: What came.
-        sys_flag: Says how it is compressed.
-        bytes_max: How far it may grow.
+        body: The body.
+        sys_flag: The sysFlag of the message.
+        bytes_max: Maximum size of the decompressed body.
 
     Raises:
-        RemoteProtocolError: The body is not what its flag says, or is a bomb.
+        RemoteProtocolError: The body does not match its flag, or is too large.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -87,7 +88,7 @@ def _unpack_lz4(body: bytes, bytes_max: int) -> bytes:
 
 
 def _unpack_zstd(body: bytes, bytes_max: int) -> bytes:
-    size = zstandard.frame_content_size(body)  # -1 if the frame does not say
+    size = zstandard.frame_content_size(body)  # -1 if unknown
     if size < 0:
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:
             size = len(reader.read(bytes_max + 1))

@@ -1,7 +1,7 @@
-"""Settings of producers and consumers: frozen dataclasses, checked when they are made.
+"""Settings of producers and consumers: frozen dataclasses, checked on construction.
 
-Times are seconds, sizes bytes. Defaults are those of RocketMQ's Java client; each field names the
-Java property it stands for when the names differ much.
+Times are in seconds, sizes in bytes. Defaults are those of RocketMQ's Java client; a field names
+its Java property where the names differ much.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ class MessageModel(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Settings that every kind of client has.
+    """Settings of every kind of client.
 
     Attributes:
-        name_servers: ``host:port;host:port``. Without it ``NAMESRV_ADDR`` is read from the
-            environment, and then the HTTP address server is asked.
+        name_servers: ``host:port;host:port``. If empty, the environment variable ``NAMESRV_ADDR``
+            counts, and then the HTTP address server.
         address_server: Host, or host:port, of the HTTP address server.
         address_group: The last part of its path.
         unit_name: Part of the client id and of the address server's path, if not empty.
-        instance_name: Part of the client id; the process id and a time stamp if empty. Clients of
-            one name share their connections, and each needs a group of its own.
-        client_ip: Part of the client id and of message ids; found out if empty.
-        call_timeout: For routes, heartbeats and group queries (``mqClientApiTimeout``).
-        route_seconds: Between refreshes of the routes (``pollNameServerInterval``).
-        heartbeat_seconds: Between heartbeats (``heartbeatBrokerInterval``).
-        credentials: With which every request is signed, for brokers that control access.
+        instance_name: Part of the client id; the process id and a timestamp if empty. Clients of
+            the same name share their connections, and each needs its own group.
+        client_ip: Part of the client id and of message ids; this host's address if empty.
+        call_timeout: Timeout of routes, heartbeats and group queries (``mqClientApiTimeout``).
+        route_seconds: Interval of route refreshes (``pollNameServerInterval``).
+        heartbeat_seconds: Interval of heartbeats (``heartbeatBrokerInterval``).
+        credentials: Keys to sign requests with, for brokers with access control.
     """
 
     name_servers: str | None = None
@@ -103,31 +103,32 @@ class ProducerConfig(ClientConfig):
     """Settings of a producer.
 
     Attributes:
-        send_timeout: Budget of one send with all its retries (``sendMsgTimeout``).
-        attempt_timeout: Bound of one attempt while more remain; 0 means none
+        send_timeout: Time limit of one send with all its retries (``sendMsgTimeout``).
+        attempt_timeout: Time limit of one attempt while more remain; 0 for none
             (``sendMsgMaxTimeoutPerRequest``).
-        retries: More attempts after the first (``retryTimesWhenSendFailed``).
-        retry_codes: Response codes after which another attempt is made.
+        retries: Attempts after the first (``retryTimesWhenSendFailed``).
+        retry_codes: Response codes after which a send is retried.
         retry_not_stored_ok: Whether a status other than SEND_OK is retried
             (``retryAnotherBrokerWhenNotStoreOK``).
-        message_bytes_max: Largest body, before compression; also of one batch.
-        batch_count_max: Most messages of one batch request; larger batches become several requests,
-            since brokers take long over very many messages and answer with an id for each.
-        compress_bytes_min: Bodies of at least this size are compressed; 0 means never.
-        auto_create_topic: The topic that new ones are made after by their first send
-            (``createTopicKey``); they are sent to the brokers that have it.
-        auto_create_queues: How many queues such a topic is to have (``defaultTopicQueueNums``).
-        in_flight_max: Messages sent and not yet answered; a sender waits when there are more.
-        in_flight_bytes_max: The same for the bytes of their bodies. Java has 100 MiB, beyond what
-            one connection may hold back here.
-        avoid_slow_brokers: Whether the latency table steers the choice of queues
+        message_bytes_max: Maximum size of a body before compression, and of a batch.
+        batch_count_max: Maximum number of messages per batch request; larger batches become several
+            requests, since brokers take long over very many messages and answer with an id for
+            each.
+        compress_bytes_min: Minimum size of a body to compress; 0 for never.
+        auto_create_topic: The template of topics that their first send creates
+            (``createTopicKey``); such sends go to the brokers that have it.
+        auto_create_queues: Number of queues of such a topic (``defaultTopicQueueNums``).
+        in_flight_max: Maximum number of unanswered messages; beyond it senders wait.
+        in_flight_bytes_max: Maximum size of their bodies. Java's 100 MiB would exceed what one
+            connection may queue here.
+        avoid_slow_brokers: Whether to choose queues by the brokers' latency
             (``sendLatencyEnable``).
-        auto_batch: Whether messages that are sent at about the same time travel together
-            (``autoBatch``): less work for many small ones, for some delay of each.
-        auto_batch_bytes: When such a batch is large enough (``batchMaxBytes``).
-        auto_batch_seconds: How long a message waits for others at most (``batchMaxDelayMs``).
-        enable_trace: Whether a trace of every message is written (``enableTrace``).
-        trace_topic: Where traces go (``traceTopic``).
+        auto_batch: Whether to send messages of about the same time together (``autoBatch``):
+            cheaper for many small ones, with some delay for each.
+        auto_batch_bytes: Size at which such a batch is sent (``batchMaxBytes``).
+        auto_batch_seconds: Maximum wait of a message for others (``batchMaxDelayMs``).
+        enable_trace: Whether to write a trace of every message (``enableTrace``).
+        trace_topic: Topic of the traces (``traceTopic``).
     """
 
     send_timeout: float = 3.0
@@ -174,12 +175,13 @@ class PullConsumerConfig(ClientConfig):
     """Settings of a pull consumer.
 
     Attributes:
-        pull_timeout: For a pull that does not wait (``consumerPullTimeoutMillis``).
-        hold_seconds: How long the broker holds a waiting pull (``brokerSuspendMaxTimeMillis``).
-        hold_timeout: For a pull that waits (``consumerTimeoutMillisWhenSuspend``).
-        model: Where the group's offsets are kept (``messageModel``): with the brokers, or, of a
-            broadcasting member, in a file of its own, as a push consumer keeps them.
-        offset_directory: Where that file lies; ``~/.rocketmq_offsets`` if None.
+        pull_timeout: Timeout of a pull that does not wait (``consumerPullTimeoutMillis``).
+        hold_seconds: Maximum time that the broker holds a waiting pull
+            (``brokerSuspendMaxTimeMillis``).
+        hold_timeout: Timeout of a pull that waits (``consumerTimeoutMillisWhenSuspend``).
+        model: Place of the group's offsets (``messageModel``): on the brokers, or, for a
+            broadcasting member, in its own file, as for a push consumer.
+        offset_directory: Directory of that file; ``~/.rocketmq_offsets`` if None.
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -201,56 +203,59 @@ class PushConsumerConfig(ClientConfig):
     """Settings of a push consumer.
 
     Attributes:
-        model: Whether the members share the messages, or each gets all (``messageModel``). A
+        model: Whether members share the messages or each gets all (``messageModel``). A
             broadcasting member's ``instance_name`` is DEFAULT unless given, so that it finds its
             offsets again.
-        offset_directory: Where broadcasting members keep their offsets; ``~/.rocketmq_offsets``
-            if None (``rocketmq.client.localOffsetStoreDir``).
-        start_from: Where to start in a queue that the group has never consumed.
+        offset_directory: Directory of the offsets of broadcasting members;
+            ``~/.rocketmq_offsets`` if None (``rocketmq.client.localOffsetStoreDir``).
+        start_from: Start in a queue that the group has never consumed.
         start_timestamp_ms: For :attr:`StartFrom.TIMESTAMP`; half an hour ago if None.
-        concurrency: Handlers at work at the same time (``consumeThreadMin``).
-        batch_max: Messages handed to one call of a batch handler (``consumeMessageBatchMaxSize``).
-        pull_count_max: Messages asked for with one pull (``pullBatchSize``).
-        pull_bytes_max: Bytes asked for with one pull (``pullBatchSizeInBytes``).
-        pull_interval: Rest after a pull that found messages, before the next one of its queue; 0
+        concurrency: Number of handlers that run at the same time (``consumeThreadMin``).
+        batch_max: Maximum of messages per call of a batch handler
+            (``consumeMessageBatchMaxSize``).
+        pull_count_max: Maximum of messages per pull (``pullBatchSize``).
+        pull_bytes_max: Maximum of bytes per pull (``pullBatchSizeInBytes``).
+        pull_interval: Pause after a pull that found messages, before the next one of its queue; 0
             for none (``pullInterval``).
-        cached_count_max: Fetched, unfinished messages of a queue beyond which fetching rests.
+        cached_count_max: Maximum of fetched, unfinished messages of a queue; fetching pauses
+            beyond it.
         cached_bytes_max: The same in bytes of their bodies.
-        cached_span_max: The same as distance between the first and the last of them.
-        topic_count_max: Fetched, unfinished messages of a topic; divided among its queues that
-            are ours, each of which gets one at least. None for no such bound
+        cached_span_max: The same for the distance between the first and the last of them.
+        topic_count_max: Maximum of fetched, unfinished messages of a topic, divided among our
+            queues of it; each gets at least one. None for no such bound
             (``pullThresholdForTopic``).
         topic_bytes_max: The same in bytes of their bodies (``pullThresholdSizeForTopic``).
-        hold_seconds: How long the broker holds a pull that finds nothing.
-        pull_timeout: How long the client waits for it.
-        error_seconds: Rest after a failed pull (``pullTimeDelayMillsWhenException``).
-        retry_max: Deliveries after the first until the dead-letter topic; -1 means 16, and without
-            end for orderly handlers.
-        record_failures: Whether a message that is sent back carries what its handler raised: the
-            class and the first 256 characters of the text.
-        suspend_seconds: Until a message whose orderly handler raised comes again
+        hold_seconds: Maximum time that the broker holds a pull that finds nothing.
+        pull_timeout: Timeout of a pull.
+        error_seconds: Pause after a failed pull (``pullTimeDelayMillsWhenException``).
+        retry_max: Deliveries after the first until the dead-letter topic; -1 means 16, or no limit
+            for orderly handlers.
+        record_failures: Whether a message that is sent back carries the exception of its handler:
+            the class and the first 256 characters of the text.
+        suspend_seconds: Delay until a message is handled again after its orderly handler raised
             (``suspendCurrentQueueTimeMillis``).
-        local_retry_seconds: Until a message that could not be sent back is consumed again here.
-        consume_timeout: How long a handler may take over the message that holds its queue's offset
-            back; then the message is sent back and counts as finished (``consumeTimeout``).
-        client_rebalance: Whether members share out the queues themselves; else brokers do, and say
-            whether to pull or to pop them (``clientRebalance``). Orderly and broadcasting members
-            always do it themselves.
-        pop_count_max: Messages asked for with one pop (``popBatchNums``).
-        pop_invisible_seconds: How long popped messages are ours (``popInvisibleTime``).
-        pop_threshold: Popped, unfinished messages of a queue beyond which popping rests
+        local_retry_seconds: Delay until a message that could not be sent back is handled again
+            here.
+        consume_timeout: Maximum time of a handler with the message that holds back its queue's
+            offset; then the message is sent back and counts as finished (``consumeTimeout``).
+        client_rebalance: Whether members assign the queues themselves; otherwise brokers do, and
+            say whether to pull or to pop them (``clientRebalance``). Orderly and broadcasting
+            members always do it themselves.
+        pop_count_max: Maximum of messages per pop (``popBatchNums``).
+        pop_invisible_seconds: Invisible time of popped messages (``popInvisibleTime``).
+        pop_threshold: Maximum of popped, unfinished messages of a queue; popping pauses beyond it
             (``popThresholdForQueue``).
-        rebalance_seconds: Between rounds of sharing out the queues.
-        lock_renew_seconds: Between renewals of the locks of queues that are handled in order
+        rebalance_seconds: Interval of rebalance rounds.
+        lock_renew_seconds: Interval of renewals of the locks of orderly queues
             (``rocketmq.client.rebalance.lockInterval``).
-        lock_trust_seconds: How long such a lock counts without renewal; well below the brokers'
-            60 s (``rocketmq.client.rebalance.lockMaxLiveTime``).
-        persist_seconds: Between reports of the offsets to the brokers.
-        stop_seconds: How long handlers get to finish when the consumer stops.
-        by_priority: Whether fetched messages that wait for a handler go by their priority. Smaller
-            ``cached_count_max`` make that truer: what is not fetched is not compared.
-        enable_trace: Whether a trace of every message is written (``enableTrace``).
-        trace_topic: Where traces go (``traceTopic``).
+        lock_trust_seconds: Validity of such a lock without renewal; well below the brokers' 60 s
+            (``rocketmq.client.rebalance.lockMaxLiveTime``).
+        persist_seconds: Interval of offset reports to the brokers.
+        stop_seconds: Time for running handlers to finish when the consumer stops.
+        by_priority: Whether fetched messages wait for a handler in order of priority. Only fetched
+            messages are compared, so a smaller ``cached_count_max`` makes the order stricter.
+        enable_trace: Whether to write a trace of every message (``enableTrace``).
+        trace_topic: Topic of the traces (``traceTopic``).
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -319,23 +324,24 @@ class LitePullConsumerConfig(ClientConfig):
     """Settings of a lite pull consumer.
 
     Attributes:
-        model: Whether the members share the messages, or each gets all (``messageModel``). A
-            broadcasting member keeps its offsets in a file of its own, as a push consumer does.
-        offset_directory: Where it keeps them; ``~/.rocketmq_offsets`` if None.
-        start_from: Where to start in a queue that the group has never consumed.
+        model: Whether members share the messages or each gets all (``messageModel``). A
+            broadcasting member keeps its offsets in its own file, like a push consumer.
+        offset_directory: Directory of that file; ``~/.rocketmq_offsets`` if None.
+        start_from: Start in a queue that the group has never consumed.
         start_timestamp_ms: For :attr:`StartFrom.TIMESTAMP`; half an hour ago if None.
         auto_commit: Whether polls commit what earlier polls returned.
-        commit_seconds: Between such commits (``autoCommitIntervalMillis``).
-        pull_count_max: Messages asked for with one pull, which is what a poll returns at most.
-        pull_bytes_max: Bytes asked for with one pull.
-        cached_count_max: Messages of a queue fetched and not polled beyond which fetching rests.
+        commit_seconds: Interval of such commits (``autoCommitIntervalMillis``).
+        pull_count_max: Maximum of messages per pull, and so per poll.
+        pull_bytes_max: Maximum of bytes per pull.
+        cached_count_max: Maximum of messages of a queue that are fetched and not polled; fetching
+            pauses beyond it.
         cached_bytes_max: The same in bytes of their bodies.
-        cached_span_max: The same as distance between the first and the last of them.
+        cached_span_max: The same for the distance between the first and the last of them.
         topic_count_max: The same for all queues of a topic (``pullThresholdForAll``).
-        hold_seconds: How long the broker holds a pull that finds nothing.
-        pull_timeout: How long the client waits for it.
-        error_seconds: Rest after a failed pull.
-        rebalance_seconds: Between rounds of sharing out the queues.
+        hold_seconds: Maximum time that the broker holds a pull that finds nothing.
+        pull_timeout: Timeout of a pull.
+        error_seconds: Pause after a failed pull.
+        rebalance_seconds: Interval of rebalance rounds.
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -361,7 +367,7 @@ class LitePullConsumerConfig(ClientConfig):
         self.fetching()
 
     def fetching(self) -> PushConsumerConfig:
-        """Return the settings that a push consumer has for the same things, checked."""
+        """Return the corresponding settings of a push consumer, checked."""
         same = {field.name for field in fields(PushConsumerConfig)}
         names = [field.name for field in fields(self) if field.name in same]
         return PushConsumerConfig(**{name: getattr(self, name) for name in names})
@@ -376,7 +382,7 @@ def check_group(group: str) -> None:
     """Check the name of a group.
 
     Raises:
-        ConfigError: It is illegal or a reserved one.
+        ConfigError: The name is illegal or reserved.
     """
     check_text("group", group)
     problem = group_problem(group)
@@ -387,7 +393,7 @@ def check_group(group: str) -> None:
 
 
 def parse_addresses(text: str) -> list[str]:
-    """Split ``host:port;host:port``; of an ``http://`` endpoint only the host and port count."""
+    """Split ``host:port;host:port``; take host and port of an ``http://`` endpoint."""
     parts = (part.strip().rstrip("/").rpartition("/")[2] for part in text.split(";"))
     return list(dict.fromkeys(part for part in parts if part))
 
@@ -404,10 +410,11 @@ def check_address(address: str) -> None:
 
 
 def with_name_servers(config: C, name_servers: str | None, kind: type[C] | None = None) -> C:
-    """Return settings in which separately given name servers win.
+    """Return settings with separately given name servers, which take precedence.
 
     Raises:
-        ConfigError: The settings are another client's, or the name servers are no addresses.
+        ConfigError: The settings belong to another kind of client, or a name server is not an
+            address.
     """
     if kind is not None and not isinstance(config, kind):
         raise ConfigError(f"config must be a {kind.__name__}, not {config!r}")
@@ -415,7 +422,7 @@ def with_name_servers(config: C, name_servers: str | None, kind: type[C] | None 
 
 
 def with_stable_name(config: M) -> M:
-    """Return settings whose client id is the same after a restart, where it names a file."""
+    """Return settings whose client id, which names a file, stays the same after a restart."""
     if config.model is MessageModel.BROADCASTING and not config.instance_name:
         return replace(config, instance_name=STABLE_INSTANCE)
     return config
@@ -432,7 +439,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_range(name: str, value: int, low: int, high: int) -> None:
-    """Raise unless ``value`` lies between ``low`` and ``high``, both included.
+    """Raise unless ``value`` is between ``low`` and ``high``, inclusive.
 
     Raises:
         ConfigError: It does not.
@@ -442,7 +449,7 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def check_trace_topic(topic: str) -> None:
-    """Raise unless traces may go to ``topic``.
+    """Raise unless ``topic`` is a legal topic for traces.
 
     Raises:
         ConfigError: The name is illegal.

@@ -1,10 +1,10 @@
-"""Who a client is: the keys with which it signs its requests, as RocketMQ's access control wants.
+"""Credentials of a client: the keys with which it signs requests for RocketMQ's access control.
 
     AccessKey      the name of the user
-    SecurityToken  that of a temporary key, if it has one
+    SecurityToken  the token of a temporary key, if it has one
     Signature      Base64(HMAC-SHA1(secret key, all values in the order of their names + body))
 
-The secret key itself never travels. What identifies nobody is shown by no ``repr``.
+The secret key itself is never sent. ``repr`` shows the access key only.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Credentials:
 
     Attributes:
         access_key: The user's name.
-        secret_key: What only the user and the broker know.
-        security_token: Goes with a temporary key.
+        secret_key: The secret shared by the user and the broker.
+        security_token: The token of a temporary key.
     """
 
     access_key: str
@@ -45,10 +45,10 @@ class Credentials:
             raise ConfigError(f"credentials are two keys: {missing} is missing")
 
     def sign(self, fields: Mapping[str, str] | None, body: Sequence[Buffer]) -> Mapping[str, str]:
-        """Return the header fields of a request with its signature among them.
+        """Return the header fields of a request including its signature.
 
         Args:
-            fields: The others; all of them, since the signature covers them.
+            fields: All other fields, which the signature covers.
             body: The body, in pieces.
         """
         signed = dict(fields or ())
@@ -67,10 +67,10 @@ class Credentials:
 def credentials_of(
     access_key: str | None, secret_key: str | None, security_token: str | None = None
 ) -> Credentials | None:
-    """Return credentials, or None if nothing is given.
+    """Return credentials, or None if no key is given.
 
     Raises:
-        ConfigError: Only a part is given.
+        ConfigError: One of the two keys is missing.
     """
     if not (access_key or secret_key or security_token):
         return None
@@ -78,10 +78,10 @@ def credentials_of(
 
 
 def environment_credentials() -> Credentials | None:
-    """Return the keys that the environment holds, None if there are none.
+    """Return the keys from the environment; None if there are none.
 
     Raises:
-        ConfigError: It holds only a part of them.
+        ConfigError: One of the two keys is missing.
     """
     parts = (os.environ.get(name) for name in (ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN))
     return credentials_of(*parts)

@@ -1,10 +1,10 @@
-"""Heartbeats while the event loop stands still, and a loud word about who holds it up.
+"""Heartbeats while the event loop is blocked, and a warning about what blocks it.
 
 An async handler that blocks, for example by ``time.sleep`` or a long computation, stops everything
-on its loop, heartbeats included; after two minutes brokers would give our queues to others while we
-still work on them. A thread with a loop and connections of its own watches: when the client's loop
-has not moved for a while it logs where that loop is stuck, and sends the heartbeats in its place
-until the loop moves again. Plain handlers run in threads and never need it.
+on its loop, including heartbeats; after two minutes brokers would give our queues to others while
+we still work on them. A thread with its own loop and connections watches: when the client's loop
+has not moved for a while, it logs where that loop is stuck, and sends heartbeats in its place until
+the loop moves again. Plain handlers run in threads and never need it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LOOK_SECONDS: Final = 1.0
 _FRAMES_SHOWN: Final = 6
 
 
-class Understudy:
-    """Stands in for the heartbeats of one session. Started and stopped on the session's loop.
+class HeartbeatWatchdog:
+    """Sends the heartbeats of a session whose loop is blocked. Started and stopped on that loop.
 
     Args:
-        session: Whose heartbeats.
-        stall_seconds: How long the loop may stand still unnoticed.
+        session: The session.
+        stall_seconds: Time after which a blocked loop is noticed.
     """
 
     def __init__(self, session: Session, *, stall_seconds: float = STALL_SECONDS) -> None:
@@ -48,11 +48,11 @@ class Understudy:
         self._stalled = False
         self._loop_thread = threading.get_ident()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rocketpost-understudy", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rocketpost-watchdog", daemon=True)
         self._thread.start()
 
     async def keep_moving(self) -> None:
-        """Show that the loop moves, until cancelled."""
+        """Signal that the loop is moving, until cancelled."""
         while True:
             self._moved = time.monotonic()
             await asyncio.sleep(self._look_seconds)
@@ -89,7 +89,7 @@ class Understudy:
             elif connector is not None:
                 self._stalled = False
                 moved_again = moved_again or time.monotonic()
-                # Not before: the broker may have closed the client's own connections meanwhile.
+                # Not earlier: the broker may have closed the client's own connections meanwhile.
                 if self._session.heartbeat_sent > moved_again:
                     await connector.close()
                     connector = None
@@ -110,8 +110,8 @@ class Understudy:
         frame = sys._current_frames().get(self._loop_thread)
         where = traceback.format_stack(frame)[-_FRAMES_SHOWN:] if frame is not None else []
         logger.error(
-            "the event loop stands still, something blocks it (let a plain handler do that, it "
-            "gets a thread): client=%s seconds=%.0f\n%s",
+            "the event loop is blocked (use a plain function as handler for blocking work, it "
+            "runs in a thread): client=%s seconds=%.0f\n%s",
             self._session.client_id,
             time.monotonic() - self._moved,
             "".join(where),

@@ -1,8 +1,8 @@
-"""The connections that clients of one instance name share.
+"""Connections shared by clients of the same instance name.
 
-Clients of one loop whose ``instance_name`` is the same have the same client id: to a broker they
-are one client with several groups, so they use one connection to each server. The connections are
-made with the first of them and closed with the last. A client without a name has its own.
+Clients of one loop with the same ``instance_name`` have the same client id: to a broker they are
+one client with several groups, so they use one connection to each server. The first client opens
+the connections and the last one closes them. A client without a name has its own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
 
 
-class Member(Protocol):
-    """A session, as its hub sees it."""
+class HubMember(Protocol):
+    """A session that uses a hub."""
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -29,24 +29,24 @@ class Member(Protocol):
         ...  # pragma: no cover
 
     def serves(self, command: Command) -> bool | None:
-        """Tell whether it serves such requests, and this one; None if it cannot tell them apart."""
+        """Tell whether it serves this request; None if it serves such requests of any group."""
         ...  # pragma: no cover
 
     def serve(self, connection: Connection, command: Command) -> None:
         """Serve a request of a broker."""
         ...  # pragma: no cover
 
-    def connected(self, address: str) -> None:
-        """Note that a server has been connected to."""
+    def handle_connected(self, address: str) -> None:
+        """React to a new connection to a server."""
         ...  # pragma: no cover
 
-    def disconnected(self, address: str) -> None:
-        """Note that a connection is gone."""
+    def handle_disconnected(self, address: str) -> None:
+        """React to the loss of a connection."""
         ...  # pragma: no cover
 
 
 class Hub:
-    """Connector and name servers of all clients of one id. Belongs to the event loop."""
+    """Connector and name servers of all clients with one id. Belongs to the event loop."""
 
     def __init__(self, config: ClientConfig, make_connector: Callable[..., Connector]) -> None:
         self.config = config
@@ -59,13 +59,13 @@ class Hub:
         self.name_servers = NameServers(config, self.connector)
         self.heard: dict[str, float] = {}
         """When each server last answered any of the clients, on the loop's clock."""
-        self._members: list[Member] = []
+        self._members: list[HubMember] = []
 
-    def join(self, member: Member) -> None:
-        """Let one more client use the connections."""
+    def join(self, member: HubMember) -> None:
+        """Add a client to the users of the connections."""
         self._members.append(member)
 
-    async def leave(self, member: Member) -> None:
+    async def leave(self, member: HubMember) -> None:
         """Stop using the connections; the last client closes them."""
         if member in self._members:
             self._members.remove(member)
@@ -73,17 +73,17 @@ class Hub:
             _forget(self)
             await self.connector.close()
 
-    def check_group(self, member: Member, kind: str, group: str) -> None:
-        """Raise if another client of this id has the group already.
+    def check_group(self, member: HubMember, kind: str, group: str) -> None:
+        """Raise if another client with this id has the group already.
 
         Raises:
-            ClientError: It has: brokers could not tell the two apart.
+            ClientError: It has; brokers could not tell the two apart.
         """
         for other in self._members:
             if other is not member and (kind, group) in other.groups:
                 raise ClientError(
-                    f"the {kind} group {group} is in use by another client of the instance_name "
-                    f"{self.config.instance_name!r}; give each an instance_name of its own"
+                    f"the {kind} group {group} is in use by another client with the instance_name "
+                    f"{self.config.instance_name!r}; give each its own instance_name"
                 )
 
     def _on_request(self, connection: Connection, command: Command) -> None:
@@ -97,11 +97,11 @@ class Hub:
 
     def _on_made(self, address: str, connection: Connection) -> None:
         for member in list(self._members):
-            member.connected(address)
+            member.handle_connected(address)
 
     def _on_lost(self, address: str, connection: Connection) -> None:
         for member in list(self._members):
-            member.disconnected(address)
+            member.handle_disconnected(address)
 
 
 _hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Hub]] = (
@@ -110,10 +110,10 @@ _hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Hub]] = (
 
 
 def find_hub(config: ClientConfig, client_id: str, make_connector: Callable[..., Connector]) -> Hub:
-    """Return the hub of a client id; a new one for a client without a name.
+    """Return the hub of a client id; a new one for a client without an instance name.
 
     Raises:
-        ClientError: Clients of that name have other name servers or credentials.
+        ClientError: Clients with that name have other name servers or credentials.
     """
     if not config.instance_name:
         return Hub(config, make_connector)
@@ -123,8 +123,8 @@ def find_hub(config: ClientConfig, client_id: str, make_connector: Callable[...,
         hub = hubs[client_id] = Hub(config, make_connector)
     elif _where(hub.config) != _where(config):
         raise ClientError(
-            f"clients of the instance_name {config.instance_name!r} share their connections, so "
-            "they must have the same name servers and credentials; give each a name of its own"
+            f"clients with the instance_name {config.instance_name!r} share their connections, so "
+            "they must have the same name servers and credentials; or give each its own name"
         )
     return hub
 

@@ -1,4 +1,4 @@
-"""What every client has in common: it is started, used in an ``async with``, and stopped."""
+"""The base of all clients: start, stop and ``async with``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Self
 
 
 class Lifecycle(ABC):
-    """Something that runs between :meth:`start` and :meth:`stop`; ``async with`` calls both."""
+    """An object that runs between :meth:`start` and :meth:`stop`; ``async with`` calls both."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin."""
+        """Start running."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """End, and wait for the end."""
+        """Stop, and wait for the end."""
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -1,4 +1,4 @@
-"""Messages as the user writes and reads them, and what a send comes to."""
+"""Messages as users write and read them, and results of sends."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _FLAG_MAX = 2**31 - 1
 
 
 class Message:
-    """A message to be sent. Not changed by sending, so it may be sent again.
+    """A message to send. Sending does not change it, so it may be sent again.
 
     Args:
-        topic: Where it goes.
-        body: What it says; at least one byte.
+        topic: The topic.
+        body: The content; at least one byte.
         tags: A tag that consumers can filter by.
-        keys: Words to find it by later; one text of words parted by spaces, or several.
-        properties: Names and values of your own; names that the system uses are refused.
-        flag: A number that travels with the message and means what you like.
+        keys: Words to find it by later: one string of words separated by spaces, or several.
+        properties: The application's properties; names that the system uses are refused.
+        flag: A number for the application, stored with the message.
         wait_store: Whether the broker answers only when the message is as safe as configured.
-        sharding_key: Messages with equal keys go to the same queue, hence stay in order.
+        sharding_key: Messages with the same key go to the same queue, and so stay in order.
         delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h; 0 for none.
-        delay_seconds: Deliver so much later, to the millisecond.
-        deliver_at_ms: Deliver at this time, milliseconds since the epoch.
-        priority: Its level, 0 the lowest, in a topic of the type PRIORITY.
+        delay_seconds: Delay of the delivery, to the millisecond.
+        deliver_at_ms: Time of the delivery, in milliseconds since the epoch.
+        priority: The priority in a topic of the type PRIORITY; 0 is the lowest.
 
     Raises:
-        MessageRefused: Something breaks a rule; the text says what.
+        MessageRefused: An argument breaks a rule; the text says which.
     """
 
     __slots__ = ("_extra", "body", "flag", "keys", "sharding_key", "tags", "topic", "wait_store")
@@ -69,11 +69,11 @@ class Message:
         self.topic = topic
         self.body = body
         self.tags = tags
-        self.keys = keys if isinstance(keys, str) else _joined_keys(keys)
+        self.keys = keys if isinstance(keys, str) else _join_keys(keys)
         self.flag = flag
         self.wait_store = wait_store
         self.sharding_key = sharding_key
-        self._extra = _checked_properties(properties) if properties else ""
+        self._extra = _property_text(properties) if properties else ""
         if delay_level or delay_seconds is not None or deliver_at_ms is not None:
             self._extra += _delay_properties(delay_level, delay_seconds, deliver_at_ms)
         if priority is not None:
@@ -89,29 +89,29 @@ class Message:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The user's own properties, and those that stand for a delay."""
+        """The application's properties, and those of a delay."""
         return decode_properties(self._extra.encode("utf-8", "replace"))
 
     @property
     def priority(self) -> int | None:
-        """Its level, if it has one."""
+        """The priority, if it has one."""
         if not self._extra or f"{names.PRIORITY}{NAME_END}" not in self._extra:
             return None
         return int(self.properties[names.PRIORITY])
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it is to be delivered later."""
+        """Whether its delivery is delayed."""
         return bool(self._extra) and any(
             f"{name}{NAME_END}" in self._extra
             for name in (names.DELAY_LEVEL, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
         )
 
     def property_text(self, unique_id: str) -> str:
-        """Return all properties as they travel, with ``unique_id`` as the message's own id.
+        """Return the property string, with ``unique_id`` as the message's id.
 
         Raises:
-            MessageRefused: They are too long.
+            MessageRefused: The properties are too long.
         """
         wait = "true" if self.wait_store else "false"
         text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02{self._extra}"
@@ -131,10 +131,10 @@ class Message:
 
 
 def check_message(message: Message, *, body_bytes_max: int) -> None:
-    """Check what the broker would refuse.
+    """Refuse a message that the broker would refuse.
 
     Raises:
-        MessageRefused: The text says why.
+        MessageRefused: The message breaks a rule; the text says which.
     """
     body = message.body
     if not isinstance(body, bytes | bytearray | memoryview):
@@ -153,13 +153,13 @@ _GOOD_TOPICS_MAX = 10_000
 
 
 def check_topic(topic: str) -> None:
-    """Check that users may send to ``topic``; remembers good ones, since the check is hot.
+    """Check that users may send to ``topic``; caches good names, since every send checks.
 
     Raises:
-        MessageRefused: The name is illegal, or the system keeps the topic for itself.
+        MessageRefused: The name is illegal, or the topic is reserved for the system.
     """
     if not isinstance(topic, str):
-        raise MessageRefused(f"the topic must be a text, not {topic!r}")
+        raise MessageRefused(f"the topic must be a string, not {topic!r}")
     if topic in _good_topics:
         return
     problem = topic_problem(topic)
@@ -171,24 +171,24 @@ def check_topic(topic: str) -> None:
         _good_topics.add(topic)
 
 
-def _joined_keys(keys: Sequence[str]) -> str:
+def _join_keys(keys: Sequence[str]) -> str:
     for key in keys:
         if not isinstance(key, str):
-            raise MessageRefused(f"the key {key!r} must be a text")
+            raise MessageRefused(f"the key {key!r} must be a string")
         if not key or any(char.isspace() for char in key):
-            raise MessageRefused(f"the key {key!r} is empty or has spaces, which part keys")
+            raise MessageRefused(f"the key {key!r} is empty or has spaces, which separate keys")
     return names.KEY_SEPARATOR.join(keys)
 
 
 def _check_values(*values: str | None) -> None:
     for value in values:
         if value is not None and not isinstance(value, str):
-            raise MessageRefused(f"tags, keys and sharding_key must be texts, not {value!r}")
+            raise MessageRefused(f"tags, keys and sharding_key must be strings, not {value!r}")
         if value and VALUE_END in value:
             raise MessageRefused(f"{value!r} has the character U+0002, which ends a property")
 
 
-def _checked_properties(properties: Mapping[str, str]) -> str:
+def _property_text(properties: Mapping[str, str]) -> str:
     text = ""
     for name, value in properties.items():
         if name in names.RESERVED or name == names.UNIQUE_KEY:
@@ -196,7 +196,7 @@ def _checked_properties(properties: Mapping[str, str]) -> str:
                 f"the property {name!r} is used by the system; choose another name"
             )
         if not isinstance(name, str) or not isinstance(value, str):
-            raise MessageRefused(f"the property {name!r} must have a text as name and as value")
+            raise MessageRefused(f"the property {name!r} must have a string as name and as value")
         if not name.strip() or not value.strip():
             raise MessageRefused(f"the property {name!r} has a blank name or value")
         if NAME_END in name or VALUE_END in name or VALUE_END in value:
@@ -223,12 +223,12 @@ def _priority_property(priority: int, sharding_key: str | None) -> str:
     if not 0 <= priority <= _FLAG_MAX:
         raise MessageRefused(f"the priority {priority} is not one of 0 to {_FLAG_MAX}")
     if sharding_key:
-        raise MessageRefused("give a sharding key or a priority: a level is another queue")
+        raise MessageRefused("give a sharding key or a priority, not both: each chooses a queue")
     return f"{names.PRIORITY}\x01{priority}\x02"
 
 
 class SendStatus(enum.Enum):
-    """Safety with which a message is stored; it is stored in every case."""
+    """Safety of a stored message; the message is stored in every case."""
 
     SEND_OK = ResponseCode.SUCCESS
     """As safe as configured."""
@@ -241,7 +241,7 @@ class SendStatus(enum.Enum):
 
 
 class SendResult(NamedTuple):
-    """Place at which a sent message was stored."""
+    """Queue, offset and ids of a stored message."""
 
     status: SendStatus
     message_id: str
@@ -261,13 +261,13 @@ class SendResult(NamedTuple):
 
 
 class ReceivedMessage:
-    """A message as a broker stored it. Bodies and properties are decoded when first looked at.
+    """A message as a broker stored it. Body and properties are decoded on first use.
 
     Attributes:
-        queue: Where it was pulled from.
-        queue_begin: The first offset of that queue when it was pulled (``MIN_OFFSET``).
-        queue_end: The end of that queue when it was pulled (``MAX_OFFSET``).
-        record: All fields as stored.
+        queue: The queue from which it was pulled.
+        queue_begin: The first offset of that queue at that time (``MIN_OFFSET``).
+        queue_end: The end of that queue at that time (``MAX_OFFSET``).
+        record: All stored fields.
     """
 
     __slots__ = ("_body", "_properties", "queue", "queue_begin", "queue_end", "record")
@@ -290,7 +290,7 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic that it was sent to, also when it comes by way of a retry topic."""
+        """The topic to which it was sent, even if it was read from a retry topic."""
         topic = self.record.topic
         return self.properties.get(names.RETRY_TOPIC, topic) if topic[:1] == "%" else topic
 
@@ -308,7 +308,7 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, the system's included."""
+        """All properties, including the system's."""
         found = self._properties
         if found is None:
             found = self._properties = decode_properties(self.record.properties_bytes)
@@ -321,12 +321,12 @@ class ReceivedMessage:
 
     @property
     def keys(self) -> list[str]:
-        """The words that it can be found by."""
+        """The words by which it can be found."""
         return self.properties.get(names.KEYS, "").split()
 
     @property
     def message_id(self) -> str:
-        """The id that the sender made, or the broker's if there is none."""
+        """The sender's id, or the broker's if there is none."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_id
 
     @property
@@ -346,7 +346,7 @@ class ReceivedMessage:
 
     @property
     def priority(self) -> int | None:
-        """Its level, if its sender gave it one."""
+        """The priority, if the sender gave it one."""
         text = self.properties.get(names.PRIORITY, "")
         return int(text) if text.isascii() and text.isdecimal() else None
 
@@ -358,12 +358,12 @@ class ReceivedMessage:
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue."""
+        """Its offset in the queue."""
         return self.record.queue_offset
 
     @property
     def position(self) -> int:
-        """Its place in the broker's commit log."""
+        """Its position in the broker's commit log."""
         return self.record.position
 
     @property

@@ -1,7 +1,7 @@
-"""Addresses of the name servers, and requests to one of them that works.
+"""Addresses of the name servers, and requests to one that answers.
 
 Addresses come from the first source that has some: the argument, the environment variable
-``NAMESRV_ADDR``, the HTTP address server. One server is used until it fails; then the next one is.
+``NAMESRV_ADDR``, the HTTP address server. One server is used until it fails, then the next one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALL_KNOW: Final = frozenset(
 
 
 def not_a_name_server(address: str) -> str:
-    """Say what is wrong with an address whose server does not know a name server's requests."""
+    """Return the error text for a server that does not know a name server's requests."""
     return (
         f"the server at {address} is not a name server; is it a broker? Name servers listen on "
         "9876 unless told otherwise, brokers on 10911"
@@ -47,7 +47,7 @@ def not_a_name_server(address: str) -> str:
 
 
 def address_server_url(config: ClientConfig) -> str:
-    """Return where the HTTP address server lists the name servers."""
+    """Return the URL of the HTTP address server's list of name servers."""
     host = config.address_server
     port = "" if ":" in host else ":8080"
     unit = f"-{config.unit_name}?nofix=1" if config.unit_name else ""
@@ -60,9 +60,9 @@ def fetch_addresses_blocking(url: str) -> list[str]:
     Raises:
         OSError: It cannot be reached, or refuses.
     """
-    import urllib.request  # takes long to import, and few have an address server
+    import urllib.request  # slow to import, and few clients need it
 
-    # Not through a proxy of the environment: address servers are near, as name servers are.
+    # Bypass the proxy of the environment: address servers are nearby, like name servers.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=_HTTP_TIMEOUT) as response:
         text: str = response.read(_HTTP_BYTES_MAX).decode("utf-8", "replace").strip()
@@ -87,10 +87,10 @@ class NameServers:
         return list(self._addresses)
 
     async def start(self) -> None:
-        """Find out the addresses if nobody gave them.
+        """Find the addresses, unless they were given.
 
         Raises:
-            NoNameServer: Nobody knows any.
+            NoNameServer: No source has any.
         """
         if self.uses_http:
             await self.poll()
@@ -101,7 +101,7 @@ class NameServers:
             )
 
     async def poll(self) -> None:
-        """Ask the HTTP address server; a failure keeps the addresses at hand."""
+        """Ask the HTTP address server; keep the known addresses if that fails."""
         url = address_server_url(self._config)
         try:
             fresh = await asyncio.to_thread(fetch_addresses_blocking, url)
@@ -123,10 +123,10 @@ class NameServers:
         body: bytes = b"",
         timeout: float | None = None,
     ) -> Command:
-        """Return the response of a name server, whatever its code; tries each of them once.
+        """Return the response of a name server, whatever its code; try each server once.
 
         Raises:
-            NoNameServer: None is known, or none answers.
+            NoNameServer: No name server is known, or none answers.
         """
         failure: Exception | None = None
         for address in self.addresses:
@@ -156,7 +156,7 @@ class NameServers:
 
         Raises:
             ConnectionLost: It cannot be reached.
-            RequestTimeout: It does not answer; the connection is closed then.
+            RequestTimeout: It does not answer; its connection is closed.
         """
         connection = await self._connector.connect(address)
         try:

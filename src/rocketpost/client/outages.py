@@ -1,8 +1,8 @@
-"""Log lines about brokers that do not do what they are asked for, few however long that lasts.
+"""Logging of broker failures, limited to a few lines however long an outage lasts.
 
-Every queue of a broker that is away fails every few seconds. Of all that one line is logged when it
-begins, one a minute with the number of failures, and one when it is over. A broker that comes and
-goes has no more than one beginning and one end a minute.
+Every queue of an unreachable broker fails every few seconds. One line is logged at the beginning,
+one per minute with the number of failures, and one at the end. A broker that comes and goes gets no
+more than one beginning and one end per minute.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ class _Outage:
 
 
 class Outages:
-    """Failures of brokers, as far as they are still going on. Belongs to the event loop.
+    """Current failures of brokers. Belongs to the event loop.
 
     Args:
-        clock: Returns seconds; never goes back.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._outages: dict[_Key, _Outage] = {}
 
-    def failed(self, what: str, queue: MessageQueue, error: RocketpostError) -> None:
-        """Log that something failed in a queue, or only count it.
+    def report_failure(self, what: str, queue: MessageQueue, error: RocketpostError) -> None:
+        """Log or count a failure in a queue.
 
         Args:
-            what: What failed, as the line is to begin.
-            queue: Where.
-            error: Why. A refusal is about the topic, anything else about the whole broker.
+            what: The start of the log line: what failed.
+            queue: The queue.
+            error: The reason. A refusal concerns the topic, any other error the whole broker.
         """
         topic = queue.topic if isinstance(error, Fault) else ""
         self._count((queue.broker_name, topic), what, f"queue={queue}", error)
 
-    def broker_failed(self, what: str, broker_name: str, error: RocketpostError) -> None:
-        """Log that a broker failed, or only count it."""
+    def report_broker_failure(self, what: str, broker_name: str, error: RocketpostError) -> None:
+        """Log or count a failure of a broker."""
         self._count((broker_name, ""), what, f"broker={broker_name}", error)
 
-    def worked(self, broker_name: str, topic: str = "") -> None:
-        """Note that a broker did what it was asked for; log it if a failure was logged."""
-        if not self._outages:  # nearly always; every pull says so
+    def report_success(self, broker_name: str, topic: str = "") -> None:
+        """Record that a broker answered; log it if a failure was logged."""
+        if not self._outages:  # the usual case, for every pull
             return
         self._end((broker_name, ""))
         if topic:

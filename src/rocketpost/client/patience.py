@@ -1,4 +1,4 @@
-"""Repeats calls while a broker cannot be reached, with pauses, within a time budget."""
+"""Repetition of calls while a broker cannot be reached, with pauses and a time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def pause_seconds(pauses: int) -> float:
-    """Return how long to rest after ``pauses`` earlier rests."""
+    """Return the length of the next pause after ``pauses`` earlier ones."""
     return min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN * (1 << min(pauses, 10)))
 
 
@@ -26,14 +26,14 @@ async def patiently(
     refresh: Callable[[], Awaitable[None]],
     after: type[ConnectionLost] = ConnectionLost,
 ) -> T:
-    """Return what ``attempt`` returns, tried again while its broker cannot be reached.
+    """Repeat ``attempt`` while its broker cannot be reached; return its result.
 
     Args:
         attempt: Makes one call.
-        seconds: How long to go on.
-        refresh: Learns where the broker is now; called before every further attempt.
-        after: Which failure is worth another attempt. A call that must not happen twice is
-            repeated after ``NotConnected`` only.
+        seconds: Time limit for all attempts.
+        refresh: Updates the broker's address; called before every further attempt.
+        after: The failure to repeat after. A call that must not happen twice is repeated only
+            after ``NotConnected``.
 
     Raises:
         ConnectionLost: The broker could not be reached in time.

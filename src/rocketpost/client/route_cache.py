@@ -1,4 +1,4 @@
-"""Routes of topics, kept fresh, and the queues and addresses that follow from them."""
+"""A cache of topic routes, and the queues and addresses in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PublishRoute:
         self._at = random.randrange(len(queues))
 
     def next(self, *, avoid: str | None = None) -> MessageQueue:
-        """Return the next queue, of a broker other than ``avoid`` if there is one."""
+        """Return the next queue, preferably of a broker other than ``avoid``."""
         queues = self.queues
         for _ in queues:
             at = self._at = (self._at + 1) % len(queues)
@@ -49,7 +49,7 @@ class PublishRoute:
     def next_of(
         self, accepts: Callable[[str], bool], *, avoid: str | None = None
     ) -> MessageQueue | None:
-        """Return the next queue whose broker ``accepts`` takes, if there is one."""
+        """Return the next queue whose broker satisfies ``accepts``, or None."""
         queues = self.queues
         for _ in queues:
             at = self._at = (self._at + 1) % len(queues)
@@ -60,9 +60,9 @@ class PublishRoute:
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """Return the queues that a producer may write to, in their usual order."""
+    """Return the queues that a producer may write to, in route order."""
     if route.order_topic_conf:
-        return _ordered_queues(topic, route.order_topic_conf)
+        return _parse_order_conf(topic, route.order_topic_conf)
     _check_count(sum(data.write_queue_nums for data in route.queue_datas), topic)
     masters = {broker.broker_name for broker in route.broker_datas if broker.master}
     return [
@@ -74,7 +74,7 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """Return the queues that a consumer may read, in the order that all members share."""
+    """Return the queues that a consumer may read, in the order common to all members."""
     _check_count(sum(data.read_queue_nums for data in route.queue_datas), topic)
     queues = [
         MessageQueue(data.broker_name, queue_id, topic)
@@ -90,7 +90,7 @@ def _check_count(count: int, topic: str) -> None:
         raise RemoteProtocolError(f"bad route: {topic} has {count} queues; at most {QUEUES_MAX}")
 
 
-def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
+def _parse_order_conf(topic: str, conf: str) -> list[MessageQueue]:
     queues: list[MessageQueue] = []
     for part in conf.split(";"):
         broker, _, count = part.partition(":")
@@ -105,8 +105,8 @@ class RouteCache:
 
     Args:
         ask: Sends a request to a name server.
-        auto_create_queues: Queues per broker of a topic that the first send will make.
-        auto_create_topic: The topic that such a topic is made after; its brokers are sent to.
+        auto_create_queues: Queues per broker of a topic that its first send creates.
+        auto_create_topic: The template of such a topic; its brokers receive the send.
     """
 
     def __init__(
@@ -128,22 +128,22 @@ class RouteCache:
 
     @property
     def topics(self) -> list[str]:
-        """Every topic that is in use."""
+        """Every topic in use."""
         return [*self._routes, *self._templated]
 
     def peek(self, topic: str) -> TopicRoute | None:
-        """Return the known route of ``topic``."""
+        """Return the cached route of ``topic``, or None."""
         return self._routes.get(topic)
 
     def peek_publish(self, topic: str) -> PublishRoute | None:
-        """Return the known writable queues of ``topic``."""
+        """Return the cached writable queues of ``topic``, or None."""
         return self._publish.get(topic)
 
     async def publish(self, topic: str) -> PublishRoute:
-        """Return the writable queues of ``topic``; one that does not exist yet gets a template's.
+        """Return the writable queues of ``topic``; those of the template if it does not exist yet.
 
         Raises:
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
         found = self._publish.get(topic)
@@ -155,7 +155,7 @@ class RouteCache:
         return found
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route of ``topic``, asking for it if need be.
+        """Return the route of ``topic``; fetch it if necessary.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -173,7 +173,7 @@ class RouteCache:
         return subscribe_queues(topic, await self.route(topic))
 
     async def fetch(self, topic: str) -> TopicRoute:
-        """Ask for the route of ``topic``, once for all who want it now.
+        """Fetch the route of ``topic``, once for all concurrent callers.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -186,29 +186,29 @@ class RouteCache:
         task = self._fetching.get(key)
         if task is None:
             task = self._fetching[key] = asyncio.ensure_future(self._fetch(topic, auto_create))
-            task.add_done_callback(lambda done: self._fetched(key, done))
+            task.add_done_callback(lambda done: self._end_fetch(key, done))
         # Shielded: one impatient caller must not cancel the request that others wait for.
         return await asyncio.shield(task)
 
-    def _fetched(self, key: tuple[str, bool], done: asyncio.Task[TopicRoute]) -> None:
+    def _end_fetch(self, key: tuple[str, bool], done: asyncio.Task[TopicRoute]) -> None:
         self._fetching.pop(key, None)
         if not done.cancelled():
-            done.exception()  # seen, even if everybody who asked has gone
+            done.exception()  # mark it as retrieved, even if all callers are gone
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Cancel pending requests."""
         tasks = list(self._fetching.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refresh_all(self) -> None:
-        """Ask for every known route again; what fails stays as it is."""
+        """Fetch all cached routes again; those that fail stay unchanged."""
         for topic in self.topics:
             await self.refresh(topic)
 
     async def refresh(self, topic: str) -> None:
-        """Ask for one route again, unless that was done just now."""
+        """Fetch one route again, unless that was done just now."""
         now = asyncio.get_running_loop().time()
         if now - self._refreshed.get(topic, -REFRESH_SECONDS_MIN) < REFRESH_SECONDS_MIN:
             return
@@ -219,7 +219,7 @@ class RouteCache:
             logger.info("route not refreshed: topic=%s reason=%s", topic, error)
 
     def broker_name_at(self, address: str) -> str:
-        """Return the name of the broker at an address, the address itself if none is known."""
+        """Return the name of the broker at an address, or the address itself if unknown."""
         return next(
             (name for name, known in self._addresses.items() if address in known.values()), address
         )
@@ -228,7 +228,7 @@ class RouteCache:
         """Return the address of a broker's master.
 
         Raises:
-            RouteNotFound: None is known.
+            RouteNotFound: No master is known.
         """
         address = self._addresses.get(broker_name, {}).get(MASTER_ID)
         if address is None:
@@ -236,11 +236,11 @@ class RouteCache:
         return address
 
     def is_master(self, broker_name: str, address: str) -> bool:
-        """Tell whether a broker's master is, or may have been, at ``address``."""
+        """Tell whether a broker's master is or was at ``address``."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID, address) == address
 
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool]:
-        """Return an address to pull from, the wished id first, and whether it is a slave's.
+        """Return an address to pull from, preferably of ``broker_id``, and whether it is a slave's.
 
         Raises:
             RouteNotFound: No address of that broker is known.
@@ -253,7 +253,7 @@ class RouteCache:
         return known[found], found != MASTER_ID
 
     def slave(self, broker_name: str) -> tuple[str, bool]:
-        """Return the address of a slave, by chance, or the master's; and whether it is a slave's.
+        """Return the address of a random slave, or the master's; and whether it is a slave's.
 
         Raises:
             RouteNotFound: No address of that broker is known.
@@ -272,7 +272,7 @@ class RouteCache:
         ]
 
     def some_broker(self, topic: str) -> str | None:
-        """Return a broker of ``topic``, by chance: its master, or else a replica."""
+        """Return the address of a random broker of ``topic``: its master, or else a replica."""
         route = self._routes.get(topic)
         if route is None or not route.broker_datas:
             return None
@@ -302,7 +302,7 @@ class RouteCache:
         queues = [self._as_template(data) for data in template.queue_datas]
         route = TopicRoute(broker_datas=template.broker_datas, queue_datas=queues)
         self._learn_addresses(route)
-        # Good for sending only: nobody may read queues of a topic that does not exist.
+        # Only for sending: a topic that does not exist has no queues to read.
         self._templated.add(topic)
         self._store_publish(topic, route)
         return route
@@ -320,7 +320,7 @@ class RouteCache:
     def _store(self, topic: str, route: TopicRoute) -> TopicRoute:
         self._learn_addresses(route)
         self._templated.discard(topic)
-        if _sorted(route) == _sorted(self._routes.get(topic)):
+        if _sort_key(route) == _sort_key(self._routes.get(topic)):
             return route
         self._routes[topic] = route
         self._store_publish(topic, route)
@@ -339,7 +339,7 @@ class RouteCache:
             self._addresses[broker.broker_name] = broker.broker_addrs
 
     def drop_offline(self) -> None:
-        """Forget brokers that no route names any more."""
+        """Remove brokers that are in no route any more."""
         named = {queue.broker_name for route in self._publish.values() for queue in route.queues}
         for route in self._routes.values():
             named.update(broker.broker_name for broker in route.broker_datas)
@@ -347,7 +347,7 @@ class RouteCache:
             del self._addresses[name]
 
 
-def _sorted(route: TopicRoute | None) -> object:
+def _sort_key(route: TopicRoute | None) -> object:
     if route is None:
         return None
     return (

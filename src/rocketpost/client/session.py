@@ -1,7 +1,6 @@
-"""The common part of clients: connections, name servers, routes, heartbeats, answers to brokers.
+"""The session of a client: connections, name servers, routes, heartbeats, answers to brokers.
 
-One session is one client id. Producers and consumers are built on it and add what they do; it knows
-nothing of messages.
+One session is one client id. Producers and consumers are built on it; it knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ Takes = Callable[[Command], bool]
 
 
 def _is_about_access(response: Command) -> bool:
-    """Tell whether a refusal is for want of credentials; others are permissions by setting."""
+    """Tell whether a refusal is due to missing or wrong credentials, not to a setting."""
     if response.code not in (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR):
         return False
     remark = (response.remark or "").lower()
@@ -70,7 +69,7 @@ class Answer(msgspec.Struct):
 
 
 def make_client_id(config: ClientConfig) -> str:
-    """Return the id by which brokers know a client: address, instance, unit."""
+    """Return the client id: address, instance and unit."""
     ip = config.client_ip or local_ip()
     instance = config.instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
     return f"{ip}@{instance}" + (f"@{config.unit_name}" if config.unit_name else "")
@@ -153,7 +152,7 @@ class Session:
             self.tasks.start(polls, name="poll address server")
 
     async def stop(self) -> None:
-        """Take leave of the brokers and close everything."""
+        """Unregister from the brokers and close everything."""
         if not self._started:
             return
         self._started = False
@@ -168,42 +167,42 @@ class Session:
 
     @property
     def groups(self) -> list[tuple[str, str]]:
-        """The groups that brokers are told of, each with its kind."""
+        """The groups announced to brokers, each with its kind."""
         return [
             *(("producer", group) for group in self._producers),
             *(("consumer", describe().group_name) for describe in self._consumers),
         ]
 
     def add_producer(self, group: str) -> None:
-        """Tell brokers of a producer group from now on.
+        """Announce a producer group to brokers from now on.
 
         Raises:
-            ClientError: Another client of this id has it.
+            ClientError: Another client with this id has it.
         """
         self._hub.check_group(self, "producer", group)
         self._producers.append(group)
 
     def add_consumer(self, describe: Callable[[], ConsumerData]) -> None:
-        """Tell brokers of a consumer group from now on; ``describe`` is asked each time.
+        """Announce a consumer group to brokers from now on; each heartbeat calls ``describe``.
 
         Raises:
-            ClientError: Another client of this id has it.
+            ClientError: Another client with this id has it.
         """
         self._hub.check_group(self, "consumer", describe().group_name)
         self._consumers.append(describe)
 
     def on_reconnect(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when a broker has been connected to and told of our groups."""
+        """Call ``callback`` after a broker was connected and received our groups."""
         self._reconnected.append(callback)
 
     def on_lost(self, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with the address of a server whose connection is gone."""
+        """Call ``callback`` with the address of each server whose connection is lost."""
         self._lost.append(callback)
 
     def on(self, code: int, handler: RequestHandler, *, takes: Takes | None = None) -> None:
-        """Let ``handler`` serve requests of brokers; None from it means no answer now.
+        """Serve requests of brokers with ``handler``; it returns None for no answer now.
 
-        ``takes`` tells which requests are ours, among clients that share connections.
+        ``takes`` recognizes our requests among those of clients that share connections.
         """
         self._handlers[code] = handler, takes
 
@@ -227,7 +226,7 @@ class Session:
             header: The header fields.
             body: The body.
             timeout: Seconds to wait; the configured ones if None.
-            accept: Response codes that are no failure, besides success.
+            accept: Response codes that are not failures, in addition to success.
 
         Raises:
             Fault: The broker refuses.
@@ -244,7 +243,7 @@ class Session:
         except RequestTimeout:
             self.no_answer(address, sent_at)
             raise
-        self.heard(address)
+        self.note_answer(address)
         if response.code != ResponseCode.SUCCESS and response.code not in accept:
             raise self.refusal(response)
         return response
@@ -257,13 +256,13 @@ class Session:
         seconds: float | None = None,
         after: type[ConnectionLost] = ConnectionLost,
     ) -> T:
-        """Make a call to a broker of ``topic``, again while that cannot be reached.
+        """Make a call to a broker of ``topic``, repeating it while the broker cannot be reached.
 
         Args:
-            topic: Whose route is refreshed before each further attempt.
-            call: Makes the call, to the address that is known then.
-            seconds: How long to go on; ``call_timeout`` if None.
-            after: Which failure is worth another attempt, see :func:`patience.patiently`.
+            topic: The topic whose route is refreshed before each further attempt.
+            call: Makes the call, to the address known at that time.
+            seconds: Time limit; ``call_timeout`` if None.
+            after: The failure to repeat after; see :func:`patience.patiently`.
 
         Raises:
             ConnectionLost: The broker could not be reached in time.
@@ -287,21 +286,21 @@ class Session:
         connection.send_oneway(code, fields=to_fields(header), body=body)
 
     def refusal(self, response: Command) -> Fault:
-        """Return what a broker refuses with, and what may help."""
+        """Return a broker's refusal with a hint about what may help."""
         fault = fault_for(response.code, response.remark)
         if self.config.credentials is None and _is_about_access(response):
             fault.add_note(_UNSIGNED)
         return fault
 
-    def heard(self, address: str) -> None:
-        """Note that a broker answered."""
+    def note_answer(self, address: str) -> None:
+        """Record that a broker answered."""
         self._heard[address] = asyncio.get_running_loop().time()
 
     def no_answer(self, address: str, sent_at: float) -> None:
-        """Drop a connection on which nothing at all was heard since ``sent_at``.
+        """Drop a connection on which nothing has arrived since ``sent_at``.
 
-        A peer that vanished without a word would otherwise be found out by TCP alone, in minutes.
-        One slow answer among others is no reason to break those others.
+        Otherwise only TCP would notice a vanished peer, after minutes. One slow answer among others
+        is no reason to break the connection.
         """
         if self._heard.get(address, 0.0) < sent_at:
             logger.info("connection dropped: peer=%s reason=silent", address)
@@ -310,7 +309,7 @@ class Session:
     # Heartbeats.
 
     async def heartbeat_all(self) -> None:
-        """Tell every known broker of our groups; those that fail are logged."""
+        """Send a heartbeat to every known broker; log failures."""
         if not (self._producers or self._consumers):
             return
         addresses = self.routes.broker_addresses(masters_only=not self._consumers)
@@ -319,7 +318,7 @@ class Session:
         await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
 
     async def heartbeat_at(self, address: str) -> None:
-        """Tell one broker of our groups."""
+        """Send a heartbeat to one broker."""
         if self._producers or self._consumers:
             await self._heartbeat(address, self._heartbeat_body())
 
@@ -328,14 +327,14 @@ class Session:
             response = await self.call(address, RequestCode.HEART_BEAT, body=body)
             self.broker_versions[address] = response.version
             self._tell_remark(address, response.remark)
-            self.outages.worked(self.routes.broker_name_at(address))
+            self.outages.report_success(self.routes.broker_name_at(address))
         except (ClientError, Fault) as error:
-            self.outages.broker_failed(
+            self.outages.report_broker_failure(
                 "heartbeat failed", self.routes.broker_name_at(address), error
             )
 
     def _tell_remark(self, address: str, remark: str | None) -> None:
-        """Log what a broker says to a heartbeat, once until it says something else."""
+        """Log a broker's remark on a heartbeat, once until it changes."""
         if remark and self._remarks.get(address) != remark:
             logger.warning("heartbeat answered: broker=%s remark=%s", address, remark)
         self._remarks[address] = remark
@@ -372,20 +371,20 @@ class Session:
                 address, RequestCode.UNREGISTER_CLIENT, leave, timeout=_UNREGISTER_SECONDS
             )
         except RocketpostError as error:
-            logger.info("broker not told of our leave: broker=%s reason=%s", address, error)
+            logger.info("not unregistered: broker=%s reason=%s", address, error)
 
-    # What connections call.
+    # Called by connections.
 
     async def _ask(self, code: int, fields: dict[str, str]) -> Command:
         return await self.name_servers.request(code, fields=fields)
 
-    def connected(self, address: str) -> None:
-        """Greet a broker that has been connected to."""
+    def handle_connected(self, address: str) -> None:
+        """Send a heartbeat to a newly connected broker."""
         if self._started and address not in self.name_servers.addresses:
             self.tasks.start(self._greet(address), name=f"greet {address}")
 
-    def disconnected(self, address: str) -> None:
-        """Tell those who asked for it that a connection is gone."""
+    def handle_disconnected(self, address: str) -> None:
+        """Call the callbacks for a lost connection."""
         if self._started:
             for callback in self._lost:
                 callback(address)
@@ -396,7 +395,7 @@ class Session:
             callback()
 
     def serves(self, command: Command) -> bool | None:
-        """Tell whether a request is ours; None if that cannot be told."""
+        """Tell whether a request is ours; None if it does not say."""
         _, takes = self._handlers.get(command.code, (None, None))
         if command.code not in self._handlers:
             return False
@@ -422,7 +421,7 @@ class Session:
 
 
 def answer_request(connection: Connection, command: Command, answer: Answer) -> None:
-    """Answer a request of a broker, unless it wants none or the connection is gone."""
+    """Answer a broker's request, unless it is oneway or the connection is gone."""
     if command.is_oneway or not connection.is_open:
         return
     head = encode_response(command, answer.code, remark=answer.remark, body_bytes=len(answer.body))

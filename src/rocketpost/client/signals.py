@@ -1,8 +1,8 @@
-"""SIGTERM and Ctrl-C as a wish to stop, for programs that leave these signals to Python.
+"""Stopping on SIGTERM and Ctrl-C, for programs without their own handlers of these signals.
 
-While somebody watches, the first signal is passed on, and the handlers that were there before come
-back at once: a second signal ends the process as if nobody had watched. A handler that the program
-or its framework has installed is never replaced. Outside the main thread nothing is watched.
+During a watch, the first signal is passed on and the previous handlers are restored at once: a
+second signal ends the process as usual. A handler that the program or its framework has installed
+is never replaced. Outside the main thread nothing is watched.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def watch_signals(stop: Callable[[signal.Signals], object]) -> Iterator[None]:
-    """Have ``stop`` called by a signal, in the main thread and between any two instructions.
+    """Call ``stop`` on a signal, in the main thread and between any two instructions.
 
-    So it must not take locks that the main thread may hold; ``queue.SimpleQueue.put`` does not.
+    So ``stop`` must not take locks that the main thread may hold; ``queue.SimpleQueue.put`` does
+    not.
     """
     before: dict[signal.Signals, Any] = {}
 
@@ -32,7 +33,7 @@ def watch_signals(stop: Callable[[signal.Signals], object]) -> Iterator[None]:
             number, handler = before.popitem()
             signal.signal(number, handler)
 
-    def signalled(number: int, frame: object) -> None:
+    def pass_on(number: int, frame: object) -> None:
         restore()
         stop(signal.Signals(number))
 
@@ -40,7 +41,7 @@ def watch_signals(stop: Callable[[signal.Signals], object]) -> Iterator[None]:
         for number in _SIGNALS:
             if _is_free(handler := signal.getsignal(number)):
                 before[number] = handler
-                signal.signal(number, signalled)
+                signal.signal(number, pass_on)
     try:
         yield
     finally:
@@ -48,7 +49,7 @@ def watch_signals(stop: Callable[[signal.Signals], object]) -> Iterator[None]:
 
 
 class _LoopWatch:
-    """The watchers of one event loop. All of them hear of a signal."""
+    """The watchers of one event loop; a signal reaches all of them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -60,7 +61,7 @@ class _LoopWatch:
             for number in _SIGNALS:
                 if _is_free(handler := signal.getsignal(number)):
                     self._installed[number] = handler
-                    self._loop.add_signal_handler(number, self._signalled, number)
+                    self._loop.add_signal_handler(number, self._pass_on, number)
         self._watchers.append(stop)
 
     def remove(self, stop: Callable[[signal.Signals], object]) -> None:
@@ -68,7 +69,7 @@ class _LoopWatch:
         if not self._watchers:
             self._restore()
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _pass_on(self, number: signal.Signals) -> None:
         self._restore()
         for stop in list(self._watchers):
             stop(number)
@@ -87,7 +88,7 @@ _watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWatch] = (
 
 @contextlib.contextmanager
 def watch_signals_on_loop(stop: Callable[[signal.Signals], object]) -> Iterator[None]:
-    """Have ``stop`` called on the running loop by a signal."""
+    """Call ``stop`` on the running loop when a signal arrives."""
     loop = asyncio.get_running_loop()
     watch = _watches.get(loop)
     if watch is None:
@@ -100,7 +101,7 @@ def watch_signals_on_loop(stop: Callable[[signal.Signals], object]) -> Iterator[
 
 
 def _is_free(handler: object) -> bool:
-    """Tell whether a handler is what Python or ``asyncio.run`` has installed by default."""
+    """Tell whether a handler is the default of Python or of ``asyncio.run``."""
     if handler in (signal.SIG_DFL, signal.default_int_handler):
         return True
     if not isinstance(handler, functools.partial):

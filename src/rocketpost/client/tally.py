@@ -9,7 +9,7 @@ BUCKETS: Final = 6
 
 
 class Tally:
-    """Counts events and the time they took, in six buckets of ten seconds.
+    """Counts events and their durations in six buckets of ten seconds.
 
     Not thread-safe: belongs to the event loop.
     """
@@ -24,7 +24,7 @@ class Tally:
         """How many there ever were."""
 
     def count(self, events: int, spent: float, *, now: float) -> None:
-        """Note ``events`` that took ``spent`` seconds together."""
+        """Add ``events`` that took ``spent`` seconds in total."""
         at = int(now // BUCKET_SECONDS)
         if at != self._at:
             self._turn(at)
@@ -33,12 +33,12 @@ class Tally:
         self.total += events
 
     def per_second(self, *, now: float) -> float:
-        """Return how many there are a second."""
+        """Return the number of events per second."""
         self._turn(int(now // BUCKET_SECONDS))
         return sum(self._counts) / (BUCKET_SECONDS * BUCKETS)
 
     def mean_ms(self, *, now: float) -> float:
-        """Return how many milliseconds one takes."""
+        """Return the mean duration of an event in milliseconds."""
         self._turn(int(now // BUCKET_SECONDS))
         count = sum(self._counts)
         return sum(self._spent) / count * 1000 if count else 0.0

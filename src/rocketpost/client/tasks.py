@@ -1,4 +1,4 @@
-"""Background tasks with an owner: what is started here ends when the owner stops."""
+"""Background tasks that end with their owner."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 class Tasks:
     """The running tasks of one owner. Belongs to the event loop.
 
-    A ``TaskGroup`` would have to be left by the task that entered it; clients are started and
-    stopped by whoever likes, hence this set with the same promise: no task outlives its owner.
+    A ``TaskGroup`` must be left by the task that entered it, but any task may start or stop a
+    client; hence this set with the same promise: no task outlives its owner.
     """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
-        """Run ``work``; what it raises is logged."""
+        """Run ``work`` as a task; log its exception."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -33,12 +33,12 @@ class Tasks:
         return len(self._tasks)
 
     async def wait(self, seconds: float) -> None:
-        """Return once all have ended, or after ``seconds``."""
+        """Wait until all tasks have ended, or for ``seconds``."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
 
     async def stop(self) -> None:
-        """Cancel all and return when they have ended."""
+        """Cancel all tasks and wait until they have ended."""
         me = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not me]
         for task in tasks:
@@ -52,7 +52,7 @@ class Tasks:
 
 
 def look_at(future: asyncio.Future[Any]) -> None:
-    """Look at a result that may come when nobody waits for it any more."""
+    """Retrieve a result that may come when nobody waits for it any more."""
     if not future.cancelled():
         future.exception()
 
@@ -60,7 +60,7 @@ def look_at(future: asyncio.Future[Any]) -> None:
 async def repeat(
     work: Callable[[], Awaitable[None]], *, every: float, first: float, what: str
 ) -> None:
-    """Run ``work`` again and again; a refusal or a lost connection is logged and outlived."""
+    """Run ``work`` repeatedly; log refusals and lost connections and continue."""
     await asyncio.sleep(first)
     while True:
         try:

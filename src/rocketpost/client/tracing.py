@@ -1,9 +1,9 @@
-"""Traces: what this client did to which message, written to a topic that tools can search.
+"""Message traces of a client, written to a topic that tools can search.
 
-Whoever is traced only appends to a bounded queue; a task of its own writes what is in there, many
-records to a message, and flushes at the stop. If the queue is full, or writing fails, traces are
-lost and counted, and the log says so: nothing that is traced ever waits or fails for it. Messages
-of the trace topic are not traced, nor are those of brokers that say ``traceOn=false``.
+Traced code only appends to a bounded queue; a separate task writes its contents, many records per
+message, and flushes at the stop. If the queue is full or writing fails, traces are dropped, counted
+and logged: traced code never waits or fails because of them. Messages of the trace topic are not
+traced, nor those of brokers that answer ``traceOn=false``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketpost.client.config import ProducerConfig
 from rocketpost.client.consumer.push.orderly import Suspend
 from rocketpost.client.consumer.push.retry import Retry
 from rocketpost.client.message import Message, ReceivedMessage, SendResult
-from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
@@ -63,9 +63,9 @@ class Tracer:
     """Writes the traces of one client. Belongs to the event loop.
 
     Args:
-        session: The client's; connections are shared, bounds and retries are not.
-        group: The producer or consumer group that is traced.
-        topic: Where traces go.
+        session: The session of the client; connections are shared, bounds and retries are not.
+        group: The traced producer or consumer group.
+        topic: The topic of the traces.
     """
 
     def __init__(self, session: Session, *, group: str, topic: str) -> None:
@@ -81,11 +81,11 @@ class Tracer:
         """Traces that were not written, because there were too many or no broker took them."""
 
     def start(self) -> None:
-        """Begin to write; ends with the session."""
+        """Start writing, until the session ends."""
         self._session.tasks.start(self._run(), name=f"trace {self._group}")
 
     async def close(self) -> None:
-        """Write what is left, within a bound of time."""
+        """Write the remaining traces, within a time limit."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._flush()
@@ -95,10 +95,10 @@ class Tracer:
         finally:
             self._sender.close()
 
-    # What is traced.
+    # Events.
 
     def add(self, trace: Trace) -> None:
-        """Have ``trace`` written soon."""
+        """Queue ``trace`` for writing."""
         if len(self._queue) >= QUEUE_MAX:
             self._lose(1, "too many wait")
             return
@@ -108,9 +108,9 @@ class Tracer:
             self._full.set()
 
     def watch(
-        self, messages: Sequence[Message], out: Outgoing, queue: MessageQueue
+        self, messages: Sequence[Message], out: OutgoingSend, queue: MessageQueue
     ) -> Callable[[asyncio.Future[SendResult]], None]:
-        """Return what to call with the result of a send that begins now."""
+        """Return a callback for the result of a send that begins now."""
         began_ms, began = _now_ms(), time.monotonic()
 
         def done(future: asyncio.Future[SendResult]) -> None:
@@ -119,14 +119,14 @@ class Tracer:
             result = None if future.exception() is not None else future.result()
             cost_ms = round((time.monotonic() - began) * 1000)
             went = queue if result is None else result.queue
-            self._sent(messages, out, went, result, began_ms=began_ms, cost_ms=cost_ms)
+            self._trace_send(messages, out, went, result, began_ms=began_ms, cost_ms=cost_ms)
 
         return done
 
-    def _sent(
+    def _trace_send(
         self,
         messages: Sequence[Message],
-        out: Outgoing,
+        out: OutgoingSend,
         queue: MessageQueue,
         result: SendResult | None,
         *,
@@ -159,7 +159,7 @@ class Tracer:
                 )
             )
 
-    def ended(
+    def trace_end(
         self,
         message: Message | ReceivedMessage,
         message_id: str,
@@ -169,7 +169,7 @@ class Tracer:
         state: str,
         from_check: bool = False,
     ) -> None:
-        """Note what was decided about a half message; ``state`` is Java's name for it."""
+        """Trace the decision about a half message; ``state`` is Java's name of it."""
         keys = message.keys if isinstance(message, Message) else " ".join(message.keys)
         self.add(
             EndTransactionTrace(
@@ -188,16 +188,16 @@ class Tracer:
         )
 
     async def follow_recall(self, topic: str, handle: str, recall: Awaitable[str]) -> str:
-        """Return what a recall comes to, and note it, a refusal by a broker too."""
+        """Wait for a recall and trace its result, including a broker's refusal."""
         try:
             message_id = await recall
         except Fault:
-            self._recalled(topic, decode_recall_handle(handle).message_id, is_done=False)
+            self._trace_recall(topic, decode_recall_handle(handle).message_id, is_done=False)
             raise
-        self._recalled(topic, message_id, is_done=True)
+        self._trace_recall(topic, message_id, is_done=True)
         return message_id
 
-    def _recalled(self, topic: str, message_id: str, *, is_done: bool) -> None:
+    def _trace_recall(self, topic: str, message_id: str, *, is_done: bool) -> None:
         self.add(
             RecallTrace(
                 time_ms=_now_ms(),
@@ -209,19 +209,19 @@ class Tracer:
             )
         )
 
-    def handling(self, messages: Sequence[ReceivedMessage]) -> Handling | None:
-        """Return what follows messages through their handler; None if they are not traced."""
+    def trace_handling(self, messages: Sequence[ReceivedMessage]) -> HandlingTrace | None:
+        """Return the trace of messages in their handler; None if they are not traced."""
         if messages[0].topic == self.topic:
             return None
         traced = [each for each in messages if each.properties.get(names.TRACE_ON) != "false"]
-        return Handling(self, self._group, traced) if traced else None
+        return HandlingTrace(self, self._group, traced) if traced else None
 
     # Writing.
 
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
-            with contextlib.suppress(TimeoutError):  # few, and the first has waited long enough
+            with contextlib.suppress(TimeoutError):  # few, but the first waited long
                 async with asyncio.timeout(LINGER_SECONDS):
                     await self._full.wait()
             await self._flush()
@@ -234,7 +234,7 @@ class Tracer:
                 await self._write(self._take())
 
     def _take(self) -> tuple[str, str, int]:
-        """Return the text and the keys of the traces for one message, and how many they are."""
+        """Return the text, the keys and the number of the traces for one message."""
         texts: list[str] = []
         keys: dict[str, None] = {}
         text_chars = keys_chars = 0
@@ -263,7 +263,7 @@ class Tracer:
         except RocketpostError as error:
             self._lose(count, str(error))
 
-    def _outgoing(self, message: Message) -> Outgoing:
+    def _outgoing(self, message: Message) -> OutgoingSend:
         message_id = unique_id()
         fields = {
             "a": _GROUP.format(group=self._group),
@@ -279,7 +279,7 @@ class Tracer:
             "m": "false",
         }
         code = RequestCode.SEND_MESSAGE_V2
-        return Outgoing(code, self.topic, message_id, fields, message.body)
+        return OutgoingSend(code, self.topic, message_id, fields, message.body)
 
     def _address_of(self, broker: str) -> str:
         try:
@@ -295,8 +295,8 @@ class Tracer:
         self.lost += count
 
 
-class Handling:
-    """Messages on their way through a handler. Belongs to the event loop."""
+class HandlingTrace:
+    """The trace of messages in a handler. Belongs to the event loop."""
 
     __slots__ = ("_begun", "_group", "_messages", "_request_id", "_tracer")
 
@@ -308,7 +308,7 @@ class Handling:
         self._begun = False
 
     def begin(self) -> None:
-        """Note that the handler is called; only once, whoever is first."""
+        """Trace the call of the handler, once."""
         if self._begun:
             return
         self._begun, now_ms = True, _now_ms()
@@ -326,8 +326,8 @@ class Handling:
             )
 
     def end(self, error: BaseException | None, seconds: float) -> None:
-        """Note how the handler ended, and what it took."""
-        self.begin()  # a thread's word that it began may still be on its way
+        """Trace the outcome and the duration of the handler."""
+        self.begin()  # a thread's report of the begin may not have arrived yet
         now_ms, cost_ms = _now_ms(), round(seconds * 1000) // len(self._messages)
         for message in self._messages:
             self._tracer.add(

@@ -418,4 +418,4 @@ async def test_messages_are_queried_by_key_page_by_page(
     async with admin() as client:
         messages = await client.messages.by_key("T", "k", count_max=count_max)
     assert [message.position for message in messages] == list(range(200 - found, 200))
-    assert ("some are left out" in caplog.text) == (a_second > 64)
+    assert ("some are omitted" in caplog.text) == (a_second > 64)

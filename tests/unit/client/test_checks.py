@@ -69,10 +69,10 @@ SUBSCRIPTIONS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     (("T", yielding), {}, "must return, not yield"),
     (("T", generating), {}, "must return, not yield"),
     (("a topic", handle), {}, "characters other than"),
-    ((7, handle), {}, "topic must be a text"),
-    (("T", handle), {"tags": 7}, "tags must be a text"),
-    (("T", handle), {"tags": None}, "tags must be a text"),
-    (("T", handle), {"sql": 7}, "sql must be a text"),
+    ((7, handle), {}, "topic must be a string"),
+    (("T", handle), {"tags": 7}, "tags must be a string"),
+    (("T", handle), {"tags": None}, "tags must be a string"),
+    (("T", handle), {"sql": 7}, "sql must be a string"),
     (("T", handle), {"sql": "a >"}, "at character"),
     (("T", handle), {"auto_commit": False}, "only orderly handlers"),
 ]
@@ -105,7 +105,7 @@ def test_good_subscriptions() -> None:
     [
         ({"tags": "a", "sql": "b = 1"}, "not both"),
         ({"sql": "a >"}, "at character"),
-        ({"tags": 5}, "must be a text"),
+        ({"tags": 5}, "must be a string"),
     ],
 )
 @pytest.mark.parametrize("kind", [LitePullConsumer, blocking.LitePullConsumer])
@@ -193,7 +193,7 @@ SENDS: list[tuple[Any, dict[str, Any], str]] = [
     ("text", {}, "a Message can be sent"),
     (None, {}, "a Message can be sent"),
     (Message("T", "text"), {}, "not bytes"),  # type: ignore[arg-type]
-    (Message(7, b"x"), {}, "topic must be a text"),  # type: ignore[arg-type]
+    (Message(7, b"x"), {}, "topic must be a string"),  # type: ignore[arg-type]
     (M, {"queue": "a"}, "must be a MessageQueue"),
     (M, {"queue": OTHER}, "one of Other"),
     (M, {"selector": "a"}, "must be a function"),

@@ -9,9 +9,9 @@ import pytest
 
 from client.brokers import network_of
 from client.network import Answer, FakeNetwork
-from rocketpost.client import heartbeat_watchdog as understudy_module
+from rocketpost.client import heartbeat_watchdog as watchdog_module
 from rocketpost.client.config import ClientConfig
-from rocketpost.client.heartbeat_watchdog import Understudy
+from rocketpost.client.heartbeat_watchdog import HeartbeatWatchdog
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.testing.waiting import until
@@ -22,11 +22,11 @@ A = "a:1"
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
     network = network_of({}, {A: lambda command: Answer()})
-    monkeypatch.setattr(understudy_module, "Connector", network.connector)
+    monkeypatch.setattr(watchdog_module, "Connector", network.connector)
     return network
 
 
-class Counting(Understudy):
+class Counting(HeartbeatWatchdog):
     """Counts how often it looked at the loop."""
 
     looks = 0
@@ -66,31 +66,31 @@ async def test_heartbeats_go_on_while_the_loop_stands_still(
     network.servers[A] = serve
     session = Session(ClientConfig(name_servers="ns:1", heartbeat_seconds=0.02))
     session.heartbeat, session.heartbeat_sent = ([A], b"beat"), time.monotonic()
-    understudy = Counting(session, stall_seconds=0.02)
-    moving = asyncio.ensure_future(understudy.keep_moving())
+    watchdog = Counting(session, stall_seconds=0.02)
+    moving = asyncio.ensure_future(watchdog.keep_moving())
     await asyncio.sleep(0)
     a_handler_that_blocks(enough)
-    understudy.looks = 0
+    watchdog.looks = 0
     assert enough.is_set()
     assert {command.body for command in network.sent(RequestCode.HEART_BEAT)} == {b"beat"}
-    assert "the event loop stands still" in caplog.text
+    assert "the event loop is blocked" in caplog.text
     assert "a_handler_that_blocks" in caplog.text
     session.heartbeat_sent = time.monotonic() + 1.0  # the loop's own heartbeat
-    await until(lambda: understudy.looks > 2)
+    await until(lambda: watchdog.looks > 2)
     count = len(network.sent(RequestCode.HEART_BEAT))
-    understudy.looks = 0
-    await until(lambda: understudy.looks > 2)
+    watchdog.looks = 0
+    await until(lambda: watchdog.looks > 2)
     assert len(network.sent(RequestCode.HEART_BEAT)) == count
     moving.cancel()
-    await understudy.stop()
+    await watchdog.stop()
 
 
 async def test_a_broker_that_cannot_be_reached_ends_nothing(network: FakeNetwork) -> None:
     session = Session(ClientConfig(name_servers="ns:1", heartbeat_seconds=0.01))
     session.heartbeat = ["gone:1"], b""
     failure = Expecting("heartbeat failed: broker=gone:1")
-    understudy_module.logger.addHandler(failure)
-    understudy = Understudy(session, stall_seconds=0.01)
+    watchdog_module.logger.addHandler(failure)
+    watchdog = HeartbeatWatchdog(session, stall_seconds=0.01)
     assert failure.logged.wait(30)  # in the thread of the loop, which does not move
-    understudy_module.logger.removeHandler(failure)
-    await understudy.stop()
+    watchdog_module.logger.removeHandler(failure)
+    await watchdog.stop()

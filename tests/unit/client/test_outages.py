@@ -24,7 +24,7 @@ class World:
         """Have every queue fail once a second."""
         for _ in range(seconds):
             for queue in QUEUES:
-                self.outages.failed("pull failed", queue, error)
+                self.outages.report_failure("pull failed", queue, error)
             self.now += 1
 
     def lines(self) -> list[str]:
@@ -40,9 +40,9 @@ def world(caplog: pytest.LogCaptureFixture) -> World:
 
 def test_an_outage_is_told_when_it_begins_every_minute_and_when_it_is_over(world: World) -> None:
     world.fail(seconds=130)
-    world.outages.broker_failed("heartbeat failed", "a", GONE)
-    world.outages.worked("a", "T")
-    world.outages.worked("a", "T")
+    world.outages.report_broker_failure("heartbeat failed", "a", GONE)
+    world.outages.report_success("a", "T")
+    world.outages.report_success("a", "T")
     queue = QUEUES[0]
     assert world.lines() == [
         f"pull failed: queue={queue} reason=nobody listens",
@@ -55,17 +55,17 @@ def test_an_outage_is_told_when_it_begins_every_minute_and_when_it_is_over(world
 def test_brokers_and_refusals_are_told_apart(world: World) -> None:
     world.fail(seconds=1)
     world.fail(seconds=1, error=NoPermission("not readable"))
-    world.outages.broker_failed("heartbeat failed", "b", GONE)
+    world.outages.report_broker_failure("heartbeat failed", "b", GONE)
     assert [line.partition(":")[0] for line in world.lines()] == [
         "pull failed",
         "pull failed",
         "heartbeat failed",
     ]
-    world.outages.worked("a")
+    world.outages.report_success("a")
     assert [line.partition(" seconds")[0] for line in world.lines()] == [
         "broker answers again: broker=a topic=all"
     ]
-    world.outages.worked("a", "T")
+    world.outages.report_success("a", "T")
     assert [line.partition(" seconds")[0] for line in world.lines()] == [
         "broker answers again: broker=a topic=T"
     ]
@@ -74,13 +74,13 @@ def test_brokers_and_refusals_are_told_apart(world: World) -> None:
 def test_a_broker_that_comes_and_goes_is_told_once_a_minute(world: World) -> None:
     for _ in range(120):
         world.fail(seconds=1)
-        world.outages.worked("a", "T")
+        world.outages.report_success("a", "T")
     assert len(world.lines()) == 4
 
 
 def test_a_broker_that_fails_again_much_later_is_told_at_once(world: World) -> None:
     world.fail(seconds=100)
-    world.outages.worked("a", "T")
+    world.outages.report_success("a", "T")
     world.lines()
     world.now += 60
     world.fail(seconds=1)
@@ -89,5 +89,5 @@ def test_a_broker_that_fails_again_much_later_is_told_at_once(world: World) -> N
 
 def test_what_is_remembered_has_a_bound(world: World) -> None:
     for number in range(5000):
-        world.outages.broker_failed("heartbeat failed", f"b{number}", GONE)
+        world.outages.report_broker_failure("heartbeat failed", f"b{number}", GONE)
     assert len(world.outages._outages) == 4096

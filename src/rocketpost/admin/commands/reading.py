@@ -26,7 +26,7 @@ from rocketpost.admin.render import fastjson_text, flag_text, json_line, map_tex
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.admin.messages import TOOLS_GROUP
-from rocketpost.client.consumer.fetch import Fetcher, PullResult, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullResult, PullStatus
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.route_cache import subscribe_queues
@@ -80,7 +80,7 @@ async def _read(
     offset = span.begin
     while offset < span.end:
         count = min(_PULL_COUNT, span.end - offset)
-        wish = PullWish(queue, offset, span.subscription, count_max=count)
+        wish = PullQuery(queue, offset, span.subscription, count_max=count)
         result = await fetcher.pull(wish, timeout=_PULL_SECONDS)
         yield result._replace(
             messages=[each for each in result.messages if each.queue_offset < span.end]

@@ -1,4 +1,4 @@
-"""Administration: requests of operators to name servers and brokers, by noun.
+"""Administration: operators' requests to name servers and brokers, by subject.
 
 ::
 
@@ -8,8 +8,8 @@
             await admin.topics.update(address, "Orders", read_queue_nums=32, write_queue_nums=32)
         print(await admin.topics.state("Orders"))
 
-``create`` makes what is not there, ``update`` changes what it is given and leaves the rest.
-Calls to a broker take its address; calls without one ask every broker that has a say.
+``create`` makes something new; ``update`` changes the given members and leaves the rest. Calls to a
+broker take its address; calls without one ask every broker concerned.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = [
 
 
 class AdminClient(Lifecycle):
-    """Asks name servers and brokers. Belongs to the event loop.
+    """Sends requests to name servers and brokers. Belongs to the event loop.
 
     Args:
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        config: Everything else.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        config: The other settings.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AdminClient(Lifecycle):
 
     @property
     def session(self) -> Session:
-        """The connections beneath, for requests that have no method here.
+        """The underlying connections, for requests without a method here.
 
         Raises:
             ClientError: The client is not running.
@@ -98,7 +98,7 @@ class AdminClient(Lifecycle):
 
     @property
     def topics(self) -> TopicAdmin:
-        """Topics: create, change, delete, look at."""
+        """Topics: create, change, delete, inspect."""
         return TopicAdmin(self.session)
 
     @property
@@ -113,7 +113,7 @@ class AdminClient(Lifecycle):
 
     @property
     def filters(self) -> FilterAdmin:
-        """Filters that brokers keep: put, list, delete, try out."""
+        """Named filters of brokers: put, list, delete, test."""
         return FilterAdmin(self.session)
 
     @property
@@ -123,10 +123,10 @@ class AdminClient(Lifecycle):
 
     @property
     def dead_letters(self) -> DeadLetterAdmin:
-        """Dead letters of groups: read them, send them again."""
+        """Dead letters of groups: read and resend."""
         return DeadLetterAdmin(self.session)
 
     @property
     def transactions(self) -> TransactionAdmin:
-        """Transactions: pending ones, given up ones, asking again."""
+        """Transactions: list pending and discarded ones, resume checks."""
         return TransactionAdmin(self.session)

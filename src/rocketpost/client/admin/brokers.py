@@ -1,4 +1,4 @@
-"""Single brokers: settings, runtime values, statistics, cleaning."""
+"""Administration of single brokers: settings, runtime values, statistics, cleaning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLEAN_SECONDS = 60.0
 
 
 class BrokerAdmin:
-    """Asks brokers about themselves."""
+    """Sends requests about single brokers."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -54,7 +54,7 @@ class BrokerAdmin:
     async def consume_stats(
         self, address: str, *, orderly: bool = False, timeout: float | None = None
     ) -> BrokerConsumeState:
-        """Return the progress of every group of a broker, which may take it a while."""
+        """Return the progress of every group of a broker; this may take a while."""
         header = BrokerConsumeStats(is_order=orderly)
         response = await self._session.call(
             address, RequestCode.GET_BROKER_CONSUME_STATS, header, timeout=timeout
@@ -62,23 +62,23 @@ class BrokerAdmin:
         return decode_broker_consume_state(response.body)
 
     async def replication(self, address: str) -> ReplicationState:
-        """Return how the replicas of a broker are doing."""
+        """Return the state of a broker's replicas."""
         response = await self._session.call(address, RequestCode.GET_BROKER_HA_STATUS)
         return decode_body(response.body, ReplicationState)
 
     async def producer_states(
         self, address: str, *, producer_id: str | None = None, count_max: int = 100
     ) -> ProducerStates:
-        """Return what a broker knows of idempotent producers, those first that stored last."""
+        """Return a broker's state of idempotent producers, most recently active first."""
         header = GetProducerStates(producer_id=producer_id, count_max=count_max)
         response = await self._session.call(address, RequestCode.GET_PRODUCER_STATES, header)
         return decode_producer_states(response.body)
 
     async def damage(self, address: str, topic: str | None = None) -> DamageList:
-        """Return what a broker lost to damage on its disk, of one topic or of all.
+        """Return the damage on a broker's disk, of one topic or of all.
 
         Raises:
-            RequestCodeNotSupported: It is a broker of Apache, which keeps no such list.
+            RequestCodeNotSupported: It is an Apache broker, which keeps no such list.
         """
         header = GetDamage(topic=topic)
         response = await self._session.call(address, RequestCode.GET_DAMAGE, header)
@@ -95,15 +95,15 @@ class BrokerAdmin:
         return decode_body(response.body, QueueEntries)
 
     async def clean_expired_queues(self, address: str) -> None:
-        """Have files of consume queues deleted whose messages are gone."""
+        """Delete the consume-queue files whose messages are gone."""
         await self._clean(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def clean_unused_topics(self, address: str) -> None:
-        """Have the queues of topics deleted that exist no more."""
+        """Delete the queues of topics that no longer exist."""
         await self._clean(address, RequestCode.CLEAN_UNUSED_TOPIC)
 
     async def delete_expired_log(self, address: str) -> None:
-        """Have expired commit-log files deleted now."""
+        """Delete expired commit-log files now."""
         await self._clean(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
     async def _clean(self, address: str, code: int) -> None:

@@ -1,4 +1,4 @@
-"""Attributes as requests write them, and the check that something exists as it is wanted.
+"""Attributes in the form of requests, and a check of existing configurations.
 
 Brokers keep attributes by name; a request writes ``+name`` to set one and ``-name`` to remove one.
 """
@@ -17,9 +17,9 @@ C = TypeVar("C", bound=msgspec.Struct)
 
 
 def set_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of something new by name, whether they were given as ``+name`` or not.
+    """Return the attributes of a new object by name, given as ``name`` or ``+name``.
 
-    Names with a minus sign have nothing to remove and are left out.
+    Names with a minus sign have nothing to remove and are omitted.
     """
     return {
         name.removeprefix("+"): value
@@ -31,13 +31,13 @@ def set_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
 def changed_attributes(
     present: Mapping[str, str], changes: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """Return ``present`` with ``changes`` made; None removes an attribute."""
+    """Return ``present`` with ``changes`` applied; None removes an attribute."""
     merged: dict[str, str | None] = {**present, **changes}
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def signed_attributes(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return, as a request writes it, what turns the attributes ``present`` into ``wanted``."""
+def sign_attributes(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the change from ``present`` to ``wanted`` in the form of a request."""
     changes = {f"-{name}": "" for name in present if name not in wanted}
     for name, value in wanted.items():
         if present.get(name) != value:
@@ -46,10 +46,10 @@ def signed_attributes(present: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 
 def check_same(what: str, present: C, wanted: C) -> None:
-    """Check that something exists as it is wanted.
+    """Check that an existing configuration equals the wanted one.
 
     Raises:
-        AlreadyExists: It exists otherwise.
+        AlreadyExists: It differs.
     """
     found = differences(present, wanted)
     if found:

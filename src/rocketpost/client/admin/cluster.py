@@ -1,4 +1,4 @@
-"""What name servers know and keep: brokers, routes, topics, key-value settings."""
+"""Administration of name servers: brokers, routes, topics, key-value settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rocketpost.settings import format_properties, parse_properties
 
 
 class ClusterAdmin:
-    """Asks name servers. What changes something is asked of each of them."""
+    """Sends requests to name servers; changes go to each of them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,7 +37,7 @@ class ClusterAdmin:
         return self._session.name_servers.addresses
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route of ``topic``, asked anew.
+        """Return the route of ``topic``, always from a name server.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -87,7 +87,7 @@ class ClusterAdmin:
         return decode_topic_list(response.body).topic_list
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a key-value setting with every name server."""
+        """Set a key-value setting on every name server."""
         header = PutKv(namespace=namespace, key=key, value=value)
         await self._tell_all(RequestCode.PUT_KV_CONFIG, to_fields(header))
 
@@ -100,7 +100,7 @@ class ClusterAdmin:
         return response.read(KvValue).value if response.code == ResponseCode.SUCCESS else None
 
     async def delete_kv(self, namespace: str, key: str) -> None:
-        """Delete a key-value setting with every name server."""
+        """Delete a key-value setting on every name server."""
         header = KvKey(namespace=namespace, key=key)
         await self._tell_all(RequestCode.DELETE_KV_CONFIG, to_fields(header))
 
@@ -114,7 +114,7 @@ class ClusterAdmin:
         return decode_kv_table(response.body) if response.code == ResponseCode.SUCCESS else {}
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Keep producers off a broker; returns the number of topics per name server."""
+        """Keep producers off a broker; return the number of topics per name server."""
         header = to_fields(BrokerName(broker_name=broker_name))
         answers = await self._tell_all(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
         return {
@@ -123,7 +123,7 @@ class ClusterAdmin:
         }
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let producers use a broker again; returns the number of topics per name server."""
+        """Let producers use a broker again; return the number of topics per name server."""
         header = to_fields(BrokerName(broker_name=broker_name))
         answers = await self._tell_all(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
         return {
@@ -161,12 +161,12 @@ class ClusterAdmin:
 async def tell_all(
     session: Session, code: int, fields: dict[str, str], *, body: bytes = b""
 ) -> dict[str, Command]:
-    """Ask every name server, also when one of them fails, and return the answers by address.
+    """Send a request to every name server, even if one fails; return the answers by address.
 
     Raises:
-        ConnectionLost: One cannot be reached. A note tells which ones did it.
-        RequestTimeout: One does not answer; the same note.
-        Fault: One refuses; the same note.
+        ConnectionLost: A name server cannot be reached; a note lists those that succeeded.
+        RequestTimeout: A name server does not answer; the same note.
+        Fault: A name server refuses; the same note.
     """
     addresses = sorted(session.name_servers.addresses)
 

@@ -1,4 +1,4 @@
-"""A dead letter as a value, and which of them are meant. Pure."""
+"""Dead letters as values, and the selection of some of them. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ UNKNOWN_CAUSE: Final = "unknown"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters are meant: those that meet every condition; all if there is none.
+    """Conditions on dead letters; all must hold. Without conditions, every dead letter is selected.
 
     Attributes:
-        ids: Any of the ids of :attr:`DeadLetter.ids`.
-        keys: Words that messages carry; one of them is enough.
-        topic: The topic that they were sent to.
-        begin_ms: Dead since then or later.
-        end_ms: Dead since then or earlier.
-        cause: A part of :attr:`DeadLetter.cause`, in any case.
+        ids: One of these is among :attr:`DeadLetter.ids`.
+        keys: One of these is a key of the message.
+        topic: The topic to which it was sent.
+        begin_ms: Dead at this time or later.
+        end_ms: Dead at this time or earlier.
+        cause: A part of :attr:`DeadLetter.cause`, ignoring case.
     """
 
     ids: frozenset[str] = frozenset()
@@ -61,36 +61,36 @@ class DeadLetter(NamedTuple):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What it can be called: by its own id, by the sender's, by that of the first delivery."""
+        """Its ids: its own, the sender's, and that of the first delivery."""
         properties = self.message.properties
         first = properties.get(names.ORIGIN_MESSAGE_ID)
         return tuple(each for each in (self.id, self.message.message_id, first) if each)
 
     @property
     def topic(self) -> str | None:
-        """The topic that it was sent to; None if it does not say."""
+        """The topic to which it was sent; None if unknown."""
         properties = self.message.properties
         return properties.get(names.RETRY_TOPIC) or properties.get("DLQ_ORIGIN_TOPIC")
 
     @property
     def cause(self) -> str:
-        """Why it is dead: what its handler raised last, ``unknown`` if it does not say.
+        """The last exception of its handler; ``unknown`` if it carries none.
 
-        Messages that Java's consumers, or ours by way of Apache's brokers, sent back do not.
+        Messages sent back by Java's consumers, or through Apache's brokers, carry none.
         """
         return str(self.message.last_failure or UNKNOWN_CAUSE)
 
     @property
     def dead_ms(self) -> int:
-        """Since when it is dead, by the broker's clock."""
+        """The time at which it became a dead letter, by the broker's clock."""
         return self.message.store_ms
 
     @property
     def resent_id(self) -> str:
-        """The unique id that its re-sent copy has: the same one, whoever sends it and when.
+        """The unique id of its resent copy; always the same, whoever resends it.
 
-        Sixteen bytes in hexadecimal digits, as other unique ids. Where those have the time since
-        the month began stands 0: Java's tools look for a message from that time on.
+        Sixteen bytes in hexadecimal digits, like other unique ids. The time since the start of the
+        month is 0, because Java's tools search for a message from that time on.
         """
         name = f"{self.id} {self.message.store_ms} {self.message.message_id} {self.group}"
         digest = hashlib.sha256(name.encode()).digest()

@@ -1,7 +1,7 @@
-"""Dead letters: what a group could not handle after its last retry, in ``%DLQ%group``.
+"""Administration of dead letters: messages in ``%DLQ%group`` that a group failed to handle.
 
-A dead letter is a copy of the message. It names the topic that it was sent to, and is read like any
-message; reading changes nothing. Sending it again is the business of ``resending``.
+A dead letter is a copy of the message. It names the topic to which it was sent, and is read like
+any message; reading changes nothing. ``resending`` sends it again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketpost.client.admin.dead_letter import EVERYTHING, DeadLetter, Selectio
 from rocketpost.client.admin.messages import TOOLS_GROUP
 from rocketpost.client.admin.resend_lock import ResendLock
 from rocketpost.client.admin.resending import Resender, Resent
-from rocketpost.client.consumer.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullStatus
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.client.session import Session
@@ -26,7 +26,7 @@ _PULL_SECONDS: Final = 10.0
 
 
 class DeadLetterAdmin:
-    """Reads dead letters, and sends them to their topics again."""
+    """Reads dead letters and resends them to their topics."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -56,30 +56,30 @@ class DeadLetterAdmin:
         on_each: Callable[[Resent], None] = lambda resent: None,
         on_wait: Callable[[], None] = lambda: None,
     ) -> list[Resent]:
-        """Send dead letters to the topics that they came from; none twice, also when repeated.
+        """Send dead letters to their topics again; none twice, even if the call is repeated.
 
-        What was re-sent before is found by its id on the broker and left out, so that a call that
-        was cut short is simply repeated. What ADR 0016 promises holds also when several do it at
-        the same time: one waits for the other. The dead letters stay where they are.
+        A message that was resent before is found on the broker by its id and skipped, so an
+        interrupted call can simply be repeated. ADR 0016 has the guarantees; they also hold for
+        concurrent calls, which wait for each other. The dead letters stay where they are.
 
         Args:
-            group: Whose dead letters.
-            selection: Which of them.
-            dry_run: Only say what would be done.
-            rate: How many to send in a second at most.
-            after: The client id of a call that is known to be dead, whose lock is not waited for.
-            on_each: Told of each dead letter as soon as it is done.
-            on_wait: Told once when another call has the lock.
+            group: The group of the dead letters.
+            selection: The dead letters to resend.
+            dry_run: Whether to only report what would be done.
+            rate: Maximum number of messages per second.
+            after: The client id of a call that is known to be dead; its lock is not waited for.
+            on_each: Called with each dead letter as soon as it is done.
+            on_wait: Called once if another call has the lock.
 
         Returns:
-            What became of each of them, in order.
+            The outcome of each dead letter, in order.
 
         Raises:
             ConfigError: The name of the group is illegal.
             RouteNotFound: No broker has ever seen a consumer of the group.
             RequestTimeout: A broker does not answer; repeat the call.
             ConnectionLost: A broker cannot be reached; repeat the call.
-            ClientError: Another call did not give the lock up, or the broker has no key index.
+            ClientError: Another call kept the lock, or the broker has no key index.
         """
         done: list[Resent] = []
         resender = Resender(self._session, rate=rate, dry_run=dry_run)
@@ -111,7 +111,7 @@ class DeadLetterAdmin:
         return queues
 
     async def _check_known(self, group: str) -> None:
-        """Check that a group without a dead-letter topic has, or had, consumers."""
+        """Check that a group without a dead-letter topic has or had consumers."""
         try:
             await self._session.routes.fetch(retry_topic(group))
         except RouteNotFound as error:
@@ -130,7 +130,7 @@ class DeadLetterAdmin:
             end = min(end, await calls.search_offset(queue, selection.end_ms + 1))
         fetcher, everything = Fetcher(self._session, TOOLS_GROUP), Subscription(topic=queue.topic)
         while offset < end:
-            wish = PullWish(queue, offset, everything)
+            wish = PullQuery(queue, offset, everything)
             result = await fetcher.pull(wish, timeout=_PULL_SECONDS)
             for message in result.messages:
                 letter = DeadLetter(group, message)

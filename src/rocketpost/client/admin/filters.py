@@ -1,4 +1,4 @@
-"""Filters that brokers keep by name."""
+"""Administration of named filters."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rocketpost.codec.lenient_json import encode
 
 
 class FilterAdmin:
-    """Keeps, lists, deletes and tries filters. Rocketpost's brokers have them, Apache's do not."""
+    """Stores, lists, deletes and tests named filters. Apache's brokers do not have them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def put(self, address: str, name: str, expression: str) -> None:
-        """Keep a filter at a broker, in place of an earlier one of its name.
+        """Store a filter on a broker, replacing one of the same name.
 
         Raises:
             Fault: The broker refuses; the expression may be wrong.
@@ -34,7 +34,7 @@ class FilterAdmin:
         await self._session.call(address, RequestCode.PUT_NAMED_FILTER, body=body)
 
     async def all(self, address: str) -> NamedFilterTable:
-        """Return the filters that a broker keeps.
+        """Return the named filters of a broker.
 
         Raises:
             Fault: The broker refuses.
@@ -43,10 +43,10 @@ class FilterAdmin:
         return decode_named_filters(response.body)
 
     async def delete(self, address: str, name: str) -> None:
-        """Have a broker give a filter up.
+        """Delete a filter from a broker.
 
         Raises:
-            Fault: The broker refuses; a group may use the filter.
+            Fault: The broker refuses; for example because a group uses the filter.
         """
         header = NamedFilterRequest(name=name)
         await self._session.call(address, RequestCode.DELETE_NAMED_FILTER, header)
@@ -59,7 +59,7 @@ class FilterAdmin:
         properties: Mapping[str, str],
         body: str | None = None,
     ) -> FilterVerdict:
-        """Return what a broker makes of a message.
+        """Test a filter on a message at a broker.
 
         Raises:
             Fault: The broker refuses; the expression may be wrong.

@@ -1,4 +1,4 @@
-"""Consumer groups, asked of brokers."""
+"""Administration of consumer groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketpost.client.admin.changes import (
     changed_attributes,
     check_same,
     set_attributes,
-    signed_attributes,
+    sign_attributes,
 )
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.session import Session
@@ -67,23 +67,23 @@ _RELAY_SECONDS = 15.0
 
 
 class GroupAdmin:
-    """Creates, changes, deletes and looks at consumer groups."""
+    """Creates, changes, deletes and inspects consumer groups."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def create(self, address: str, config: GroupConfig) -> None:
-        """Create a group on a broker; nothing happens if it is there and just so.
+        """Create a group on a broker; does nothing if it exists with the same configuration.
 
         Raises:
-            AlreadyExists: It is there with another configuration; :meth:`update` changes it.
+            AlreadyExists: It exists with another configuration; use :meth:`update`.
         """
         config = msgspec.structs.replace(config, attributes=set_attributes(config.attributes))
         present = await self._find(address, config.group_name)
         if present is not None:
             check_same(f"the group {config.group_name} at {address}", present, config)
             return
-        await self._put(address, config, signed_attributes({}, config.attributes))
+        await self._put(address, config, sign_attributes({}, config.attributes))
 
     async def update(
         self,
@@ -104,7 +104,7 @@ class GroupAdmin:
         notify_consumer_ids_changed_enable: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> GroupConfig:
-        """Change a group on a broker and return it as it is then. None means unchanged.
+        """Change a group on a broker and return its new configuration. None means unchanged.
 
         The members are those of :class:`~rocketpost.model.group.GroupConfig`; attributes are values
         by name, None to remove one.
@@ -135,7 +135,7 @@ class GroupAdmin:
             attributes=changed_attributes(before.attributes, attributes or {}),
         )
         if after != before:
-            await self._put(address, after, signed_attributes(before.attributes, after.attributes))
+            await self._put(address, after, sign_attributes(before.attributes, after.attributes))
         return after
 
     async def put_many(self, address: str, changes: Sequence[GroupChange]) -> None:
@@ -149,18 +149,18 @@ class GroupAdmin:
         )
 
     async def _find(self, address: str, group: str) -> GroupConfig | None:
-        # The whole table: some brokers create the group that a question for one group names.
+        # Read the whole table: some brokers create the group when asked for it by name.
         return (await self.table(address)).subscription_group_table.get(group)
 
     async def _put(self, address: str, config: GroupConfig, attributes: dict[str, str]) -> None:
-        """Send a whole configuration, as RocketMQ's brokers want it; attributes are signed."""
+        """Send a complete configuration, which RocketMQ's brokers expect; attributes are signed."""
         body = encode(msgspec.structs.replace(config, attributes=attributes))
         await self._session.call(
             address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body
         )
 
     async def delete(self, address: str, group: str, *, clean_offsets: bool = False) -> None:
-        """Delete a group on a broker, its offsets too if wished."""
+        """Delete a group on a broker, and optionally its offsets."""
         header = DeleteGroup(group_name=group, clean_offset=clean_offsets)
         await self._session.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
@@ -177,16 +177,16 @@ class GroupAdmin:
         return decode_group_table(response.body)
 
     async def set_request_mode(self, address: str, mode: RequestMode) -> None:
-        """Set on a broker whether a group pulls or pops a topic."""
+        """Set whether a group pulls or pops a topic on a broker."""
         await self._session.call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=encode(mode))
 
     async def request_modes(self, address: str) -> dict[str, dict[str, RequestMode]]:
-        """Return the modes that are set on a broker, by topic and group."""
+        """Return the request modes of a broker, by topic and group."""
         response = await self._session.call(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         return decode_request_modes(response.body).message_request_mode_map
 
     async def progress(self, group: str, topic: str | None = None) -> ConsumeState:
-        """Return how far a group has come, on all brokers that know it.
+        """Return the progress of a group on all brokers that know it.
 
         Raises:
             RouteNotFound: No broker knows the group, or the topic.
@@ -205,14 +205,14 @@ class GroupAdmin:
         return ConsumeState(queues=merged, consume_tps=tps)
 
     async def connections(self, group: str, address: str | None = None) -> ConsumerConnections:
-        """Return the connected members of a group and what they subscribe to.
+        """Return the connected members of a group and their subscriptions.
 
         Args:
             group: The group.
-            address: The broker to ask; those that know the group in turn if None.
+            address: The broker to ask; if None, those that know the group, one after the other.
 
         Raises:
-            ConsumerNotOnline: Nobody is connected.
+            ConsumerNotOnline: No member is connected.
             RouteNotFound: No broker knows the group.
         """
         header = ConsumerGroupRequest(consumer_group=group)
@@ -225,10 +225,10 @@ class GroupAdmin:
                 return decode_body(response.body, ConsumerConnections)
             except ConsumerNotOnline as error:
                 failure = error
-        raise failure or ConsumerNotOnline(f"nobody of the group {group} is connected")
+        raise failure or ConsumerNotOnline(f"no member of the group {group} is connected")
 
     async def producer_connections(self, group: str, topic: str) -> ProducerConnections:
-        """Return the connected members of a producer group, as a broker of ``topic`` knows them."""
+        """Return the connected members of a producer group, from a broker of ``topic``."""
         header = ProducerGroupRequest(producer_group=group)
         [address, *_] = await self._masters(topic)
         response = await self._session.call(
@@ -237,14 +237,14 @@ class GroupAdmin:
         return decode_body(response.body, ProducerConnections)
 
     async def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
-        """Return every producer that is connected to a broker, by group."""
+        """Return the producers connected to a broker, by group."""
         response = await self._session.call(address, RequestCode.GET_ALL_PRODUCER_INFO)
         return decode_body(response.body, ProducerTable).data
 
     async def running_info(
         self, address: str, group: str, client_id: str, *, stacks: bool = False
     ) -> bytes:
-        """Return what a consumer tells of itself, the JSON text as it came; its stacks if asked."""
+        """Return a consumer's report about itself as JSON text, optionally with its stacks."""
         header = RunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
         response = await self._session.call(
             address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout=_RELAY_SECONDS
@@ -259,7 +259,7 @@ class GroupAdmin:
         return decode_topic_list(response.body).topic_list
 
     async def time_spans(self, address: str, group: str, topic: str) -> list[TimeSpan]:
-        """Return, queue by queue of a broker, how far in time a group has come."""
+        """Return the progress of a group in time, for each queue of a broker."""
         header = ConsumeTimeSpan(topic=topic, group=group)
         response = await self._session.call(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
         return decode_body(response.body, TimeSpans).consume_time_span_set
@@ -267,15 +267,15 @@ class GroupAdmin:
     async def reset_offset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Set a group back, or ahead, to a time; -1 means the end. Returns the new offsets.
+        """Move a group's offsets to a time; -1 means the end. Returns the new offsets.
 
-        A broker that leaves resets to the members, and sees none, has the offsets stored.
+        If a broker leaves resets to the members and sees none, the offsets are stored there.
 
         Args:
             group: The group.
-            topic: Where.
-            timestamp_ms: The first message stored then or later comes next.
-            force: Whether to set it ahead too, so that messages are skipped.
+            topic: The topic.
+            timestamp_ms: The first message stored at this time or later comes next.
+            force: Whether offsets may also move forward, skipping messages.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -312,7 +312,7 @@ class GroupAdmin:
     async def member_offsets(
         self, address: str, group: str, topic: str, client_id: str = ""
     ) -> dict[str, dict[MessageQueue, int]]:
-        """Return the offsets that connected members hold in memory, by client id."""
+        """Return the offsets in memory of connected members, by client id."""
         header = ConsumerStatus(group=group, topic=topic, client_addr=client_id)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         response = await self._session.call(address, code, header, timeout=_RELAY_SECONDS)
@@ -321,10 +321,10 @@ class GroupAdmin:
     async def reset_queue(
         self, address: str, group: str, queue: MessageQueue, offset: int
     ) -> dict[MessageQueue, int]:
-        """Set a group to an offset in one queue, whatever its members do. Returns the new offset.
+        """Set a group's offset in one queue, whatever its members do. Returns the new offset.
 
         Raises:
-            Fault: The broker refuses; the offset may lie outside the queue.
+            Fault: The broker refuses; for example because the offset is outside the queue.
         """
         header = ResetOffset(
             group=group,
@@ -339,7 +339,7 @@ class GroupAdmin:
         return decode_queue_offsets(response.body)
 
     async def set_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store an offset of a group on a broker, whatever its members do."""
+        """Store a group's offset on a broker, whatever its members do."""
         header = UpdateOffset(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
@@ -348,9 +348,9 @@ class GroupAdmin:
     async def clone_offset(
         self, address: str, source: str, target: str, topic: str, *, offline: bool = False
     ) -> None:
-        """Let a group stand where another one stands, on one broker.
+        """Copy the offsets of one group to another on a broker.
 
-        ``offline`` copies a topic too that connected consumers of ``source`` read no more.
+        ``offline`` also copies topics that connected consumers of ``source`` no longer read.
         """
         header = CloneOffset(src_group=source, dest_group=target, topic=topic, offline=offline)
         await self._session.call(address, RequestCode.CLONE_GROUP_OFFSET, header)

@@ -1,4 +1,4 @@
-"""Stored messages: by key, by unique id, by offset id, by queue and offset."""
+"""Lookup of stored messages by key, unique id, offset id, or queue and offset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rocketpost.client.consumer.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullStatus
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -56,14 +56,14 @@ class MessageAdmin:
         begin_ms: int = 0,
         end_ms: int = _ANY_TIME,
     ) -> list[ReceivedMessage]:
-        """Return the newest messages of ``topic`` that carry ``key``, newest last.
+        """Return the newest messages of ``topic`` with ``key``, newest last.
 
         Args:
-            topic: Where to look.
-            key: One of their keys.
-            count_max: How many; brokers are asked page by page.
-            begin_ms: Stored then or later.
-            end_ms: Stored then or earlier.
+            topic: The topic.
+            key: One of the messages' keys.
+            count_max: Maximum number of messages; brokers are asked page by page.
+            begin_ms: Stored at this time or later.
+            end_ms: Stored at this time or earlier.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -76,12 +76,12 @@ class MessageAdmin:
             end_timestamp=end_ms,
             unique_key_query="false",
         )
-        # Indexes keep hashes only; two keys may share one.
+        # Indexes keep only hashes, and two keys may share one.
         found = await self._query(header, lambda message: key in message.keys)
         return found[-count_max:]
 
     async def by_unique_id(self, topic: str, message_id: str) -> list[ReceivedMessage]:
-        """Return the messages with this id, which their sender made; retries keep it.
+        """Return the messages with this sender's id; retries keep the id.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -100,7 +100,7 @@ class MessageAdmin:
     async def indexed_at(
         self, broker: BrokerData, topic: str, key: str, *, unique: bool = True
     ) -> list[ReceivedMessage]:
-        """Return what the index of one broker has for an id or a key, whatever its age.
+        """Return the messages with an id or a key in the index of one broker, whatever their age.
 
         Raises:
             Fault: The broker refuses.
@@ -123,10 +123,10 @@ class MessageAdmin:
         return [each for each in found if key == each.message_id or key in each.keys]
 
     async def by_offset_id(self, offset_id: str) -> ReceivedMessage:
-        """Return the message with this id, which names a broker and a position.
+        """Return the message with this offset id, which names a broker and a position.
 
         Raises:
-            RemoteProtocolError: It is no such id.
+            RemoteProtocolError: ``offset_id`` is not such an id.
             Fault: There is no such message.
         """
         host, position = parse_message_id(offset_id)
@@ -157,12 +157,12 @@ class MessageAdmin:
         return messages[0]
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
-        """Return the message at a place in a queue.
+        """Return the message at an offset of a queue.
 
         Raises:
             NoMessage: There is none.
         """
-        wish = PullWish(queue, offset, Subscription(topic=queue.topic), count_max=1)
+        wish = PullQuery(queue, offset, Subscription(topic=queue.topic), count_max=1)
         result = await Fetcher(self._session, TOOLS_GROUP).pull(wish, timeout=QUERY_SECONDS)
         if result.status is not PullStatus.FOUND or not result.messages:
             raise NoMessage(f"no message at offset {offset} of {queue}: {result.status.name}")
@@ -171,10 +171,10 @@ class MessageAdmin:
     async def popped_until_ms(
         self, address: str, group: str, queue: MessageQueue, offset: int
     ) -> int | None:
-        """Return until when a message is in the hands of somebody who popped it, None if in none.
+        """Return until when a popped message is invisible; None if it is visible.
 
         Raises:
-            RequestCodeNotSupported: The broker is of another make and cannot tell.
+            RequestCodeNotSupported: It is an Apache broker, which cannot tell.
         """
         header = GetPopState(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset
@@ -185,7 +185,7 @@ class MessageAdmin:
     async def consume_directly(
         self, address: str, *, group: str, client_id: str, offset_id: str, topic: str = ""
     ) -> bytes:
-        """Have a member of a group handle a message now; returns its JSON report as it came."""
+        """Have a member of a group handle a message now; return its JSON report."""
         header = ConsumeDirectly(
             consumer_group=group, client_id=client_id, msg_id=offset_id, topic=topic or None
         )
@@ -217,7 +217,7 @@ class MessageAdmin:
         return sorted(hits, key=lambda message: (message.store_ms, message.position))
 
     async def _pages_at(self, broker: BrokerData, header: QueryMessage) -> list[Record]:
-        """Return up to ``max_num`` records; brokers give no more than a page at a time."""
+        """Return up to ``max_num`` records; brokers return one page at a time."""
         found: dict[int, Record] = {}
         end_ms = header.end_timestamp
         while True:
@@ -230,8 +230,8 @@ class MessageAdmin:
             if len(found) >= header.max_num or header.max_num <= PAGE_MAX:
                 break
             if len(found) == before:
-                if len(page) >= PAGE_MAX:  # times in an index are whole seconds
-                    logger.warning("more messages than a page in one second: some are left out")
+                if len(page) >= PAGE_MAX:  # times in an index have a resolution of one second
+                    logger.warning("more messages than a page in one second: some are omitted")
                 break
             end_ms = min(record.store_ms for record in page)
         return list(found.values())

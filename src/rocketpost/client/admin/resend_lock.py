@@ -1,8 +1,8 @@
-"""One resend at a time: a lock on a dead-letter queue, kept by its broker.
+"""A lock on a dead-letter queue, held by its broker, so that one resend runs at a time.
 
-The broker grants the lock for 60 s at a time, as it does to consumers in order. It is renewed
-before every single message, so a call that was killed gives way a minute after its last message at
-the latest, when nothing of it can be under way any more.
+The broker grants the lock for 60 s at a time, as it does to orderly consumers. It is renewed before
+every message, so the lock of a killed call expires at most a minute after its last message, when
+none of its sends can be in flight any more.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _AGAIN_SECONDS: Final = 1.0
 class ResendLock:
     """The lock on one dead-letter queue. Belongs to the event loop.
 
-    Leaving the context gives the lock back, unless a send is in doubt: then it is left to run out,
-    so that nobody looks for the copy before it can have arrived.
+    Leaving the context releases the lock, unless the outcome of a send is unknown: then the lock
+    expires by itself, so that nobody searches for the copy before it can have arrived.
     """
 
     def __init__(self, session: Session, queue: MessageQueue) -> None:
@@ -48,14 +48,14 @@ class ResendLock:
     async def acquire(
         self, *, after: str | None = None, on_wait: Callable[[], None] = lambda: None
     ) -> None:
-        """Return once the lock is ours.
+        """Wait until the lock is ours.
 
         Args:
             after: The client id of a holder that is known to be dead.
-            on_wait: Told once if there is another holder.
+            on_wait: Called once if there is another holder.
 
         Raises:
-            ClientError: Another holder does not give it up.
+            ClientError: Another holder does not release it.
         """
         if after is not None:
             await self._unlock(after)
@@ -64,7 +64,7 @@ class ResendLock:
         told = False
         while not await self._lock():
             if asyncio.get_running_loop().time() > deadline:
-                raise ClientError(f"somebody else is sending the dead letters of {self._queue}")
+                raise ClientError(f"another call is resending the dead letters of {self._queue}")
             if not told:
                 on_wait()
                 told = True
@@ -72,14 +72,14 @@ class ResendLock:
         self._held = True
 
     async def renew(self) -> None:
-        """Make sure that the lock is ours now and for the next 60 s.
+        """Ensure that the lock is ours now and for the next 60 s.
 
         Raises:
-            ClientError: It is somebody else's.
+            ClientError: Another call holds it.
         """
         if not await self._lock():
             self._held = False
-            raise ClientError(f"the lock on {self._queue} was lost to somebody else; try again")
+            raise ClientError(f"the lock on {self._queue} was lost to another call; try again")
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class ResendLock:
         try:
             await self._unlock(self._session.client_id)
         except RocketpostError as failure:
-            logger.info("lock not given back: queue=%s reason=%s", self._queue, failure)
+            logger.info("lock not released: queue=%s reason=%s", self._queue, failure)
 
     async def _lock(self) -> bool:
         response = await self._call(RequestCode.LOCK_BATCH_MQ, self._session.client_id)

@@ -1,9 +1,9 @@
-"""Sending a dead letter to its topic again, once.
+"""Resending of a dead letter to its topic, exactly once.
 
-The copy goes to the broker that has the dead letter, with a unique id that follows from the dead
-letter. Before it is sent, the key index of that broker tells whether it is there already. One
-attempt is made; without an answer the call fails, and the next one looks again. ADR 0016 says what
-that promises at every point where it can be cut short.
+The copy goes to the broker that has the dead letter, with a unique id derived from the dead letter.
+Before sending, the key index of that broker tells whether the copy exists already. There is one
+attempt; without an answer the call fails, and the next call searches again. ADR 0016 has the
+guarantees at every point where a call can be interrupted.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Outcome(enum.Enum):
 
 
 class Resent(NamedTuple):
-    """One dead letter and what became of it."""
+    """One dead letter and its outcome."""
 
     letter: DeadLetter
     outcome: Outcome
@@ -83,19 +83,19 @@ def copy_properties(letter: DeadLetter) -> dict[str, str]:
     }
     kept[names.UNIQUE_KEY] = letter.resent_id
     kept[names.WAIT_STORE] = "true"
-    # Typed topics take it although it is not delayed or transactional any more.
+    # Typed topics accept it although it is no longer delayed or transactional.
     kept[names.TRANSFER_FLAG] = "true"
     kept[DEAD_LETTER] = f"{letter.message.record.topic}/{letter.id}"
     return kept
 
 
 class Resender:
-    """Sends dead letters again, one after the other. Belongs to the event loop.
+    """Resends dead letters one after the other. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
-        rate: How many to send in a second at most; None for as many as it can.
-        dry_run: Look only.
+        session: The connections to brokers.
+        rate: Maximum number of messages per second; None for no limit.
+        dry_run: Whether to send nothing.
     """
 
     def __init__(self, session: Session, *, rate: float | None, dry_run: bool) -> None:
@@ -108,10 +108,10 @@ class Resender:
         self._indexing: set[str] = set()
 
     async def resend(self, letter: DeadLetter, lock: ResendLock) -> Resent:
-        """Send a dead letter, unless its copy is there already.
+        """Resend a dead letter, unless its copy exists already.
 
         Raises:
-            ClientError: It is not certain what happened, or would be if it were done again.
+            ClientError: The outcome is unknown, or a repeated call could not find the copy.
         """
         try:
             queue = await self._queue(letter)
@@ -120,7 +120,7 @@ class Resender:
             return Resent(letter, Outcome.REFUSED, reason=str(error))
         found = await self._look(letter, queue, lock)
         if found is None and await self._pace():
-            found = await self._look(letter, queue, lock)  # much can happen in a pause
+            found = await self._look(letter, queue, lock)  # others may have resent it
         if found is not None:
             return Resent(letter, Outcome.ALREADY_SENT, found)
         if self._dry_run:
@@ -128,7 +128,7 @@ class Resender:
         lock.in_doubt = True
         try:
             offset_id = await self._send(letter, queue, properties)
-        except Fault as error:  # an answer: it is not stored
+        except Fault as error:  # the broker answered: the copy is not stored
             lock.in_doubt = False
             return Resent(letter, Outcome.REFUSED, reason=error.remark or str(error))
         lock.in_doubt = False
@@ -138,9 +138,9 @@ class Resender:
     async def _queue(self, letter: DeadLetter) -> MessageQueue:
         topic = letter.topic
         if topic is None:
-            raise MessageRefused("it does not say which topic it was sent to")
+            raise MessageRefused("it does not name the topic to which it was sent")
         if topic in NO_SEND_TOPICS or topic_problem(topic):
-            raise MessageRefused(f"nobody may send to the topic {topic!r}")
+            raise MessageRefused(f"users may not send to the topic {topic!r}")
         route = self._routes.get(topic) or await self._learn(topic)
         home = letter.message.queue.broker_name
         key = letter.message.sharding_key
@@ -150,7 +150,7 @@ class Resender:
         return route.next_of(lambda broker: broker == home) or route.next()
 
     async def _learn(self, topic: str) -> PublishRoute:
-        # Not the producer's way: that would create a topic that was deleted on purpose.
+        # Not like a producer, which would create a topic that was deleted on purpose.
         known = await self._session.routes.fetch(topic)
         queues = publish_queues(topic, known)
         if not queues:
@@ -160,7 +160,7 @@ class Resender:
         return route
 
     async def _pace(self) -> bool:
-        """Wait until the next message may be sent; return whether that took time."""
+        """Wait until the next message may be sent; return whether there was a wait."""
         if self._dry_run or not self._seconds:
             return False
         loop = asyncio.get_running_loop()
@@ -171,15 +171,15 @@ class Resender:
         return wait > 0
 
     async def _look(self, letter: DeadLetter, queue: MessageQueue, lock: ResendLock) -> str | None:
-        """Return the offset id of the copy, looked for while nobody else can be sending it."""
+        """Return the offset id of the copy; search while the lock keeps others from sending it."""
         if not self._dry_run:
             await lock.renew()
-        # Also those that take no messages now: they may have done when it was sent.
+        # Include brokers that accept no messages now: they may have done so earlier.
         brokers = {letter.message.queue.broker_name, *self._brokers[queue.topic]}
         return await self._look_up(letter, queue.topic, brokers)
 
     async def _look_up(self, letter: DeadLetter, topic: str, brokers: set[str]) -> str | None:
-        """Return the offset id of the copy, wherever its topic lies; None if there is none."""
+        """Return the offset id of the copy on any broker of its topic; None if there is none."""
         header = QueryMessage(
             topic=topic,
             key=letter.resent_id,
@@ -222,7 +222,7 @@ class Resender:
         return response.read(SendResponse).msg_id
 
     async def _check_index(self, letter: DeadLetter, queue: MessageQueue) -> None:
-        """Make sure, once per broker, that a repeated call would find the copy."""
+        """Check once per broker that a repeated call would find the copy."""
         if queue.broker_name in self._indexing:
             return
         deadline = asyncio.get_running_loop().time() + _INDEXED_SECONDS
@@ -230,7 +230,7 @@ class Resender:
             if asyncio.get_running_loop().time() > deadline:
                 raise ClientError(
                     f"{letter.id} was sent again, but {queue.broker_name} does not index messages "
-                    "(messageIndexEnable): doing it twice could not be told, so this stops here"
+                    "(messageIndexEnable), so a second copy could not be prevented; stopped here"
                 )
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         self._indexing.add(queue.broker_name)

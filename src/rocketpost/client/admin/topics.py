@@ -1,4 +1,4 @@
-"""Topics, asked of brokers."""
+"""Administration of topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketpost.client.admin.changes import (
     changed_attributes,
     check_same,
     set_attributes,
-    signed_attributes,
+    sign_attributes,
 )
 from rocketpost.client.admin.cluster import tell_all
 from rocketpost.client.session import Session
@@ -39,22 +39,22 @@ from rocketpost.model.topic import TopicChange, TopicConfig
 
 
 class TopicAdmin:
-    """Creates, changes, deletes and looks at topics."""
+    """Creates, changes, deletes and inspects topics."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def create(self, address: str, config: TopicConfig) -> None:
-        """Create a topic on a broker; nothing happens if it is there and just so.
+        """Create a topic on a broker; does nothing if it exists with the same configuration.
 
         Raises:
-            AlreadyExists: It is there with another configuration; :meth:`update` changes it.
+            AlreadyExists: It exists with another configuration; use :meth:`update`.
         """
         config = msgspec.structs.replace(config, attributes=set_attributes(config.attributes))
         try:
             present = await self.config(address, config.topic_name)
         except TopicNotExist:
-            await self._put(address, config, signed_attributes({}, config.attributes))
+            await self._put(address, config, sign_attributes({}, config.attributes))
             return
         check_same(f"the topic {config.topic_name} at {address}", present, config)
 
@@ -72,23 +72,23 @@ class TopicAdmin:
         attributes: Mapping[str, str | None] | None = None,
         force: bool = False,
     ) -> TopicConfig:
-        """Change a topic on a broker and return it as it is then. None means unchanged.
+        """Change a topic on a broker and return its new configuration. None means unchanged.
 
         Args:
             address: The broker.
             topic: The topic.
-            read_queue_nums: How many queues consumers are given.
-            write_queue_nums: How many queues producers are given.
+            read_queue_nums: Number of queues for consumers.
+            write_queue_nums: Number of queues for producers.
             perm: 2 write, 4 read, 6 both.
             order: Whether it is an ordered topic.
             topic_filter_type: SINGLE_TAG or MULTI_TAG.
-            topic_sys_flag: 1 a topic of a unit, 2 one with readers in a unit.
-            attributes: Values by name, None to remove one; the others stay.
-            force: Whether to hide messages that have not been consumed.
+            topic_sys_flag: 1 for a topic of a unit, 2 for one with readers in a unit.
+            attributes: Values by name, None to remove one; others stay unchanged.
+            force: Whether the change may hide unconsumed messages.
 
         Raises:
             TopicNotExist: The broker does not have it.
-            IllegalOperation: It would hide messages; nothing is changed.
+            IllegalOperation: The change would hide messages; nothing was changed.
         """
         before = await self.config(address, topic)
         change = TopicChange(
@@ -108,14 +108,14 @@ class TopicAdmin:
             return before
         if not force and (hidden := await self.hidden_by(address, before, after)):
             raise IllegalOperation(f"the topic {topic} at {address} is unchanged: {hidden}")
-        signed = signed_attributes(before.attributes, after.attributes)
+        signed = sign_attributes(before.attributes, after.attributes)
         await self._put(address, after, signed, force=force)
         return after
 
     async def _put(
         self, address: str, config: TopicConfig, attributes: dict[str, str], *, force: bool = False
     ) -> None:
-        """Send a whole configuration, as RocketMQ's brokers want it; attributes are signed."""
+        """Send a complete configuration, which RocketMQ's brokers expect; attributes are signed."""
         changes = ",".join(
             f"{name}={value}" if name.startswith("+") else name
             for name, value in attributes.items()
@@ -140,7 +140,7 @@ class TopicAdmin:
         """Create or change several topics on a broker, all or none; None means unchanged.
 
         Raises:
-            IllegalOperation: A change would hide messages, and is not forced.
+            IllegalOperation: A change would hide messages and is not forced.
         """
         table = (await self.table(address)).topic_config_table
         wanted = []
@@ -158,7 +158,7 @@ class TopicAdmin:
         )
 
     async def hidden_by(self, address: str, before: TopicConfig, after: TopicConfig) -> str | None:
-        """Say which messages of a broker a change would hide from consumers, or return None."""
+        """Describe the messages of a broker that a change would hide, or return None."""
         if after.read_queue_nums >= before.read_queue_nums:
             return None
         gone = range(after.read_queue_nums, before.read_queue_nums)
@@ -168,7 +168,7 @@ class TopicAdmin:
         return hidden_messages(before, after, behind)
 
     async def _behind(self, address: str, topic: str, queue_ids: Iterable[int]) -> list[Behind]:
-        """Return what the readers of a topic have not consumed of some queues of a broker."""
+        """Return the unconsumed messages in some queues of a broker, by group."""
         states = {
             queue.queue_id: state
             for queue, state in (await self.state_at(address, topic)).queues.items()
@@ -204,7 +204,7 @@ class TopicAdmin:
         return found
 
     async def delete(self, topic: str, addresses: list[str], *, cluster: str | None = None) -> None:
-        """Delete a topic on brokers and then with every name server."""
+        """Delete a topic on brokers and then on every name server."""
         for address in addresses:
             await self._session.call(
                 address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest(topic=topic)
@@ -235,7 +235,7 @@ class TopicAdmin:
         return decode_topic_table(response.body)
 
     async def system_topics(self, address: str) -> list[str]:
-        """Return the topics that a broker keeps for itself."""
+        """Return the system topics of a broker."""
         response = await self._session.call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         return decode_topic_list(response.body).topic_list
 
@@ -265,10 +265,10 @@ class TopicAdmin:
         return decode_topic_state(response.body)
 
     async def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that read a topic, as one of its brokers knows them."""
+        """Return the groups that read a topic, from one of its brokers."""
         await self._session.routes.fetch(topic)
         address = self._session.routes.some_broker(topic)
-        assert address is not None  # a route without brokers is not found
+        assert address is not None  # every route has a broker
         response = await self._session.call(
             address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic=topic)
         )

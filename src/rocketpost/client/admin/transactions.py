@@ -1,8 +1,8 @@
-"""Transactions that have not ended, and those that were given up; read from the broker's log.
+"""Administration of pending and discarded transactions, read from the broker's log.
 
-A broker keeps halves and what is done of them in two topics, and how far it has come among the
-offsets of its own group. Whoever reads these knows what is pending, on brokers of either maker.
-What ended in the last seconds may still show: brokers gather what they write about it.
+A broker keeps half messages and op messages in two topics, and its progress among the offsets of
+its own group. Reading these shows the pending transactions, on Apache's brokers too. A transaction
+that ended in the last seconds may still show, because brokers write op messages in batches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from rocketpost.client.admin.messages import TOOLS_GROUP
-from rocketpost.client.consumer.fetch import Fetcher, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullStatus
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.route_cache import subscribe_queues
@@ -31,7 +31,7 @@ _PULL_SECONDS: Final = 10.0
 
 
 class HalfMessage(NamedTuple):
-    """The message of a transaction, pending or given up."""
+    """The message of a pending or discarded transaction."""
 
     message: ReceivedMessage
 
@@ -42,30 +42,30 @@ class HalfMessage(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Where it goes when it is committed."""
+        """The topic to which a commit delivers it."""
         return self.message.properties.get(names.REAL_TOPIC, "")
 
     @property
     def group(self) -> str:
-        """The producer group whose members are asked."""
+        """The producer group whose members the broker asks."""
         return self.message.properties.get(names.PRODUCER_GROUP, "")
 
     @property
     def checks(self) -> int:
-        """How often they were asked."""
+        """The number of checks so far."""
         text = self.message.properties.get(names.TRANSACTION_CHECKS, "0")
         return int(text) if text.isdecimal() else 0
 
 
 class TransactionAdmin:
-    """Looks at transactions, and has given up ones asked about again."""
+    """Lists transactions and resumes checks of discarded ones."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._calls = OffsetCalls(session)
 
     async def pending(self) -> AsyncIterator[HalfMessage]:
-        """Yield the transactions that have not ended, broker by broker, oldest first.
+        """Yield pending transactions, broker by broker, oldest first.
 
         Raises:
             RouteNotFound: No broker has transactions.
@@ -78,7 +78,7 @@ class TransactionAdmin:
             op_start = await self._calls.group_offset(TRANSACTION_GROUP, ops) or 0
             async for message in self._read(ops, op_start):
                 done.update(_numbers(message.body))
-            # Copies of one half follow each other; the last one counts.
+            # Copies of one half message follow each other; the last one counts.
             found: dict[tuple[str, int], HalfMessage] = {}
             async for message in self._read(queue, start):
                 if message.queue_offset not in done:
@@ -87,7 +87,7 @@ class TransactionAdmin:
                 yield half
 
     async def discarded(self) -> AsyncIterator[HalfMessage]:
-        """Yield the transactions that were given up, broker by broker, oldest first.
+        """Yield discarded transactions, broker by broker, oldest first.
 
         Raises:
             Fault: A broker refuses.
@@ -95,23 +95,23 @@ class TransactionAdmin:
         try:
             queues = await self._queues(CHECK_MAX_TOPIC)
         except RouteNotFound:
-            return  # the topic is made when the first is given up
+            return  # the topic is created with the first discarded transaction
         for queue in queues:
             async for message in self._read(queue, 0):
                 yield HalfMessage(message)
 
     async def resume(self, message_id: str) -> HalfMessage | None:
-        """Have a transaction that was given up asked about again, from the first question on.
+        """Resume the checks of a discarded transaction, from the first one on.
 
         Args:
-            message_id: The offset id of the given up message, or its transaction id.
+            message_id: The offset id of the discarded message, or its transaction id.
 
         Returns:
-            The message, if it was looked for by its transaction id.
+            The message, if it was found by its transaction id.
 
         Raises:
-            NoMessage: No given up transaction has this id.
-            Fault: The broker refuses: it is pending already, or was committed since.
+            NoMessage: No discarded transaction has this id.
+            Fault: The broker refuses: the transaction is pending, or was committed since.
         """
         half = None
         try:
@@ -135,7 +135,7 @@ class TransactionAdmin:
             if half.id == transaction_id:
                 newest = half
         if newest is None:
-            raise NoMessage(f"no transaction with the id {transaction_id} was given up")
+            raise NoMessage(f"no transaction with the id {transaction_id} was discarded")
         return newest
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
@@ -146,7 +146,7 @@ class TransactionAdmin:
         end = await self._calls.max_offset(queue)
         fetcher, everything = Fetcher(self._session, TOOLS_GROUP), Subscription(topic=queue.topic)
         while offset < end:
-            wish = PullWish(queue, offset, everything)
+            wish = PullQuery(queue, offset, everything)
             result = await fetcher.pull(wish, timeout=_PULL_SECONDS)
             for message in result.messages:
                 if message.queue_offset < end:
@@ -161,5 +161,5 @@ def _numbers(body: bytes) -> list[int]:
 
 
 def _is_address(host: bytes) -> bool:
-    """Tell whether these bytes can be a broker; a transaction id may look like an offset id."""
+    """Tell whether bytes can be a broker's address; a transaction id may look like an offset id."""
     return 0 < unpack_host(host)[1] < 65536

@@ -1,14 +1,14 @@
-"""The SDK for threads and scripts: the same clients, with calls that wait.
+"""The SDK for threads and scripts: the same clients with blocking calls.
 
 ::
 
     with Producer("orders", name_servers="127.0.0.1:9876") as producer:
         producer.send(Message("Orders", b"..."))
 
-All clients of a process share one background thread with an event loop. They may be used by any
-thread. In a forked child they connect again on their first use, with client and message ids of
-their own, and never touch the parent's connections. A push consumer is the exception: it consumes
-only in the process that started it.
+All clients of a process share one background thread with an event loop. Any thread may use them. In
+a forked child they connect again on their first use, with their own client and message ids, and
+never touch the parent's connections. A push consumer is the exception: it consumes only in the
+process that started it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class AdminClient(BlockingClient[async_admin.AdminClient]):
         self, *, name_servers: str | None = None, config: ClientConfig | None = None
     ) -> None:
         super().__init__(
-            lambda: async_admin.AdminClient(name_servers=name_servers, config=self._named(config))
+            lambda: async_admin.AdminClient(name_servers=name_servers, config=self._rename(config))
         )
 
     def call(self, work: Callable[[async_admin.AdminClient], Coroutine[Any, Any, T]]) -> T:
-        """Return what a call of the async client returns.
+        """Run a call of the async client and return its result.
 
         ::
 

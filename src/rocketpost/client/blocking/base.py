@@ -1,8 +1,8 @@
-"""The common part of blocking clients: a client on the loop thread, restarted in forked children.
+"""The base of blocking clients: a client on the loop thread, restarted in forked children.
 
-A fork copies the client but not the loop thread, and the copied connections and locks are the
-parent's. A hook that runs in the child before anything else forgets them all, so the child's
-threads find a client that is merely not started yet: the first to call starts it, the others wait.
+A fork copies the client but not the loop thread, and the copied connections and locks belong to the
+parent. A hook that runs first in the child drops them all, so the child's threads find a client
+that is merely not started yet: the first caller starts it, the others wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BlockingClient(Generic[C]):
     """The process id, in a child whose parent ran this client."""
 
     def __init__(self, make: Callable[[], C], *, survives_fork: bool = True) -> None:
-        make()  # what is wrong with the arguments is told here, not at the start
+        make()  # report wrong arguments here, not at the start
         self._make = make
         self._survives_fork = survives_fork
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class BlockingClient(Generic[C]):
         await inner.stop()
 
     def _running(self) -> tuple[C, LoopThread]:
-        """Return the client and its thread, started anew in a child whose parent ran it."""
+        """Return the client and its thread; start them in a child whose parent ran them."""
         inner, thread = self._inner, self._thread
         if self._restarts:
             with self._lock:
@@ -137,14 +137,14 @@ class BlockingClient(Generic[C]):
 
         return self._call(call)
 
-    def _named(self, config: S | None) -> S | None:
-        """Return settings whose client id is not the parent's."""
+    def _rename(self, config: S | None) -> S | None:
+        """Return settings whose client id differs from the parent's."""
         if not self._child or config is None or not config.instance_name:
             return config
         return replace(config, instance_name=f"{config.instance_name}#{self._child}")
 
     def after_fork(self) -> None:
-        """Forget what is the parent's. Runs in the child, before it has any other thread."""
+        """Drop the parent's state. Runs in the child, before it has any other thread."""
         was_running = self._inner is not None or self._restarts
         self._lock = threading.Lock()
         self._abandoned += [self._inner, self._thread]

@@ -1,8 +1,8 @@
-"""One event loop in a thread of its own, shared by all blocking clients of a process.
+"""One event loop in its own thread, shared by all blocking clients of a process.
 
-The thread lives while somebody uses it. A forked child has none: threads do not survive a fork, and
-what the parent's loop held open must not be touched, since both share the kernel's objects. So a
-child forgets the parent's loop without closing it and starts its own when first needed.
+The thread lives while a client uses it. A forked child has none: threads do not survive a fork, and
+the parent's open descriptors must not be touched, since both processes share the kernel's objects.
+So a child drops the parent's loop without closing it and starts its own when first needed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread, where waiting for it would never end."""
+        """Whether the caller runs on this thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and return what it returns; an interrupt cancels it."""
+        """Run ``work`` on the loop and return its result; an interrupt cancels it."""
         if self.is_current:
             work.close()
             raise RuntimeError(CALLED_ON_LOOP)
@@ -62,7 +62,7 @@ class LoopThread:
 
 
 class _Shared:
-    """The process's loop thread and how many use it."""
+    """The loop thread of the process and the number of its users."""
 
     def __init__(self) -> None:
         self._abandoned: list[LoopThread] = []
@@ -74,7 +74,7 @@ class _Shared:
         self._thread: LoopThread | None = None
 
     def enter(self) -> LoopThread:
-        """Return the loop thread, starting it for the first user."""
+        """Return the loop thread; start it for the first user."""
         with self._lock:
             if self._thread is None:
                 self._thread = LoopThread()
@@ -82,7 +82,7 @@ class _Shared:
             return self._thread
 
     def leave(self) -> None:
-        """Stop using it; the last user stops it."""
+        """Stop using the thread; the last user stops it."""
         with self._lock:
             self._users -= 1
             if self._users or self._thread is None:
@@ -91,7 +91,7 @@ class _Shared:
         thread.close_blocking()
 
     def after_fork(self) -> None:
-        """Forget the parent's thread. Kept in a list, so that nothing of it is ever finalised."""
+        """Drop the parent's thread; a list keeps it alive, so that it is never finalised."""
         if self._thread is not None:
             self._abandoned.append(self._thread)
         self._reset()

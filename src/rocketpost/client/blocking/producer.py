@@ -38,7 +38,7 @@ class Producer(BlockingClient[async_producer.Producer]):
             return async_producer.Producer(
                 group,
                 name_servers=name_servers,
-                config=self._named(config),
+                config=self._rename(config),
                 idempotent=idempotent,
                 producer_id=producer_id,
                 epoch=epoch,
@@ -56,7 +56,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         timeout: float | None = None,
         sequence: int | None = None,
     ) -> SendResult:
-        """Send a message and return where it went."""
+        """Send a message and return its place."""
         return self._call(
             lambda inner: inner.send(
                 message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
@@ -73,14 +73,14 @@ class Producer(BlockingClient[async_producer.Producer]):
         sequence: int | None = None,
         message_id: str | None = None,
     ) -> concurrent.futures.Future[SendResult]:
-        """Hand a message over to be sent and return its result to be.
+        """Queue a message for sending and return the future of its result.
 
-        Waits only while too much is under way. A message or an argument that breaks a rule is
-        refused here; the future has everything else, also that the topic is unknown.
+        Waits only while too many messages are in flight. A message or an argument that breaks a
+        rule is refused here; other errors, such as an unknown topic, are in the future.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing is sent.
-            ConfigError: Another argument makes no sense.
+            ConfigError: Another argument is invalid.
         """
         inner, thread = self._running()
         if thread.is_current:
@@ -118,7 +118,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         first_sequence: int | None = None,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic together; more than fit one request become several."""
+        """Send messages of one topic together, in as many requests as needed."""
         return self._call(
             lambda inner: inner.send_batch(
                 messages,
@@ -130,11 +130,11 @@ class Producer(BlockingClient[async_producer.Producer]):
         )
 
     def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
-        """Recall a timed message that is not due yet; returns its id."""
+        """Recall a timed message that is not due yet; return its id."""
         return self._call(lambda inner: inner.recall(topic, handle, timeout=timeout))
 
     def last_sequence(self, topic: str) -> int | None:
-        """Return the highest sequence of this id and epoch that a broker has stored."""
+        """Return the highest stored sequence of this id and epoch."""
         return self._call(lambda inner: inner.last_sequence(topic))
 
     def request(
@@ -145,7 +145,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         selector: QueueSelector | None = None,
         timeout: float | None = None,
     ) -> ReceivedMessage:
-        """Send a message, wait until a consumer replies to it, and return the reply."""
+        """Send a message, wait for a consumer's reply, and return it."""
         return self._call(
             lambda inner: inner.request(message, queue=queue, selector=selector, timeout=timeout)
         )
@@ -159,7 +159,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Reply to a message whose sender waits for that."""
+        """Reply to a message whose sender waits for a reply."""
         return self._call(
             lambda inner: inner.reply_to(
                 request, body, tags=tags, properties=properties, timeout=timeout
@@ -167,11 +167,11 @@ class Producer(BlockingClient[async_producer.Producer]):
         )
 
     def flush(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         self._call(lambda inner: inner.flush())
 
     def after_fork(self) -> None:
-        """Forget what is the parent's."""
+        """Drop the parent's state."""
         super().after_fork()
         self._handovers = {}
 
@@ -192,7 +192,7 @@ class Producer(BlockingClient[async_producer.Producer]):
             return super()._call(work)
 
         async def in_turn(inner: async_producer.Producer) -> T:
-            await handover.drained()  # what was handed over before goes first
+            await handover.wait_drained()  # earlier sends go first
             return await work(inner)
 
         return super()._call(in_turn)
@@ -204,14 +204,14 @@ class Producer(BlockingClient[async_producer.Producer]):
         await inner.stop()
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of ``topic`` that can be written to."""
+        """Return the writable queues of ``topic``."""
         return self._call(lambda inner: inner.queues(topic))
 
 
 class TransactionProducer(BlockingClient[async_transaction.TransactionProducer]):
     """Sends in transactions; see :class:`rocketpost.client.TransactionProducer`. Thread-safe.
 
-    The local transaction runs in the calling thread, the checker in a thread of its own.
+    The local transaction runs in the calling thread, the checker in its own thread.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
                 checker=checker,
                 topics=topics,
                 name_servers=name_servers,
-                config=self._named(config),
+                config=self._rename(config),
                 check_concurrency=check_concurrency,
                 checks_held_max=checks_held_max,
             )
@@ -247,7 +247,7 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         timeout: float | None = None,
         immunity_seconds: int | None = None,
     ) -> async_transaction.TransactionResult:
-        """Store a message as a half, run the local transaction, and end both alike."""
+        """Store a half message, run the local transaction, and commit or roll back both."""
         check_function("the local transaction", execute, arguments=2, may_be_async=False)
         transaction = self._call(
             lambda inner: inner.begin(
@@ -261,7 +261,7 @@ class TransactionProducer(BlockingClient[async_transaction.TransactionProducer])
         state, error = async_transaction.TransactionState.ROLLBACK, None
         if transaction.sent.status is SendStatus.SEND_OK:
             try:
-                state = async_transaction.checked_state(execute(message, transaction.id))
+                state = async_transaction.check_state(execute(message, transaction.id))
             except Exception as raised:
                 state, error = async_transaction.TransactionState.UNKNOWN, raised
         return self._call(lambda inner: inner.end_quietly(transaction, state, error))

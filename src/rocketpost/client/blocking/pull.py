@@ -1,4 +1,4 @@
-"""The blocking consumers that are asked for messages; see ``rocketpost.client.blocking``."""
+"""The blocking pull consumers; see ``rocketpost.client.blocking``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
     ) -> None:
         super().__init__(
             lambda: async_pull.PullConsumer(
-                group, name_servers=name_servers, config=self._named(config)
+                group, name_servers=name_servers, config=self._rename(config)
             )
         )
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of ``topic`` that can be read, sorted."""
+        """Return the readable queues of ``topic``, sorted."""
         return self._call(lambda inner: inner.queues(topic))
 
     def pull(
@@ -50,7 +50,7 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
         hold_seconds: float | None = None,
         timeout: float | None = None,
     ) -> PullResult:
-        """Return the messages of ``queue`` from ``offset`` on, or why there are none."""
+        """Return the messages of ``queue`` from ``offset`` on, or the reason for none."""
         return self._call(
             lambda inner: inner.pull(
                 queue,
@@ -65,11 +65,11 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
         )
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the oldest message still there."""
+        """Return the offset of the oldest message."""
         return self._call(lambda inner: inner.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the next message will get."""
+        """Return the offset of the next message to be stored."""
         return self._call(lambda inner: inner.max_offset(queue))
 
     def search_offset(
@@ -79,18 +79,18 @@ class PullConsumer(BlockingClient[async_pull.PullConsumer]):
         return self._call(lambda inner: inner.search_offset(queue, timestamp_ms, boundary=boundary))
 
     def fetch_offset(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands; None if it has never committed an offset here."""
+        """Return the group's offset; None if it has never committed one here."""
         return self._call(lambda inner: inner.fetch_offset(queue))
 
     def commit_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Store ``offset`` as the next one that the group wants."""
+        """Store ``offset`` as the group's next one."""
         self._call(lambda inner: inner.commit_offset(queue, offset))
 
 
 class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
     """Polls; see :class:`rocketpost.client.LitePullConsumer`. Thread-safe.
 
-    A forked child subscribes anew as a member of its own; what was assigned has to be again.
+    A forked child subscribes again as its own member; it must assign queues again.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
             inner = async_lite.LitePullConsumer(
                 group,
                 name_servers=name_servers,
-                config=self._named(config),
+                config=self._rename(config),
                 strategy=strategy,
                 queue_listener=queue_listener,
                 offset_store=offset_store,
@@ -121,14 +121,14 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
         super().__init__(make)
 
     def subscribe(self, topic: str, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> None:
-        """Take part in the sharing of the queues of ``topic``."""
-        self._make().subscribe(topic, tags=tags, sql=sql)  # raises here what it would at the start
+        """Share the queues of ``topic`` with the other members."""
+        self._make().subscribe(topic, tags=tags, sql=sql)  # report mistakes here, not at the start
         if self._inner is not None:
             self._now(lambda inner: inner.subscribe(topic, tags=tags, sql=sql))
         self._topics[topic] = tags, sql
 
     def unsubscribe(self, topic: str) -> None:
-        """Read no more of ``topic``."""
+        """Stop reading ``topic``."""
         if self._inner is not None:
             self._now(lambda inner: inner.unsubscribe(topic))
         self._topics.pop(topic, None)
@@ -140,28 +140,28 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
     ) -> None:
-        """Read these queues, in place of those that were assigned before."""
+        """Read these queues instead of those assigned before."""
         self._call(lambda inner: inner.assign(queues, tags=tags, sql=sql))
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are read now, sorted."""
+        """The queues that are being read, sorted."""
         return self._now(lambda inner: inner.assignment)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of ``topic`` that can be read, sorted."""
+        """Return the readable queues of ``topic``, sorted."""
         return self._call(lambda inner: inner.queues(topic))
 
     def poll(self, timeout: float = 5.0) -> list[ReceivedMessage]:
-        """Return some messages of one queue; none if none come within ``timeout`` seconds."""
+        """Return messages of one queue; none if none arrive within ``timeout`` seconds."""
         return self._call(lambda inner: inner.poll(timeout))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store what was polled as consumed, or ``offsets`` as the next ones."""
+        """Commit everything polled, or ``offsets`` as the next ones."""
         self._call(lambda inner: inner.commit(offsets))
 
     def commit_soon(self) -> None:
-        """Store what has been polled until now as consumed, without waiting for that."""
+        """Commit everything polled until now, without waiting."""
         self._now(lambda inner: inner.commit_soon())
 
     def committed(self, queue: MessageQueue) -> int | None:
@@ -169,25 +169,25 @@ class LitePullConsumer(BlockingClient[async_lite.LitePullConsumer]):
         return self._call(lambda inner: inner.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from ``offset``; what was fetched and not polled is forgotten."""
+        """Continue from ``offset``; messages fetched and not polled are dropped."""
         self._call(lambda inner: inner.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on from the oldest message."""
+        """Continue from the oldest message."""
         self._call(lambda inner: inner.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the newest message."""
+        """Continue after the newest message."""
         self._call(lambda inner: inner.seek_to_end(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on from the first message stored at that time or later."""
+        """Continue from the first message stored at that time or later."""
         self._call(lambda inner: inner.seek_to_time(queue, timestamp_ms))
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch nothing more, or nothing more of ``queues``."""
+        """Stop fetching, from all queues or from ``queues``."""
         self._now(lambda inner: inner.pause(queues))
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch again, of ``queues`` or else of everything that was paused."""
+        """Fetch again from ``queues``, or from all paused ones."""
         self._now(lambda inner: inner.resume(queues))

@@ -15,7 +15,7 @@ from rocketpost.client.consumer.progress import OffsetStore
 from rocketpost.client.consumer.push import consumer as async_push
 from rocketpost.client.consumer.push.handlers import BatchHandler, Handler
 from rocketpost.client.consumer.rebalance import QueueListener
-from rocketpost.client.consumer.subscriptions import Announcement
+from rocketpost.client.consumer.subscriptions import SubscriptionChange
 from rocketpost.client.signals import watch_signals
 from rocketpost.model.group import SUBSCRIBE_ALL
 from rocketpost.model.route import MessageQueue
@@ -24,9 +24,9 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class PushConsumer(BlockingClient[async_push.PushConsumer]):
-    """Has handlers called; see :class:`rocketpost.client.PushConsumer`. Thread-safe.
+    """Calls handlers with messages; see :class:`rocketpost.client.PushConsumer`. Thread-safe.
 
-    Plain handlers run in threads of their own, never in the caller's.
+    Plain handlers run in their own threads, never in the caller's.
     """
 
     def __init__(
@@ -39,20 +39,20 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         queue_listener: QueueListener | None = None,
         offset_store: OffsetStore | None = None,
     ) -> None:
-        self._wishes: list[Callable[[async_push.PushConsumer], Announcement]] = []
+        self._changes: list[Callable[[async_push.PushConsumer], SubscriptionChange]] = []
         self._runners: list[queue.SimpleQueue[signal.Signals | None]] = []
 
         def make() -> async_push.PushConsumer:
             inner = async_push.PushConsumer(
                 group,
                 name_servers=name_servers,
-                config=self._named(config),
+                config=self._rename(config),
                 strategy=strategy,
                 queue_listener=queue_listener,
                 offset_store=offset_store,
             )
-            for wish in self._wishes:
-                wish(inner)
+            for change in self._changes:
+                change(inner)
             return inner
 
         super().__init__(make, survives_fork=False)
@@ -67,8 +67,8 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         orderly: bool = False,
         auto_commit: bool = True,
     ) -> None:
-        """Have ``handler`` called with each message of ``topic``."""
-        self._wish(
+        """Call ``handler`` with each message of ``topic``."""
+        self._change_subscriptions(
             lambda inner: inner.subscribe(
                 topic, handler, tags=tags, sql=sql, orderly=orderly, auto_commit=auto_commit
             )
@@ -84,8 +84,8 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         orderly: bool = False,
         auto_commit: bool = True,
     ) -> None:
-        """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time."""
-        self._wish(
+        """Call ``handler`` with up to ``batch_max`` messages of ``topic`` at a time."""
+        self._change_subscriptions(
             lambda inner: inner.subscribe_batches(
                 topic, handler, tags=tags, sql=sql, orderly=orderly, auto_commit=auto_commit
             )
@@ -93,28 +93,28 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to ``topic``."""
-        self._wish(lambda inner: inner.unsubscribe(topic))
+        self._change_subscriptions(lambda inner: inner.unsubscribe(topic))
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers know this client; it has one once started."""
+        """The client id; available once started."""
         return self._now(lambda inner: inner.client_id)
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues assigned to this consumer."""
         return self._now(lambda inner: inner.queues)
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch nothing more, or nothing more of ``queues``."""
+        """Stop fetching, from all queues or from ``queues``."""
         self._now(lambda inner: inner.pause(queues))
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch again, of ``queues`` or else of everything that was paused."""
+        """Fetch again from ``queues``, or from all paused ones."""
         self._now(lambda inner: inner.resume(queues))
 
     def stop(self) -> None:
-        """Stop fetching, let handlers at work finish, store the offsets, take leave."""
+        """Stop fetching, let running handlers finish, store the offsets and unregister."""
         try:
             super().stop()
         finally:
@@ -122,10 +122,10 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
                 ended.put(None)
 
     def run_forever(self) -> None:
-        """Return when a signal ends the consumer, or when another thread has stopped it.
+        """Wait until a signal ends the consumer, or another thread stops it.
 
-        In the main thread SIGTERM and Ctrl-C stop the consumer in order; a second signal ends the
-        process. A program that has handlers for these signals keeps them.
+        In the main thread, SIGTERM and Ctrl-C stop the consumer gracefully; a second signal ends
+        the process. A program's own handlers for these signals stay in force.
         """
         inner, _ = self._running()
         ended: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
@@ -133,8 +133,8 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
         try:
             with watch_signals(ended.put):
                 while self._inner is inner:
-                    # In slices: a signal that arrives just before a wait begins does not end it,
-                    # and its handler runs only afterwards.
+                    # In slices: a signal that arrives just before a wait does not end it, and its
+                    # handler runs only afterwards.
                     with contextlib.suppress(queue.Empty):
                         ended.get(timeout=_LOOK_SECONDS)
                         break
@@ -144,16 +144,18 @@ class PushConsumer(BlockingClient[async_push.PushConsumer]):
             self.stop()
 
     def after_fork(self) -> None:
-        """Forget what is the parent's."""
+        """Drop the parent's state."""
         super().after_fork()
         self._runners = []
 
-    def _wish(self, wish: Callable[[async_push.PushConsumer], Announcement]) -> None:
-        wish(self._make())  # raises here what it would raise at the start
+    def _change_subscriptions(
+        self, change: Callable[[async_push.PushConsumer], SubscriptionChange]
+    ) -> None:
+        change(self._make())  # report mistakes here, not at the start
         if self._inner is not None:
 
             async def now(inner: async_push.PushConsumer) -> None:
-                await wish(inner)
+                await change(inner)
 
             self._call(now)
-        self._wishes.append(wish)
+        self._changes.append(change)

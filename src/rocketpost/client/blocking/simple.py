@@ -1,4 +1,4 @@
-"""The blocking face of the simple consumer; see ``rocketpost.client.blocking``."""
+"""The blocking simple consumer; see ``rocketpost.client.blocking``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
                 name_servers=name_servers,
                 start_from=start_from,
                 orderly=orderly,
-                config=self._named(config),
+                config=self._rename(config),
             )
         )
 
     def stop(self) -> None:
-        """Close the connections and forget the subscriptions."""
+        """Close the connections and drop the subscriptions."""
         super().stop()
         self._topics.clear()
 
@@ -43,7 +43,7 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         self._topics[topic] = tags, sql
 
     def unsubscribe(self, topic: str) -> None:
-        """Receive no more messages of ``topic``."""
+        """Stop receiving messages of ``topic``."""
         self._call(lambda inner: inner.unsubscribe(topic))
         self._topics.pop(topic, None)
 
@@ -54,7 +54,7 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         invisible_seconds: float = 60.0,
         await_seconds: float = 15.0,
     ) -> list[PoppedMessage]:
-        """Return messages, or none if there are none in time."""
+        """Return messages; none if none arrive in time."""
         return self._call(
             lambda inner: inner.receive(
                 count_max, invisible_seconds=invisible_seconds, await_seconds=await_seconds
@@ -62,17 +62,20 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         )
 
     def ack(self, message: PoppedMessage) -> None:
-        """Have a message never come again; returns when the broker has stored that."""
+        """Acknowledge a message; returns when the broker has stored the acknowledgement."""
         self._call(lambda inner: inner.ack(message))
 
     def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
-        """Have a message come again so much from now; 0 gives it up at once."""
+        """Make a message visible again after ``seconds``; 0 for at once."""
         self._call(lambda inner: inner.change_invisible_duration(message, seconds))
 
     async def _begin(self, inner: async_simple.SimpleConsumer) -> None:
         await inner.start()
         try:
-            for topic, (tags, sql) in self._topics.items():  # of the parent, in a forked child
+            for topic, (
+                tags,
+                sql,
+            ) in self._topics.items():  # a child has the parent's
                 await inner.subscribe(topic, tags, sql=sql)
         except BaseException:
             await inner.stop()

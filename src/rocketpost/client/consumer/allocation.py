@@ -42,7 +42,7 @@ class AllocationStrategy(Protocol):
         ...  # pragma: no cover
 
 
-def checked_strategy(strategy: AllocationStrategy) -> AllocationStrategy:
+def check_strategy(strategy: AllocationStrategy) -> AllocationStrategy:
     """Return a strategy that can be asked.
 
     Raises:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from rocketpost.client.config import MessageModel, PushConsumerConfig, StartFrom
-from rocketpost.client.consumer.fetch import Fetcher, PullResult, PullStatus, PullWish
+from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullResult, PullStatus
 from rocketpost.client.consumer.offset_calls import OffsetCalls
-from rocketpost.client.consumer.owned_queue import Bounds, OwnedQueue, QueueLock
+from rocketpost.client.consumer.owned_queue import CacheBounds, OwnedQueue, QueueLock
 from rocketpost.client.consumer.progress import OffsetStore
 from rocketpost.client.consumer.push.handlers import Consumption
-from rocketpost.client.consumer.queue_locks import QueueLocks
+from rocketpost.client.consumer.queue_locks import ConsumerLocks
 from rocketpost.client.session import Session
 from rocketpost.client.tally import Tally
 from rocketpost.client.tasks import Tasks
@@ -39,7 +39,7 @@ Snapshot = list[tuple[OwnedQueue, int]]
 """How far we have come with some queues."""
 
 
-class Feeding:
+class AssignedQueues:
     """Fetches the queues that are ours. Belongs to the event loop.
 
     Args:
@@ -92,7 +92,7 @@ class Feeding:
         self._paused: set[MessageQueue] = set()
         self._resumed = asyncio.Event()
         self._started_ms = time.time_ns() // 1_000_000
-        self.locks = QueueLocks(
+        self.locks = ConsumerLocks(
             session,
             group,
             renew_seconds=config.lock_renew_seconds,
@@ -110,7 +110,7 @@ class Feeding:
 
     def standing(self, owned: OwnedQueue) -> str:
         """Return what keeps a queue from moving just now; empty if nothing does."""
-        return "; ".join(filter(None, [owned.hindrance, self._consumption.holding(owned)]))
+        return "; ".join(filter(None, [owned.pause_reason, self._consumption.holding(owned)]))
 
     def tally(self, topic: str) -> Tally:
         """Return how many messages of ``topic`` were fetched, and how long that took."""
@@ -282,7 +282,7 @@ class Feeding:
         try:
             is_behind = await self._is_behind(owned, owned.committable or 0)
         except RocketpostError as error:
-            self._session.outages.failed("queue not used yet", owned.queue, error)
+            self._session.outages.report_failure("queue not used yet", owned.queue, error)
             return False
         if owned.dropped or not is_behind:
             owned.doubted = False
@@ -325,7 +325,7 @@ class Feeding:
             owned, offset = offsets[queue]
             owned.persisted = offset
 
-    def _bounds(self, topic: str) -> Bounds:
+    def _bounds(self, topic: str) -> CacheBounds:
         config = self._config
         count_max, bytes_max = config.cached_count_max, config.cached_bytes_max
         if config.topic_count_max is not None or config.topic_bytes_max is not None:
@@ -336,12 +336,12 @@ class Feeding:
                 count_max = min(count_max, share) if self._manual else share
             if config.topic_bytes_max is not None:
                 bytes_max = max(1, config.topic_bytes_max // queues)
-        return Bounds(count_max, bytes_max, config.cached_span_max)
+        return CacheBounds(count_max, bytes_max, config.cached_span_max)
 
     async def _wait_until_wanted(self, owned: OwnedQueue) -> None:
         if not self._is_paused(owned.queue):
             return
-        with owned.hindered("it is paused"):
+        with owned.explain_pause("it is paused"):
             await self.wait_until_wanted(owned.queue)
 
     async def wait_until_wanted(self, queue: MessageQueue) -> None:
@@ -358,7 +358,7 @@ class Feeding:
         offset = await self._begin(owned, settle=settle, start=start)
         while not owned.dropped:
             if owned.doubted and not await self._is_still_ours(owned):
-                with owned.hindered("its broker was lost, others may have had it"):
+                with owned.explain_pause("its broker was lost, others may have had it"):
                     await owned.wait_until_gone(self._config.error_seconds)
                 continue
             await owned.wait_for_room()
@@ -391,17 +391,17 @@ class Feeding:
         if settle:
             await asyncio.sleep(settle)
         if before := self._leavers(owned.queue):
-            with owned.hindered("a handler of before is still at work"):
+            with owned.explain_pause("a handler of before is still at work"):
                 await asyncio.wait(before)
         if owned.lock is not None:
-            with owned.hindered("its broker has not locked it for us yet"):
+            with owned.explain_pause("its broker has not locked it for us yet"):
                 await self.locks.acquire(owned)
         while owned.tracker is None:
             try:
                 owned.start_at(await self._start_offset(owned) if start is None else start)
             except RocketpostError as error:
-                self._session.outages.failed("no start offset", owned.queue, error)
-                with owned.hindered(f"no start offset: {error}"):
+                self._session.outages.report_failure("no start offset", owned.queue, error)
+                with owned.explain_pause(f"no start offset: {error}"):
                     await asyncio.sleep(self._config.error_seconds)
         if start is None:
             owned.found_at = owned.committable
@@ -416,7 +416,7 @@ class Feeding:
         tells = self._shared and owned.may_handle and not owned.doubted and not self._manual
         # Whoever had the queue before may store more only now; we have nothing to add yet.
         committable = owned.committable if tells and not owned.is_untouched else None
-        wish = PullWish(
+        wish = PullQuery(
             queue=owned.queue,
             offset=offset,
             subscription=subscription,
@@ -431,23 +431,23 @@ class Feeding:
         try:
             result = await self._fetcher.pull(wish, timeout=config.pull_timeout)
         except FlowControl:
-            with owned.hindered("its broker asks for fewer requests"):
+            with owned.explain_pause("its broker asks for fewer requests"):
                 await asyncio.sleep(_FLOW_CONTROL_SECONDS)
             return None
         except RocketpostError as error:
             await self._pull_failed(owned, error)
             return None
-        self._session.outages.worked(owned.queue.broker_name, owned.queue.topic)
+        self._session.outages.report_success(owned.queue.broker_name, owned.queue.topic)
         if result.messages:
             now = time.monotonic()
             self.tally(owned.queue.topic).count(len(result.messages), now - began, now=now)
         return result
 
     async def _pull_failed(self, owned: OwnedQueue, error: RocketpostError) -> None:
-        self._session.outages.failed("pull failed", owned.queue, error)
+        self._session.outages.report_failure("pull failed", owned.queue, error)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest):
             await self._session.heartbeat_all()  # a broker that restarted does not know us
-        with owned.hindered(f"pulls fail: {error}"):
+        with owned.explain_pause(f"pulls fail: {error}"):
             await asyncio.sleep(self._config.error_seconds)
             await self._session.routes.refresh(owned.queue.topic)
 

@@ -22,7 +22,7 @@ from rocketpost.model.route import MessageQueue
 logger = logging.getLogger(__name__)
 
 
-class Assigning:
+class BrokerAssignment:
     """Asks brokers for the queues of one group. Belongs to the event loop.
 
     Args:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from rocketpost.client.consumer.assigned_queues import Feeding
+from rocketpost.client.consumer.assigned_queues import AssignedQueues
 from rocketpost.client.consumer.rebalance import Rebalancer
 from rocketpost.client.session import Answer, Session
 from rocketpost.codec.bodies.offset import decode_queue_offsets
@@ -31,12 +31,17 @@ class BrokerRequests:
     """Serves one member of a group. Belongs to the event loop."""
 
     def __init__(
-        self, session: Session, group: str, *, rebalancer: Rebalancer, feeding: Feeding
+        self,
+        session: Session,
+        group: str,
+        *,
+        rebalancer: Rebalancer,
+        assigned_queues: AssignedQueues,
     ) -> None:
         self._session = session
         self._group = group
         self._rebalancer = rebalancer
-        self._feeding = feeding
+        self._assigned_queues = assigned_queues
         session.on(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
             self._members_changed,
@@ -66,5 +71,5 @@ class BrokerRequests:
 
     async def _reset_all(self, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
-            if await self._feeding.reset(queue, offset):
+            if await self._assigned_queues.reset(queue, offset):
                 logger.warning("offset reset by a broker: queue=%s to=%s", queue, offset)

@@ -77,7 +77,7 @@ class RawPull(NamedTuple):
     data: bytes
 
 
-class PullWish(NamedTuple):
+class PullQuery(NamedTuple):
     """Wish of one pull."""
 
     queue: MessageQueue
@@ -103,7 +103,7 @@ class Fetcher:
         self._group = group
         self._suggested: dict[MessageQueue, int] = {}
 
-    async def pull(self, wish: PullWish, *, timeout: float) -> PullResult:
+    async def pull(self, wish: PullQuery, *, timeout: float) -> PullResult:
         """Pull once.
 
         Raises:
@@ -118,7 +118,7 @@ class Fetcher:
             return PullResult(status, head.next_begin_offset, head.min_offset, head.max_offset, [])
         return _found(wish, head, response)
 
-    async def pull_raw(self, wish: PullWish, *, timeout: float) -> RawPull:
+    async def pull_raw(self, wish: PullQuery, *, timeout: float) -> RawPull:
         """Pull once, for somebody who decodes many records together.
 
         Tags are compared by their hashes only. Raises what :meth:`pull` raises, but for answers
@@ -129,7 +129,7 @@ class Fetcher:
         return RawPull(status, head.next_begin_offset, head.min_offset, head.max_offset, data)
 
     async def _ask(
-        self, wish: PullWish, timeout: float
+        self, wish: PullQuery, timeout: float
     ) -> tuple[PullStatus, PullResponse, Command]:
         address, is_slave = await self._address(wish.queue, wish.replica)
         response = await self._session.call(
@@ -159,7 +159,7 @@ class Fetcher:
             await routes.fetch(queue.topic)
             return known()
 
-    def _header(self, wish: PullWish, *, is_slave: bool) -> PullMessage:
+    def _header(self, wish: PullQuery, *, is_slave: bool) -> PullMessage:
         flag = PULL_SUSPEND if wish.hold_ms else 0
         if wish.commit_offset is not None and not is_slave:
             flag |= PULL_COMMIT_OFFSET
@@ -182,7 +182,7 @@ class Fetcher:
         )
 
 
-def _found(wish: PullWish, head: PullResponse, response: Command) -> PullResult:
+def _found(wish: PullQuery, head: PullResponse, response: Command) -> PullResult:
     records = decode_records(response.body)
     read = sum(record.size for record in records)
     next_offset = head.next_begin_offset
@@ -192,12 +192,12 @@ def _found(wish: PullWish, head: PullResponse, response: Command) -> PullResult:
             raise RemoteProtocolError(
                 f"the message at offset {wish.offset} of {wish.queue} cannot be read"
             )
-        next_offset = unwrapped(records[-1], first=0)[-1].queue_offset + 1
+        next_offset = unwrap_batch(records[-1], first=0)[-1].queue_offset + 1
     queue, begin, end = wish.queue, head.min_offset, head.max_offset
     messages = [
         ReceivedMessage(record, queue, end, begin)
         for stored in records
-        for record in unwrapped(stored, first=wish.offset)
+        for record in unwrap_batch(stored, first=wish.offset)
     ]
     wanted = wish.subscription.tags_set
     if wanted and wish.subscription.is_tag:
@@ -206,7 +206,7 @@ def _found(wish: PullWish, head: PullResponse, response: Command) -> PullResult:
     return PullResult(PullStatus.FOUND, next_offset, head.min_offset, head.max_offset, messages)
 
 
-def unwrapped(record: Record, *, first: int) -> list[Record]:
+def unwrap_batch(record: Record, *, first: int) -> list[Record]:
     """Return the messages of a record: one, or those of a batch that is stored as one record.
 
     Topics with ``queue.type=BatchCQ`` keep batches so; their messages count on from the record's

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rocketpost.client.consumer.assigned_queues import Feeding
+from rocketpost.client.consumer.assigned_queues import AssignedQueues
 from rocketpost.client.consumer.owned_queue import OwnedQueue
 from rocketpost.client.consumer.push.handlers import Consumed, Handlers
 from rocketpost.client.consumer.push.orderly import Rollback, Suspend
@@ -83,7 +83,7 @@ class Inspection:
         session: How brokers reach us.
         group: The consumer group.
         describe: Tells what we subscribe to.
-        feeding: The queues that are ours.
+        assigned_queues: The queues that are ours.
         handlers: Who handles messages; None if the application polls them.
         orderly: Whether a queue's messages are handled one after the other.
     """
@@ -94,7 +94,7 @@ class Inspection:
         group: str,
         *,
         describe: Callable[[], ConsumerData],
-        feeding: Feeding,
+        assigned_queues: AssignedQueues,
         handlers: Handlers | None = None,
         orderly: bool = False,
     ) -> None:
@@ -103,7 +103,7 @@ class Inspection:
         self._describe = describe
         self._handlers = handlers
         self._orderly = orderly
-        self._feeding = feeding
+        self._assigned_queues = assigned_queues
         self._started_ms = time.time_ns() // 1_000_000
         session.on(
             RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -126,8 +126,11 @@ class Inspection:
         if asked.consumer_group != self._group:
             return self._stranger(asked.consumer_group)
         queues = members(
-            (queue_key(owned.queue), encode(_queue_info(owned, self._feeding.standing(owned))))
-            for owned in self._feeding.owned
+            (
+                queue_key(owned.queue),
+                encode(_queue_info(owned, self._assigned_queues.standing(owned))),
+            )
+            for owned in self._assigned_queues.owned
         )
         parts = {
             "mqPopTable": msgspec.Raw(b"{}"),
@@ -147,7 +150,7 @@ class Inspection:
             return self._stranger(asked.group)
         offsets = {
             owned.queue: owned.committable
-            for owned in self._feeding.owned
+            for owned in self._assigned_queues.owned
             if owned.queue.topic == asked.topic and owned.committable is not None
         }
         return Answer(body=encode_client_offsets(offsets))
@@ -212,7 +215,7 @@ class Inspection:
 
     def _topic_info(self, topic: str) -> _TopicInfo:
         done, failed = self._handlers.tallies(topic) if self._handlers else (Tally(), Tally())
-        pulled = self._feeding.tally(topic)
+        pulled = self._assigned_queues.tally(topic)
         now = time.monotonic()
         return _TopicInfo(
             consumeFailedMsgs=failed.total,

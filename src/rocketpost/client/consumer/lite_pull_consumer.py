@@ -19,17 +19,17 @@ from rocketpost.client.config import (
     with_name_servers,
     with_stable_name,
 )
-from rocketpost.client.consumer.allocation import AllocationStrategy, Average, checked_strategy
-from rocketpost.client.consumer.assigned_queues import Feeding
+from rocketpost.client.consumer.allocation import AllocationStrategy, Average, check_strategy
+from rocketpost.client.consumer.assigned_queues import AssignedQueues
 from rocketpost.client.consumer.broker_requests import BrokerRequests
 from rocketpost.client.consumer.inspection import Inspection
 from rocketpost.client.consumer.local_offsets import LocalOffsets
 from rocketpost.client.consumer.offset_calls import Boundary, OffsetCalls
-from rocketpost.client.consumer.polling import Polling
-from rocketpost.client.consumer.progress import BrokerProgress, OffsetStore, checked_store
+from rocketpost.client.consumer.polling import PolledMessages
+from rocketpost.client.consumer.progress import BrokerProgress, OffsetStore, check_store
 from rocketpost.client.consumer.rebalance import QueueListener, Rebalancer
 from rocketpost.client.consumer.subscriptions import subscription_of
-from rocketpost.client.heartbeat_watchdog import Understudy
+from rocketpost.client.heartbeat_watchdog import HeartbeatWatchdog
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
@@ -89,11 +89,11 @@ class LitePullConsumer(Lifecycle):
         config = with_stable_name(config)
         self.group = group
         self.config = config
-        self._strategy = checked_strategy(strategy or Average())
+        self._strategy = check_strategy(strategy or Average())
         if queue_listener is not None:
             check_function("queue_listener", queue_listener, arguments=3, may_be_async=False)
         self._queue_listener = queue_listener
-        self._offset_store = checked_store(offset_store)
+        self._offset_store = check_store(offset_store)
         self._subscriptions: dict[str, Subscription] = {}
         self._assigned: dict[str, Subscription] = {}
         self._session: Session | None = None
@@ -143,15 +143,15 @@ class LitePullConsumer(Lifecycle):
         for queue in queues:
             topics.setdefault(queue.topic, []).append(queue)
         self._assigned = {topic: subscription_of(topic, tags, sql) for topic in topics}
-        await self._feeding.drop_other_topics(list(topics))
+        await self._assigned_queues.drop_other_topics(list(topics))
         for topic, share in topics.items():
-            await self._feeding.apply(topic, share, True)
+            await self._assigned_queues.apply(topic, share, True)
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now, sorted."""
         self._running()
-        owned = [owned.queue for owned in self._feeding.owned]
+        owned = [owned.queue for owned in self._assigned_queues.owned]
         return sorted(owned, key=lambda queue: queue.sort_key)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -185,7 +185,7 @@ class LitePullConsumer(Lifecycle):
         """
         self._running()
         if offsets is None:
-            await self._feeding.persist()
+            await self._assigned_queues.persist()
         else:
             for queue, offset in offsets.items():
                 check_message_queue("each key of offsets", queue)
@@ -195,8 +195,8 @@ class LitePullConsumer(Lifecycle):
     def commit_soon(self) -> None:
         """Store what has been polled until now as consumed, without waiting for that."""
         self._running()
-        snapshot = self._feeding.snapshot()
-        self._commits.start(self._feeding.persist(snapshot), name="commit")
+        snapshot = self._assigned_queues.snapshot()
+        self._commits.start(self._assigned_queues.persist(snapshot), name="commit")
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset; None if there is none."""
@@ -216,7 +216,7 @@ class LitePullConsumer(Lifecycle):
         first, end = await asyncio.gather(self._min_offset(queue), self._max_offset(queue))
         if not first <= offset <= end:
             raise ConfigError(f"offset {offset} lies outside {first} to {end}")
-        if not self._feeding.seek(queue, offset):
+        if not self._assigned_queues.seek(queue, offset):
             raise ClientError(f"the queue {queue} is not ours")
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
@@ -243,13 +243,13 @@ class LitePullConsumer(Lifecycle):
         """Fetch nothing more, or nothing more of ``queues``."""
         self._running()
         check_queues(queues)
-        self._feeding.pause(queues)
+        self._assigned_queues.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch again, of ``queues`` or else of everything that was paused."""
         self._running()
         check_queues(queues)
-        self._feeding.resume(queues)
+        self._assigned_queues.resume(queues)
 
     # Coming and going.
 
@@ -274,7 +274,7 @@ class LitePullConsumer(Lifecycle):
         except BaseException:
             await self.stop()
             raise
-        session.tasks.start(self._understudy.keep_moving(), name="show that the loop moves")
+        session.tasks.start(self._watchdog.keep_moving(), name="show that the loop moves")
         self._background.start(self._rebalancer.run(), name="rebalance")
 
     async def stop(self) -> None:
@@ -291,11 +291,11 @@ class LitePullConsumer(Lifecycle):
             # In any case: as long as we send heartbeats, nobody else is given our queues.
             self._session = None
             await self._commits.stop()
-            await self._feeding.close()
+            await self._assigned_queues.close()
             await self._polling.close()
             if self._local is not None:
                 await self._local.close()
-            await self._understudy.stop()
+            await self._watchdog.stop()
             await session.stop()
 
     async def _assemble(self, session: Session) -> None:
@@ -307,13 +307,13 @@ class LitePullConsumer(Lifecycle):
             await self._local.open()
         self._session = session
         self._announced = False
-        self._polling = Polling()
+        self._polling = PolledMessages()
         self._offsets = OffsetCalls(session)
         self._progress: OffsetStore = (
             self._offset_store or self._local or BrokerProgress(self._offsets, self.group)
         )
         self._commit_due = asyncio.get_running_loop().time() + self.config.commit_seconds
-        self._feeding = Feeding(
+        self._assigned_queues = AssignedQueues(
             session,
             self.group,
             config=self.config.fetching(),
@@ -328,15 +328,19 @@ class LitePullConsumer(Lifecycle):
             self.group,
             strategy=self._strategy,
             topics=lambda: list(self._subscriptions),
-            apply=self._feeding.apply,
+            apply=self._assigned_queues.apply,
             every=self.config.rebalance_seconds,
             broadcasting=broadcasting,
             listener=self._queue_listener,
         )
-        BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
-        Inspection(session, self.group, describe=self._describe, feeding=self._feeding)
+        BrokerRequests(
+            session, self.group, rebalancer=self._rebalancer, assigned_queues=self._assigned_queues
+        )
+        Inspection(
+            session, self.group, describe=self._describe, assigned_queues=self._assigned_queues
+        )
         session.on_reconnect(self._rebalancer.wake)
-        self._understudy = Understudy(session)
+        self._watchdog = HeartbeatWatchdog(session)
 
     def _changed(self) -> None:
         if self._session is not None:
@@ -350,7 +354,7 @@ class LitePullConsumer(Lifecycle):
         for topic in self._subscriptions:
             await session.routes.refresh(topic)
         await session.heartbeat_all()
-        await self._feeding.drop_other_topics([*self._subscriptions, *self._assigned])
+        await self._assigned_queues.drop_other_topics([*self._subscriptions, *self._assigned])
         self._rebalancer.wake()
 
     async def _min_offset(self, queue: MessageQueue) -> int:

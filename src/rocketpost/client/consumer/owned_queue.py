@@ -13,8 +13,8 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.model.route import MessageQueue
 
 
-class Bounds(NamedTuple):
-    """Bounds on the messages of a queue in hand; fetching rests beyond them."""
+class CacheBounds(NamedTuple):
+    """CacheBounds on the messages of a queue in hand; fetching rests beyond them."""
 
     count_max: int
     bytes_max: int
@@ -67,7 +67,11 @@ class OwnedQueue:
     """
 
     def __init__(
-        self, queue: MessageQueue, bounds: Callable[[], Bounds], *, lock: QueueLock | None = None
+        self,
+        queue: MessageQueue,
+        bounds: Callable[[], CacheBounds],
+        *,
+        lock: QueueLock | None = None,
     ) -> None:
         self.queue = queue
         self.lock = lock
@@ -104,7 +108,7 @@ class OwnedQueue:
         self._begun.set()
 
     @contextlib.contextmanager
-    def hindered(self, why: str) -> Iterator[None]:
+    def explain_pause(self, why: str) -> Iterator[None]:
         """Let operators know, for as long as it takes, why nothing is fetched."""
         self._hindrance = why, time.monotonic()
         try:
@@ -113,7 +117,7 @@ class OwnedQueue:
             self._hindrance = None
 
     @property
-    def hindrance(self) -> str:
+    def pause_reason(self) -> str:
         """Reason why nothing is fetched, and since when; empty if all is well."""
         if self._hindrance is None:
             return ""
@@ -141,7 +145,7 @@ class OwnedQueue:
         """Return once it may be handled, or is ours no more."""
         if self.dropped or self.lock is None or self.lock.held:
             return
-        with self.hindered("its broker does not lock it for us"):
+        with self.explain_pause("its broker does not lock it for us"):
             await self._lock_or_end(self.lock)
 
     async def _lock_or_end(self, lock: QueueLock) -> None:
@@ -194,7 +198,7 @@ class OwnedQueue:
         assert self.tracker is not None
         tracker = self.tracker
         held = f"{tracker.count} messages, {tracker.bytes_held} bytes, a span of {tracker.span}"
-        with self.hindered(f"so much is in hand that fetching rests ({held})"):
+        with self.explain_pause(f"so much is in hand that fetching rests ({held})"):
             await self._room.wait()
 
     def _is_full(self) -> bool:

@@ -10,7 +10,7 @@ from rocketpost.client.consumer.owned_queue import OwnedQueue
 from rocketpost.client.message import ReceivedMessage
 
 
-class Polling:
+class PolledMessages:
     """A consumption that handles nothing: what is polled is finished. Belongs to the event loop."""
 
     def __init__(self) -> None:

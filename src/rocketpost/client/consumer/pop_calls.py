@@ -1,4 +1,4 @@
-"""Popped messages, and the calls about them: pop, acknowledge, give more time, ask for news.
+"""PopResult messages, and the calls about them: pop, acknowledge, give more time, ask for news.
 
 A broker hands a message out and keeps it from everybody else until its invisible time is over; the
 *receipt* names that delivery. What is acknowledged in time never comes again.
@@ -10,7 +10,7 @@ import time
 from typing import Final, NamedTuple
 
 from rocketpost.client.config import StartFrom
-from rocketpost.client.consumer.fetch import unwrapped
+from rocketpost.client.consumer.fetch import unwrap_batch
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -74,7 +74,7 @@ class PoppedMessage(ReceivedMessage):
         return self.receipt.pop_ms + self.receipt.invisible_ms
 
 
-class PopWish(NamedTuple):
+class PopQuery(NamedTuple):
     """What to pop."""
 
     subscription: Subscription
@@ -91,7 +91,7 @@ class PopWish(NamedTuple):
     """Names an attempt at popping in order: the same one again gets the same messages."""
 
 
-class Popped(NamedTuple):
+class PopResult(NamedTuple):
     """What a pop returned; the broker may have been too busy to wait."""
 
     messages: list[PoppedMessage]
@@ -105,7 +105,7 @@ class PopCalls:
         self._session = session
         self._group = group
 
-    async def pop(self, wish: PopWish) -> Popped:
+    async def pop(self, wish: PopQuery) -> PopResult:
         """Take messages; those of tags that only share a hash with a wanted one are acknowledged.
 
         Raises:
@@ -137,16 +137,16 @@ class PopCalls:
             accept=_NOTHING,
         )
         if answer.code != ResponseCode.SUCCESS:
-            return Popped([], was_full=answer.code == ResponseCode.POLLING_FULL)
+            return PopResult([], was_full=answer.code == ResponseCode.POLLING_FULL)
         messages = self._messages(wish, answer)
         wanted = wish.subscription.tags_set
         if not wanted:
-            return Popped(messages)
+            return PopResult(messages)
         # Brokers compare hashes of tags; two tags may share one.
         for message in messages:
             if message.tags not in wanted:
                 await self.ack(message)
-        return Popped([message for message in messages if message.tags in wanted])
+        return PopResult([message for message in messages if message.tags in wanted])
 
     async def ack(self, message: PoppedMessage) -> None:
         """Have a message never come again; returns when the broker has stored that.
@@ -191,7 +191,7 @@ class PopCalls:
             revive_queue=changed.revive_qid,
         )
 
-    async def notified(self, wish: PopWish) -> bool:
+    async def wait_notified(self, wish: PopQuery) -> bool:
         """Return whether a pop might find something, waiting for that as long as the pop would.
 
         Raises:
@@ -216,14 +216,14 @@ class PopCalls:
         )
         return answer.read(NotificationResponse).has_msg
 
-    def _messages(self, wish: PopWish, answer: Command) -> list[PoppedMessage]:
+    def _messages(self, wish: PopQuery, answer: Command) -> list[PoppedMessage]:
         head = answer.read(PopResponse)
         starts = parse_start_offsets(head.start_offset_info or "")
         counts = parse_order_counts(head.order_count_info or "")
         topic = wish.subscription.topic
         messages = []
         for stored in decode_records(answer.body):
-            for record in unwrapped(stored, first=0):
+            for record in unwrap_batch(stored, first=0):
                 receipt = self._receipt(head, starts, record, wish)
                 queue = MessageQueue(wish.broker_name, record.queue_id, topic)
                 times = counts.get((receipt.retry, receipt.queue_id, receipt.offset), 0)
@@ -235,7 +235,7 @@ class PopCalls:
         head: PopResponse,
         starts: dict[tuple[int, int], int],
         record: Record,
-        wish: PopWish,
+        wish: PopQuery,
     ) -> Receipt:
         text = record.properties.get(names.POP_CK)
         if text is not None:

@@ -28,7 +28,7 @@ class OffsetStore(Protocol):
         ...  # pragma: no cover
 
 
-def checked_store(store: OffsetStore | None) -> OffsetStore | None:
+def check_store(store: OffsetStore | None) -> OffsetStore | None:
     """Return a store that can be asked.
 
     Raises:
@@ -61,5 +61,5 @@ class BrokerProgress:
             await self._calls.commit_offset(self._group, queue, offset)
             return True
         except RocketpostError as error:
-            self._calls.outages.failed("offset not stored", queue, error)
+            self._calls.outages.report_failure("offset not stored", queue, error)
             return False

@@ -18,7 +18,7 @@ from rocketpost.client.config import (
     with_name_servers,
     with_stable_name,
 )
-from rocketpost.client.consumer.fetch import Fetcher, PullResult, PullWish, RawPull, Replica
+from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullResult, RawPull, Replica
 from rocketpost.client.consumer.local_offsets import LocalOffsets
 from rocketpost.client.consumer.offset_calls import Boundary, OffsetCalls
 from rocketpost.client.consumer.subscriptions import wanted
@@ -161,7 +161,7 @@ class PullConsumer(Lifecycle):
         config = self.config
         wait = (config.hold_seconds if hold_seconds is None else hold_seconds) if hold else 0.0
         bound = config.hold_timeout if hold else config.pull_timeout
-        wish = PullWish(
+        wish = PullQuery(
             queue=queue,
             offset=offset,
             subscription=wanted(queue.topic, tags, sql, version=0),
@@ -195,7 +195,7 @@ class PullConsumer(Lifecycle):
         self._running()
         if offset < 0 or count_max < 1 or bytes_max < 1:
             raise ConfigError(f"offset {offset} or a bound of the pull is too small")
-        wish = PullWish(
+        wish = PullQuery(
             queue=queue,
             offset=offset,
             subscription=wanted(queue.topic, tags, sql, version=0),

@@ -32,7 +32,7 @@ Regained = Callable[[OwnedQueue], Awaitable[bool]]
 """Told of a lock that was lost and is granted again; returns whether to go on as before."""
 
 
-class QueueLocks:
+class ConsumerLocks:
     """The locks of one consumer. Belongs to the event loop.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rocketpost.client.consumer.allocation import AllocationStrategy
-from rocketpost.client.consumer.assigning import Assigning
+from rocketpost.client.consumer.assigning import BrokerAssignment
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.client import ConsumerIds
 from rocketpost.codec.bodies.leniency import decode_body
@@ -63,7 +63,7 @@ class Rebalancer:
         every: float,
         broadcasting: bool = False,
         after: Callable[[], Awaitable[None]] | None = None,
-        assigning: Assigning | None = None,
+        assigning: BrokerAssignment | None = None,
         listener: QueueListener | None = None,
     ) -> None:
         self._session = session

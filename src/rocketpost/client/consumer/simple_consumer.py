@@ -15,7 +15,7 @@ from typing import Final
 
 from rocketpost.client.checks import check_number, check_seconds, check_text
 from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
-from rocketpost.client.consumer.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopWish
+from rocketpost.client.consumer.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopQuery
 from rocketpost.client.consumer.subscriptions import wanted
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
@@ -214,13 +214,13 @@ class SimpleConsumer(Lifecycle):
 
     # Brokers, in turn.
 
-    async def _wishes(self, count_max: int, invisible_seconds: float) -> list[PopWish]:
+    async def _wishes(self, count_max: int, invisible_seconds: float) -> list[PopQuery]:
         """Return what to ask of every broker of every topic, another one first each time."""
         routes = self._running().routes
-        found: dict[tuple[str, str], PopWish] = {}
+        found: dict[tuple[str, str], PopQuery] = {}
         for subscription in list(self._subscriptions.values()):
             for queue in await routes.subscribe(subscription.topic):
-                found[subscription.topic, queue.broker_name] = PopWish(
+                found[subscription.topic, queue.broker_name] = PopQuery(
                     subscription,
                     queue.broker_name,
                     count_max=count_max,
@@ -246,7 +246,7 @@ class SimpleConsumer(Lifecycle):
             return None
         return self._lost_attempts.pop((topic, broker_name), None) or uuid.uuid4().hex
 
-    async def _sweep(self, wishes: list[PopWish]) -> list[PoppedMessage]:
+    async def _sweep(self, wishes: list[PopQuery]) -> list[PoppedMessage]:
         failures: list[Exception] = []
         for wish in wishes:
             try:
@@ -265,7 +265,7 @@ class SimpleConsumer(Lifecycle):
             raise failures[-1]
         return []
 
-    async def _wait_for_any(self, wishes: list[PopWish]) -> None:
+    async def _wait_for_any(self, wishes: list[PopQuery]) -> None:
         """Return when a broker says that there is something, or when the wait is over."""
         wait = wishes[0].hold_seconds
         asking = [asyncio.ensure_future(self._notified(wish)) for wish in wishes]
@@ -285,9 +285,9 @@ class SimpleConsumer(Lifecycle):
             if asking:
                 await asyncio.wait(asking)
 
-    async def _notified(self, wish: PopWish) -> bool:
+    async def _notified(self, wish: PopQuery) -> bool:
         try:
-            return await self._calls.notified(wish)
+            return await self._calls.wait_notified(wish)
         except (ClientError, Fault) as error:
             logger.info("no notification: broker=%s reason=%s", wish.broker_name, error)
             return False

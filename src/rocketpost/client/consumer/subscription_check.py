@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _NOT_ONLINE = frozenset({ResponseCode.CONSUMER_NOT_ONLINE})
 
 
-class Accord:
+class SubscriptionCheck:
     """Compares what a broker believes of a group with what we told it. Belongs to the loop."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 from rocketpost.client.checks import check_text
 from rocketpost.client.config import MessageModel, PushConsumerConfig
-from rocketpost.client.consumer.push.handlers import Listener
+from rocketpost.client.consumer.push.handlers import HandlerSpec
 from rocketpost.codec.bodies.client import ConsumerData
 from rocketpost.errors import ConfigError
 from rocketpost.filter import check_filter
@@ -16,7 +16,7 @@ from rocketpost.model.group import SQL92, SUBSCRIBE_ALL, Subscription, parse_tag
 from rocketpost.model.names import retry_topic, topic_problem
 
 
-class Announcement:
+class SubscriptionChange:
     """A change of the subscriptions on its way to the brokers; may be awaited, need not."""
 
     def __init__(self, task: asyncio.Task[None] | None) -> None:
@@ -73,14 +73,14 @@ class Subscriptions:
         self._config = config
         self._wanted: dict[str, Subscription] = {}
         self._retries: dict[str, str] = {}
-        self.listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, HandlerSpec] = {}
         self.orderly: bool | None = None
         """Whether messages are handled in order; None until the first subscription."""
 
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def check_kind(self, listener: Listener) -> None:
+    def check_kind(self, listener: HandlerSpec) -> None:
         """Raise unless a handler is of the kind that the others are.
 
         Raises:
@@ -90,7 +90,7 @@ class Subscriptions:
             # Brokers send every retry of a group that holds locks to the dead letters.
             raise ConfigError("the handlers of a group must all be orderly, or none")
 
-    def add(self, subscription: Subscription, listener: Listener) -> None:
+    def add(self, subscription: Subscription, listener: HandlerSpec) -> None:
         """Take a subscription, in place of an earlier one of its topic."""
         self.check_kind(listener)
         self.orderly = listener.orderly

@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from rocketpost.client.message import Message, SendResult, check_message
-from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import MessageRefused
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.transport.unique_id import unique_id
 
 
-class Packed(NamedTuple):
+class PackedBatch(NamedTuple):
     """The messages of one request."""
 
     messages: list[Message]
@@ -63,7 +63,7 @@ def pack(
     count_max: int,
     ids: Sequence[str] | None = None,
     ends: Collection[int] = (),
-) -> list[Packed]:
+) -> list[PackedBatch]:
     """Return the messages in as few requests as they need, in their order.
 
     Args:
@@ -76,7 +76,7 @@ def pack(
     Raises:
         MessageRefused: A message breaks a rule, or does not fit a request at all.
     """
-    packs: list[Packed] = []
+    packs: list[PackedBatch] = []
     size = bytes_max + 1
     for at, message in enumerate(messages):
         check_message(message, body_bytes_max=bytes_max)
@@ -87,7 +87,7 @@ def pack(
             raise MessageRefused(f"{message!r} does not fit a batch; send it alone")
         is_full = size + item_bytes > bytes_max or len(packs[-1].items) == count_max
         if is_full or at - 1 in ends:
-            packs.append(Packed([], [], []))
+            packs.append(PackedBatch([], [], []))
             size = 0
         last = packs[-1]
         last.messages.append(message)
@@ -98,7 +98,7 @@ def pack(
 
 
 async def join_results(
-    requests: Sequence[Outgoing], futures: Sequence[asyncio.Future[SendResult]]
+    requests: Sequence[OutgoingSend], futures: Sequence[asyncio.Future[SendResult]]
 ) -> list[SendResult]:
     """Wait for the requests of a batch, and return what each message came to.
 
@@ -120,7 +120,7 @@ async def join_results(
     return results
 
 
-def split_result(request: Outgoing, result: SendResult) -> list[SendResult]:
+def split_result(request: OutgoingSend, result: SendResult) -> list[SendResult]:
     """Return what a batch came to, message by message."""
     ids = result.message_id.split(",")
     offset_ids = result.offset_id.split(",")

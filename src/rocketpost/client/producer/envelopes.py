@@ -10,8 +10,8 @@ import time
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, check_message
-from rocketpost.client.producer.batching import Packed
-from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.batching import PackedBatch
+from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
 from rocketpost.transport.unique_id import unique_id
@@ -26,7 +26,7 @@ class Envelopes:
 
     def one(
         self, message: Message, more_properties: str = "", *, message_id: str | None = None
-    ) -> Outgoing:
+    ) -> OutgoingSend:
         """Return a message as it is sent, its body compressed if that pays.
 
         Raises:
@@ -44,9 +44,9 @@ class Envelopes:
         fields = self._fields(message.topic, message.property_text(message_id) + more_properties)
         fields["f"] = str(sys_flag)
         fields["h"] = str(message.flag)
-        return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
+        return OutgoingSend(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
 
-    def batch(self, packed: Packed) -> Outgoing:
+    def batch(self, packed: PackedBatch) -> OutgoingSend:
         """Return messages as they are sent together."""
         first = packed.messages[0]
         wait = "true" if first.wait_store else "false"
@@ -55,7 +55,9 @@ class Envelopes:
         fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
         fields["m"] = "true"
         code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
-        return Outgoing(code, first.topic, ",".join(packed.ids), fields, body, len(packed.items))
+        return OutgoingSend(
+            code, first.topic, ",".join(packed.ids), fields, body, len(packed.items)
+        )
 
     def _fields(self, topic: str, properties: str) -> dict[str, str]:
         config = self._config

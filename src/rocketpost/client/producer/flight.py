@@ -15,7 +15,7 @@ OnEnd = Callable[[MessageQueue, bool, bool], None]
 """Called with the queue, whether the message is stored there, and whether that is known."""
 
 
-class Outgoing:
+class OutgoingSend:
     """A message, or a batch of them, as it will be written, whatever the queue."""
 
     __slots__ = ("body", "code", "count", "duplicates", "fields", "message_id", "queue_offsets",
@@ -50,7 +50,7 @@ class Outgoing:
         return fields
 
 
-class Flight:
+class InFlightSend:
     """One send under way."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Flight:
 
     def __init__(
         self,
-        out: Outgoing,
+        out: OutgoingSend,
         queue: MessageQueue,
         future: asyncio.Future[SendResult],
         *,
@@ -109,7 +109,7 @@ class Flight:
         self.on_end: OnEnd | None = None
 
 
-def result_of(status: SendStatus, flight: Flight, response: Command) -> SendResult:
+def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> SendResult:
     """Return what a broker answered to a send.
 
     Raises:

@@ -14,8 +14,8 @@ from typing import Final
 
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, SendResult, check_message
-from rocketpost.client.producer.batching import Packed, split_result
-from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.batching import PackedBatch, split_result
+from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.client.tasks import Tasks
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import RocketpostError
@@ -28,8 +28,8 @@ HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 """What may wait for company, in all; more travels alone."""
 _PROPERTIES_EXPECTED: Final = 80
 
-_Sent = tuple[Outgoing, asyncio.Future[SendResult]]
-SendTogether = Callable[[Packed, MessageQueue | None], Awaitable[_Sent]]
+_Sent = tuple[OutgoingSend, asyncio.Future[SendResult]]
+SendTogether = Callable[[PackedBatch, MessageQueue | None], Awaitable[_Sent]]
 """Starts to send messages in one request, in a certain queue or in any."""
 _Key = tuple[str, MessageQueue | None, str | None, int | None, bool]
 
@@ -40,14 +40,14 @@ class _Group:
     __slots__ = ("futures", "packed", "queue", "size", "timer")
 
     def __init__(self, queue: MessageQueue | None) -> None:
-        self.packed = Packed([], [], [])
+        self.packed = PackedBatch([], [], [])
         self.queue = queue
         self.size = 0
         self.futures: list[asyncio.Future[SendResult]] = []
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Gathering:
+class AutoBatcher:
     """Gathers messages into batches. Belongs to the event loop.
 
     Args:
@@ -149,12 +149,12 @@ class Gathering:
         finally:
             self._held -= group.size
 
-    def _arrived(self, group: _Group, out: Outgoing, done: asyncio.Future[SendResult]) -> None:
+    def _arrived(self, group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
         self._under_way.discard(done)
         _settle(group, out, done)
 
 
-def _settle(group: _Group, out: Outgoing, done: asyncio.Future[SendResult]) -> None:
+def _settle(group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
     if done.cancelled():
         for future in group.futures:
             future.cancel()
@@ -174,12 +174,12 @@ def _fail(group: _Group, error: BaseException) -> None:
             future.set_exception(error)
 
 
-def gathering_for(send: SendTogether, config: ProducerConfig) -> Gathering | None:
+def auto_batcher_for(send: SendTogether, config: ProducerConfig) -> AutoBatcher | None:
     """Return what gathers messages as settings want it; None if they do not."""
     if not config.auto_batch:
         return None
     alone = min(config.compress_bytes_min or config.auto_batch_bytes, config.auto_batch_bytes)
-    return Gathering(
+    return AutoBatcher(
         send,
         bytes_max=config.auto_batch_bytes,
         seconds=config.auto_batch_seconds,

@@ -72,7 +72,7 @@ class Handover:
             self._loop.call_soon_threadsafe(self._wake)
         return future
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Return once everything that was handed over until now has been started."""
         with self._room:
             if not self._items:
@@ -87,7 +87,7 @@ class Handover:
         with self._room:
             self._closed = True
             self._room.notify_all()
-        await self.drained()
+        await self.wait_drained()
 
     def _is_full(self, size: int) -> bool:
         if not self._items:

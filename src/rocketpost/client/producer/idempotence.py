@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Final
 
 from rocketpost.client.message import Message, SendResult
-from rocketpost.client.producer.flight import Outgoing
-from rocketpost.client.producer.numbering import BLOCK, Homes, Numbering, stamp_id
+from rocketpost.client.producer.flight import OutgoingSend
+from rocketpost.client.producer.numbering import BLOCK, Numbering, SequenceHomes, stamp_id
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.session import Session
@@ -37,7 +37,7 @@ class IdempotentSends:
         self._session = session
         self._sender = sender
         self._numbers = numbers
-        self._homes = Homes()
+        self._homes = SequenceHomes()
         self._asking = asyncio.Lock()
         self._routes: dict[str, PublishRoute] = {}
 
@@ -73,7 +73,7 @@ class IdempotentSends:
         return route
 
     def aim(
-        self, out: Outgoing, stamp: Stamp, route: PublishRoute, wished: MessageQueue | None
+        self, out: OutgoingSend, stamp: Stamp, route: PublishRoute, wished: MessageQueue | None
     ) -> MessageQueue:
         """Stamp a request, and return the queue that it must go to.
 
@@ -97,7 +97,7 @@ class IdempotentSends:
 
     async def send(
         self,
-        out: Outgoing,
+        out: OutgoingSend,
         messages: Sequence[Message],
         stamp: Stamp,
         queue: MessageQueue,
@@ -141,7 +141,7 @@ class IdempotentSends:
         self,
         messages: Sequence[Message],
         stamps: Sequence[Stamp],
-        requests: Sequence[Outgoing],
+        requests: Sequence[OutgoingSend],
         futures: Sequence[asyncio.Future[SendResult]],
     ) -> None:
         """Have every message of a batch keep its number when the batch is sent again.
@@ -153,7 +153,7 @@ class IdempotentSends:
             if future.done() and not future.cancelled() and future.exception() is None:
                 for index in range(at, at + request.count):
                     queue = future.result().queue
-                    self._numbers.unsettled(messages[index], stamps[index].sequence, queue)
+                    self._numbers.mark_unsettled(messages[index], stamps[index].sequence, queue)
             at += request.count
 
     async def were_stored(
@@ -218,9 +218,9 @@ class IdempotentSends:
         def ended(queue: MessageQueue, is_stored: bool, is_known: bool) -> None:
             for at, message in enumerate(messages):
                 if is_known:
-                    self._numbers.settled(stamp.sequence + at)
+                    self._numbers.mark_settled(stamp.sequence + at)
                 else:
-                    self._numbers.unsettled(message, stamp.sequence + at, queue)
+                    self._numbers.mark_unsettled(message, stamp.sequence + at, queue)
             if is_ordered and not is_stored:
                 self._numbers.break_off(queue)
 
@@ -232,7 +232,7 @@ class IdempotentSends:
         def done(future: asyncio.Future[SendResult]) -> None:
             if future.cancelled():  # who waited gave up; the request is still under way
                 for at, message in enumerate(messages):
-                    self._numbers.unsettled(message, stamp.sequence + at, queue)
+                    self._numbers.mark_unsettled(message, stamp.sequence + at, queue)
 
         return done
 

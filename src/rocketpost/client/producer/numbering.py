@@ -112,7 +112,7 @@ class Numbering:
         """Return where an unsettled message was sent to."""
         return self._unsettled.get(sequence)
 
-    def settled(self, sequence: int) -> None:
+    def mark_settled(self, sequence: int) -> None:
         """Hear that a message is surely stored, or surely not.
 
         If who sent it had given up before, he does not know; it keeps its number until he asks.
@@ -120,7 +120,7 @@ class Numbering:
         if sequence not in self._repeatable:
             self._unsettled.pop(sequence, None)
 
-    def unsettled(self, message: Message, sequence: int, queue: MessageQueue) -> None:
+    def mark_unsettled(self, message: Message, sequence: int, queue: MessageQueue) -> None:
         """Hear that nobody knows whether a message is stored in ``queue``."""
         self._unsettled[sequence] = queue
         while len(self._unsettled) > UNSETTLED_MAX:
@@ -161,7 +161,7 @@ class Numbering:
         return sequence
 
 
-class Homes:
+class SequenceHomes:
     """Which broker holds which sequences of a producer already. Belongs to the event loop."""
 
     def __init__(self) -> None:

@@ -10,17 +10,17 @@ from rocketpost.client.checks import check_timeout
 from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
-from rocketpost.client.producer.batching import Packed, check_batch, join_results, pack
+from rocketpost.client.producer.batching import PackedBatch, check_batch, join_results, pack
 from rocketpost.client.producer.envelopes import Envelopes
-from rocketpost.client.producer.flight import Outgoing
-from rocketpost.client.producer.gathering import Gathering, gathering_for
+from rocketpost.client.producer.flight import OutgoingSend
+from rocketpost.client.producer.gathering import AutoBatcher, auto_batcher_for
 from rocketpost.client.producer.idempotence import IdempotentSends
 from rocketpost.client.producer.numbering import NO_SEQUENCE, OWN_IDS, Numbering, check_numbers
 from rocketpost.client.producer.queue_choice import (
     QueueSelector,
     Target,
     check_send,
-    chosen_queue,
+    choose_queue,
     target_queue,
 )
 from rocketpost.client.producer.recall import recall_message
@@ -33,10 +33,10 @@ from rocketpost.client.producer.requesting import (
 )
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.send_turns import SendTurns
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import look_at
 from rocketpost.client.tracing import Tracer
-from rocketpost.client.turns import Turns
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.model.route import MessageQueue
@@ -90,7 +90,7 @@ class Producer(Lifecycle):
         self._sender: Sender | None = None
         self._requests: Requests | None = None
         self._tracer: Tracer | None = None
-        self._gathering: Gathering | None = None
+        self._gathering: AutoBatcher | None = None
         if idempotent and config.auto_batch:
             raise ConfigError("auto_batch and idempotent exclude each other")
         self._numbers = Numbering(producer_id, epoch) if idempotent else None
@@ -124,15 +124,17 @@ class Producer(Lifecycle):
         await session.start()
         self._session, self._sender = session, Sender(session, self.config)
         routes = session.routes
-        self._turns = Turns(peek=routes.peek_publish, find=lambda topic, _: routes.publish(topic))
+        self._turns = SendTurns(
+            peek=routes.peek_publish, find=lambda topic, _: routes.publish(topic)
+        )
         if self._numbers is not None:
             sends = IdempotentSends(session, self._sender, self._numbers)
-            self._idempotent, self._turns = sends, Turns(peek=sends.peek, find=sends.prepare)
+            self._idempotent, self._turns = sends, SendTurns(peek=sends.peek, find=sends.prepare)
         self._tracer = None
         if self.config.enable_trace:
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
             self._tracer.start()
-        self._gathering = gathering_for(self._send_together, self.config)
+        self._gathering = auto_batcher_for(self._send_together, self.config)
 
     async def stop(self) -> None:
         """Wait for what is under way, take leave of the brokers, close the connections."""
@@ -217,7 +219,7 @@ class Producer(Lifecycle):
             out = self._envelopes.one(message, message_id=message_id)
 
             def aim_and_send(route: PublishRoute) -> Awaitable[asyncio.Future[SendResult]]:
-                wished = chosen_queue(message, route, queue, selector)
+                wished = choose_queue(message, route, queue, selector)
                 target = sends.aim(out, stamp, route, wished), wished is not None
                 return self._send([message], out, target, timeout, stamp)
 
@@ -497,7 +499,7 @@ class Producer(Lifecycle):
     ) -> list[SendResult]:
         config = self.config
         route = await sends.prepare(messages[0].topic, self._seconds(timeout))
-        wished = chosen_queue(messages[0], route, queue, None)
+        wished = choose_queue(messages[0], route, queue, None)
         stamped = [
             sends.stamp(message, None if first is None else first + at)
             for at, message in enumerate(messages)
@@ -538,8 +540,8 @@ class Producer(Lifecycle):
         return self._session, self._sender
 
     async def _send_together(
-        self, packed: Packed, queue: MessageQueue | None
-    ) -> tuple[Outgoing, asyncio.Future[SendResult]]:
+        self, packed: PackedBatch, queue: MessageQueue | None
+    ) -> tuple[OutgoingSend, asyncio.Future[SendResult]]:
         _, sender = self._running()
         first, out = packed.messages[0], self._envelopes.batch(packed)
         return out, await self._turns.take(
@@ -570,7 +572,7 @@ class Producer(Lifecycle):
     async def _send(
         self,
         messages: Sequence[Message],
-        out: Outgoing,
+        out: OutgoingSend,
         target: Target,
         timeout: float | None,
         stamp: Stamp | None = None,

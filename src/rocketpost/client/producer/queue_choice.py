@@ -32,11 +32,11 @@ def target_queue(
     selector: QueueSelector | None = None,
 ) -> Target:
     """Return the queue of a message, and whether it must be that one."""
-    chosen = chosen_queue(message, route, queue, selector)
+    chosen = choose_queue(message, route, queue, selector)
     return (chosen, True) if chosen is not None else (sender.choose(route), False)
 
 
-def chosen_queue(
+def choose_queue(
     message: Message,
     route: PublishRoute,
     queue: MessageQueue | None,

@@ -29,7 +29,7 @@ from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.client.patience import pause_seconds
 from rocketpost.client.producer.fault_table import FaultTable
-from rocketpost.client.producer.flight import Flight, OnEnd, Outgoing, result_of
+from rocketpost.client.producer.flight import InFlightSend, OnEnd, OutgoingSend, result_of
 from rocketpost.client.producer.in_flight import InFlight
 from rocketpost.client.producer.waiting_lines import WaitingLines
 from rocketpost.client.route_cache import PublishRoute
@@ -93,7 +93,7 @@ class Sender:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._faults = FaultTable()
-        self._flights: dict[Flight, None] = {}
+        self._flights: dict[InFlightSend, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._unread: dict[str, int] = {}
         self._lines = WaitingLines(
@@ -115,7 +115,7 @@ class Sender:
 
     async def send(
         self,
-        out: Outgoing,
+        out: OutgoingSend,
         queue: MessageQueue,
         *,
         fixed: bool,
@@ -139,7 +139,7 @@ class Sender:
         """
         if not self.in_flight.try_enter(len(out.body), out.count):
             await self.in_flight.enter(len(out.body), out.count)
-        flight = Flight(
+        flight = InFlightSend(
             out,
             queue,
             self._loop.create_future(),
@@ -173,7 +173,7 @@ class Sender:
             raise
         return flight.future
 
-    async def send_oneway(self, out: Outgoing, queue: MessageQueue) -> None:
+    async def send_oneway(self, out: OutgoingSend, queue: MessageQueue) -> None:
         """Send without an answer.
 
         Nobody acknowledges these, so now and then a heartbeat is waited for: a broker that answers
@@ -203,7 +203,7 @@ class Sender:
 
     # First attempts.
 
-    def _take_off(self, flight: Flight, connection: Connection, address: str) -> None:
+    def _take_off(self, flight: InFlightSend, connection: Connection, address: str) -> None:
         out = flight.out
         flight.address = address
         flight.sent_at = self._loop.time()
@@ -221,7 +221,7 @@ class Sender:
             self._timer.cancel()
             self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
 
-    def _answer_to(self, flight: Flight) -> Callable[[asyncio.Future[Command]], None]:
+    def _answer_to(self, flight: InFlightSend) -> Callable[[asyncio.Future[Command]], None]:
         def answered(request: asyncio.Future[Command]) -> None:
             if request.cancelled():
                 return
@@ -239,8 +239,8 @@ class Sender:
 
         return answered
 
-    def _answered(self, flight: Flight, response: Command) -> None:
-        self._session.heard(flight.address)
+    def _answered(self, flight: InFlightSend, response: Command) -> None:
+        self._session.note_answer(flight.address)
         status = STATUS.get(response.code)
         if status is None:
             self._failed(flight, self._session.refusal(response))
@@ -278,13 +278,13 @@ class Sender:
             first = min(map(self._attempt_deadline, self._flights))
             self._timer = self._loop.call_at(first, self._sweep)
 
-    def _abandon(self, flight: Flight) -> None:
+    def _abandon(self, flight: InFlightSend) -> None:
         del self._flights[flight]
         request, flight.request = flight.request, None
         if request is not None:
             request.cancel()
 
-    def _attempt_deadline(self, flight: Flight) -> float:
+    def _attempt_deadline(self, flight: InFlightSend) -> float:
         if flight.sticky:
             return min(flight.deadline, flight.sent_at + flight.attempt_seconds)
         bound = self._config.attempt_timeout
@@ -294,12 +294,12 @@ class Sender:
 
     # Retries.
 
-    def _refused(self, flight: Flight, error: RocketpostError) -> None:
+    def _refused(self, flight: InFlightSend, error: RocketpostError) -> None:
         """Decide what follows an attempt whose request could not be started."""
         self._count_attempt(flight)
         self._failed(flight, error)
 
-    def _failed(self, flight: Flight, error: RocketpostError) -> None:
+    def _failed(self, flight: InFlightSend, error: RocketpostError) -> None:
         """Decide what follows a failed attempt."""
         flight.error = error
         self._report_latency(flight, failed=True)
@@ -326,7 +326,9 @@ class Sender:
         else:
             self._retry(flight)
 
-    def _failed_sticky(self, flight: Flight, error: RocketpostError, code: int | None) -> None:
+    def _failed_sticky(
+        self, flight: InFlightSend, error: RocketpostError, code: int | None
+    ) -> None:
         heals = code is None or code in self._config.retry_codes or code in _HEALING_CODES
         if not heals:
             self._give_up(flight, error)
@@ -337,7 +339,7 @@ class Sender:
             return
         self._retry(flight)
 
-    def _give_up(self, flight: Flight, error: RocketpostError) -> None:
+    def _give_up(self, flight: InFlightSend, error: RocketpostError) -> None:
         if flight.outcome is not None:
             self._leave(flight.out)
             self._end(flight, is_stored=True, is_known=True)
@@ -348,10 +350,10 @@ class Sender:
         error.add_note(f"topic {flight.out.topic}, brokers tried: {tried}")
         self._land(flight, error)
 
-    def _retry(self, flight: Flight) -> None:
+    def _retry(self, flight: InFlightSend) -> None:
         self._session.tasks.start(self._attempt(flight), name=f"resend to {flight.out.topic}")
 
-    async def _attempt(self, flight: Flight) -> None:
+    async def _attempt(self, flight: InFlightSend) -> None:
         """Try once more, at a broker that has not failed since the last rest, or after a rest."""
         try:
             if flight.sticky:
@@ -374,7 +376,7 @@ class Sender:
             self._land(flight, ConnectionLost("the client was closed while it tried again"))
             raise
 
-    async def _find_queue(self, flight: Flight) -> bool:
+    async def _find_queue(self, flight: InFlightSend) -> bool:
         """Choose the queue of the next attempt; return False if there is no time for one."""
         try:
             route = await self._session.routes.publish(flight.out.topic)
@@ -395,7 +397,7 @@ class Sender:
         flight.queue = queue
         return True
 
-    async def _rest(self, flight: Flight) -> None:
+    async def _rest(self, flight: InFlightSend) -> None:
         pause = pause_seconds(flight.pauses)
         flight.pauses += 1
         await asyncio.sleep(min(pause, max(0.0, flight.deadline - self._loop.time())))
@@ -409,14 +411,14 @@ class Sender:
 
     # Small things.
 
-    def _leave(self, out: Outgoing) -> None:
+    def _leave(self, out: OutgoingSend) -> None:
         self.in_flight.leave(len(out.body), out.count)
 
-    def _count_attempt(self, flight: Flight) -> None:
+    def _count_attempt(self, flight: InFlightSend) -> None:
         flight.attempts_left -= 1
         flight.brokers.append(flight.queue.broker_name)
 
-    def _timeout_of(self, flight: Flight) -> RequestTimeout:
+    def _timeout_of(self, flight: InFlightSend) -> RequestTimeout:
         first, _, more = flight.out.message_id.partition(",")
         what = f"the message {first}" + (" and the rest of its batch" if more else "")
         return RequestTimeout(
@@ -424,17 +426,17 @@ class Sender:
             f"{what} may have been stored or not"
         )
 
-    def _end(self, flight: Flight, *, is_stored: bool, is_known: bool) -> None:
+    def _end(self, flight: InFlightSend, *, is_stored: bool, is_known: bool) -> None:
         if flight.on_end is not None:
             flight.on_end(flight.queue, is_stored, is_known)
 
-    def _land(self, flight: Flight, error: BaseException) -> None:
+    def _land(self, flight: InFlightSend, error: BaseException) -> None:
         self._leave(flight.out)
         self._end(flight, is_stored=False, is_known=not flight.unresolved)
         if not flight.future.done():
             flight.future.set_exception(error)
 
-    def _report_latency(self, flight: Flight, *, failed: bool) -> None:
+    def _report_latency(self, flight: InFlightSend, *, failed: bool) -> None:
         if not self._config.avoid_slow_brokers:
             return
         broker, now_ms = flight.queue.broker_name, self._loop.time() * 1000

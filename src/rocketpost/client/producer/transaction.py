@@ -310,7 +310,7 @@ class TransactionProducer(Producer):
         )
         address = session.routes.master(sent.queue.broker_name)
         if self._tracer is not None and sent.trace_on:
-            self._tracer.ended(
+            self._tracer.trace_end(
                 transaction.message,
                 sent.message_id,
                 sent.queue.broker_name,
@@ -371,7 +371,7 @@ class TransactionProducer(Producer):
         if error is not None:
             logger.warning("checker failed: id=%s", message.message_id, exc_info=error)
         if self._tracer is not None and message.properties.get(names.TRACE_ON) != "false":
-            self._tracer.ended(
+            self._tracer.trace_end(
                 message,
                 message.message_id,
                 header.broker_name or "",
@@ -405,12 +405,12 @@ async def _outcome(
             state = await function(*arguments)  # type: ignore[misc]
         else:
             state = await asyncio.to_thread(function, *arguments)
-        return checked_state(state), None
+        return check_state(state), None
     except Exception as error:
         return TransactionState.UNKNOWN, error
 
 
-def checked_state(state: object) -> TransactionState:
+def check_state(state: object) -> TransactionState:
     """Return what a user's function said; None is UNKNOWN.
 
     Raises:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from rocketpost.client.patience import pause_seconds
-from rocketpost.client.producer.flight import Flight
+from rocketpost.client.producer.flight import InFlightSend
 from rocketpost.client.session import Session
 from rocketpost.errors import ClientError, LocalProtocolError, NotConnected, RocketpostError
 from rocketpost.transport.connection import Connection
@@ -37,15 +37,15 @@ class WaitingLines:
         self,
         session: Session,
         *,
-        depart: Callable[[Flight, Connection, str], None],
-        fail: Callable[[Flight, RocketpostError], None],
-        refuse: Callable[[Flight, RocketpostError], None],
+        depart: Callable[[InFlightSend, Connection, str], None],
+        fail: Callable[[InFlightSend, RocketpostError], None],
+        refuse: Callable[[InFlightSend, RocketpostError], None],
     ) -> None:
         self._session = session
         self._depart = depart
         self._fail = fail
         self._refuse = refuse
-        self._lines: dict[str, deque[Flight]] = {}
+        self._lines: dict[str, deque[InFlightSend]] = {}
         self._connecting: set[str] = set()
 
     def __contains__(self, broker_name: str) -> bool:
@@ -55,13 +55,13 @@ class WaitingLines:
         """Tell whether there is a line for a broker that could not be reached."""
         return broker_name in self._lines and broker_name not in self._connecting
 
-    def connect(self, flight: Flight) -> None:
+    def connect(self, flight: InFlightSend) -> None:
         """Have a send wait until its broker is connected to, which begins at once."""
         if flight.queue.broker_name not in self._lines:
             self._connecting.add(flight.queue.broker_name)
         self.join(flight)
 
-    def join(self, flight: Flight) -> None:
+    def join(self, flight: InFlightSend) -> None:
         """Have a send wait for its turn; if its broker is away, ``flight.error`` says why."""
         name = flight.queue.broker_name
         line = self._lines.get(name)
@@ -70,7 +70,7 @@ class WaitingLines:
             self._session.tasks.start(self._serve(name, line), name=f"reconnect to {name}")
         line.append(flight)
 
-    def close(self) -> list[Flight]:
+    def close(self) -> list[InFlightSend]:
         """Give up waiting and return who waited."""
         waiting = [flight for line in self._lines.values() for flight in line]
         for line in self._lines.values():
@@ -79,7 +79,7 @@ class WaitingLines:
         self._connecting.clear()
         return waiting
 
-    async def _serve(self, name: str, line: deque[Flight]) -> None:
+    async def _serve(self, name: str, line: deque[InFlightSend]) -> None:
         loop, pauses = asyncio.get_running_loop(), 0
         try:
             if name in self._connecting and (error := await self._connect(name, line)):
@@ -113,7 +113,7 @@ class WaitingLines:
                 del self._lines[name]
                 self._connecting.discard(name)
 
-    async def _connect(self, name: str, line: deque[Flight]) -> RocketpostError | None:
+    async def _connect(self, name: str, line: deque[InFlightSend]) -> RocketpostError | None:
         """Connect and let the line leave; return why that was not possible."""
         loop = asyncio.get_running_loop()
         while line:
@@ -131,14 +131,14 @@ class WaitingLines:
             return self._release(line, connection, address)
         return None
 
-    def _drop_late(self, line: deque[Flight], now: float) -> None:
+    def _drop_late(self, line: deque[InFlightSend], now: float) -> None:
         for flight in [flight for flight in line if flight.deadline <= now]:
             line.remove(flight)
             assert flight.error is not None
             self._fail(flight, flight.error)
 
     def _release(
-        self, line: deque[Flight], connection: Connection, address: str
+        self, line: deque[InFlightSend], connection: Connection, address: str
     ) -> NotConnected | None:
         while line:
             flight = line[0]

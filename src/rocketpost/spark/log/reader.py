@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from rocketpost.client.compression import decompress
-from rocketpost.client.consumer.fetch import unwrapped
+from rocketpost.client.consumer.fetch import unwrap_batch
 from rocketpost.codec.record import CRC_MASK, decode_record, encode_record
 from rocketpost.errors import RocketpostError
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
@@ -295,7 +295,7 @@ def _unwrapped(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
     for start in chunk.starts.tolist():
         record = decode_record(chunk.data, start, verify_crc=False)
         try:
-            messages = unwrapped(record, first=0)
+            messages = unwrap_batch(record, first=0)
         except RocketpostError as error:
             damaged(f"the record at position {record.position} cannot be read: {error}", on_corrupt)
             continue

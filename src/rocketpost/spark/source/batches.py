@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketpost.client.consumer.fetch import unwrapped
+from rocketpost.client.consumer.fetch import unwrap_batch
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
@@ -112,6 +112,6 @@ def _unwrapped(data: bytes, starts: Ints, wanted: Range) -> bytes:
     """Return every message as a record of its own, where batches are stored as one."""
     parts: list[bytes | memoryview] = []
     for start in starts.tolist():
-        for record in unwrapped(decode_record(data, start), first=wanted.start):
+        for record in unwrap_batch(decode_record(data, start), first=wanted.start):
             parts += encode_record(record)
     return b"".join(parts)

@@ -23,8 +23,8 @@ async def test_whoever_waits_for_what_was_handed_over_does_not_wait_for_later_se
 
     for _ in range(3):
         handover.put_from_thread(start, 1)
-    await asyncio.wait_for(handover.drained(), 5)
+    await asyncio.wait_for(handover.wait_drained(), 5)
     assert 3 <= started <= 3 + 2 * SLICE
     await asyncio.wait_for(handover.close(), 5)
     assert handover.is_idle
-    await handover.drained()
+    await handover.wait_drained()

@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.client.message import Message
-from rocketpost.client.producer.numbering import BLOCK, UNSETTLED_MAX, Homes, Numbering, stamp_id
+from rocketpost.client.producer.numbering import (
+    BLOCK,
+    UNSETTLED_MAX,
+    Numbering,
+    SequenceHomes,
+    stamp_id,
+)
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.errors import ConfigError, MessageRefused
 from rocketpost.model.route import MessageQueue
@@ -50,14 +56,14 @@ def test_the_same_object_is_the_same_message_while_nobody_knows() -> None:
     mine, equal = message(), message()
     first = numbers.stamp(mine, None)
     assert numbers.stamp(mine, None) != first, "both are under way: two messages"
-    numbers.unsettled(mine, 0, A)
-    numbers.unsettled(mine, 1, B)
+    numbers.mark_unsettled(mine, 0, A)
+    numbers.mark_unsettled(mine, 1, B)
     assert numbers.stamp(equal, None).sequence == 2
     assert numbers.stamp(mine, None).sequence == 0
     assert numbers.queue_of(0) == A
     assert numbers.stamp(mine, None).sequence == 1
     assert numbers.stamp(mine, None).sequence == 3
-    numbers.settled(0)
+    numbers.mark_settled(0)
     assert numbers.queue_of(0) is None
 
 
@@ -65,11 +71,11 @@ def test_who_gave_up_gets_his_number_back_although_it_ended_well() -> None:
     numbers = Numbering(None, 0)
     mine = message()
     numbers.stamp(mine, None)
-    numbers.unsettled(mine, 0, A)
-    numbers.unsettled(mine, 0, A)
-    numbers.settled(0)
+    numbers.mark_unsettled(mine, 0, A)
+    numbers.mark_unsettled(mine, 0, A)
+    numbers.mark_settled(0)
     assert numbers.stamp(mine, None).sequence == 0
-    numbers.settled(0)
+    numbers.mark_settled(0)
     assert numbers.stamp(mine, None).sequence == 1
 
 
@@ -78,7 +84,7 @@ def test_only_so_many_are_remembered() -> None:
     kept = [message() for _ in range(UNSETTLED_MAX + 1)]
     for sequence, each in enumerate(kept):
         numbers.stamp(each, None)
-        numbers.unsettled(each, sequence, A)
+        numbers.mark_unsettled(each, sequence, A)
     assert numbers.stamp(kept[0], None).sequence == UNSETTLED_MAX + 1
     assert numbers.stamp(kept[1], None).sequence == 1
 
@@ -91,7 +97,7 @@ def test_a_queue_has_a_tail_until_something_fails() -> None:
 
 
 def test_numbers_go_home() -> None:
-    homes, route = Homes(), PublishRoute([A, A1, B])
+    homes, route = SequenceHomes(), PublishRoute([A, A1, B])
     assert homes.choose("T", route, 0).broker_name == "a"
     assert homes.choose("T", route, BLOCK).broker_name == "b"
     assert {homes.choose("T", route, n) for n in range(BLOCK)} == {A, A1}
@@ -107,7 +113,7 @@ def test_numbers_go_home() -> None:
 
 
 def test_the_farthest_horizon_counts() -> None:
-    homes = Homes()
+    homes = SequenceHomes()
     homes.learn("a", [(50, 60)], horizon=40)
     homes.learn("b", [], horizon=0)
     assert homes.horizon == 40

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.consumer.owned_queue import OwnedQueue
-from rocketpost.client.consumer.push.handlers import Call, Handlers, Listener, holding_text
+from rocketpost.client.consumer.push.handlers import Call, Handlers, HandlerSpec, holding_text
 from rocketpost.client.consumer.push.retry import Retry, SendBack, why_of
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.tasks import Tasks
@@ -29,7 +29,7 @@ _EXPIRE_MAX = 16
 _EXPIRED_LEVEL = 3
 
 
-class Consuming:
+class ConcurrentConsumption:
     """Hands messages to handlers. Belongs to the event loop.
 
     Args:
@@ -115,7 +115,7 @@ class Consuming:
         await self._returns.stop()
 
     def _submit(
-        self, owned: OwnedQueue, listener: Listener | None, messages: Sequence[ReceivedMessage]
+        self, owned: OwnedQueue, listener: HandlerSpec | None, messages: Sequence[ReceivedMessage]
     ) -> None:
         if listener is None:
             self._failed(owned, messages, LookupError(f"no handler for {messages[0].topic}"))

@@ -17,30 +17,34 @@ from rocketpost.client.config import (
     with_name_servers,
     with_stable_name,
 )
-from rocketpost.client.consumer.allocation import AllocationStrategy, Average, checked_strategy
-from rocketpost.client.consumer.assigned_queues import Feeding
-from rocketpost.client.consumer.assigning import Assigning
+from rocketpost.client.consumer.allocation import AllocationStrategy, Average, check_strategy
+from rocketpost.client.consumer.assigned_queues import AssignedQueues
+from rocketpost.client.consumer.assigning import BrokerAssignment
 from rocketpost.client.consumer.broker_requests import BrokerRequests
 from rocketpost.client.consumer.inspection import Inspection
 from rocketpost.client.consumer.local_offsets import LocalOffsets
 from rocketpost.client.consumer.offset_calls import OffsetCalls
-from rocketpost.client.consumer.progress import BrokerProgress, OffsetStore, checked_store
-from rocketpost.client.consumer.push.concurrent import Consuming
+from rocketpost.client.consumer.progress import BrokerProgress, OffsetStore, check_store
+from rocketpost.client.consumer.push.concurrent import ConcurrentConsumption
 from rocketpost.client.consumer.push.handlers import (
     BatchHandler,
     Consumption,
     Handler,
     Handlers,
-    Listener,
+    HandlerSpec,
     listener_for,
 )
-from rocketpost.client.consumer.push.orderly import Ordering
-from rocketpost.client.consumer.push.popping import Popping
+from rocketpost.client.consumer.push.orderly import OrderlyConsumption
+from rocketpost.client.consumer.push.popping import PopConsumption
 from rocketpost.client.consumer.push.retry import SendBack
 from rocketpost.client.consumer.rebalance import QueueListener, Rebalancer
-from rocketpost.client.consumer.subscription_check import Accord
-from rocketpost.client.consumer.subscriptions import Announcement, Subscriptions, subscription_of
-from rocketpost.client.heartbeat_watchdog import Understudy
+from rocketpost.client.consumer.subscription_check import SubscriptionCheck
+from rocketpost.client.consumer.subscriptions import (
+    SubscriptionChange,
+    Subscriptions,
+    subscription_of,
+)
+from rocketpost.client.heartbeat_watchdog import HeartbeatWatchdog
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
@@ -103,13 +107,13 @@ class PushConsumer(Lifecycle):
         config = with_stable_name(config)
         self.group = group
         self.config = config
-        self._strategy = checked_strategy(strategy or Average())
+        self._strategy = check_strategy(strategy or Average())
         if queue_listener is not None:
             check_function("queue_listener", queue_listener, arguments=3, may_be_async=False)
             if not config.client_rebalance:
                 raise ConfigError("a queue_listener needs client_rebalance=True")
         self._queue_listener = queue_listener
-        self._offset_store = checked_store(offset_store)
+        self._offset_store = check_store(offset_store)
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = Tasks()
@@ -124,7 +128,7 @@ class PushConsumer(Lifecycle):
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now; -1 stands for all of a broker, which members share."""
         self._running()
-        return [owned.queue for owned in self._feeding.owned] + self._popping.queues
+        return [owned.queue for owned in self._assigned_queues.owned] + self._popping.queues
 
     def subscribe(
         self,
@@ -135,7 +139,7 @@ class PushConsumer(Lifecycle):
         sql: str | None = None,
         orderly: bool = False,
         auto_commit: bool = True,
-    ) -> Announcement:
+    ) -> SubscriptionChange:
         """Have ``handler`` called with each message of ``topic``.
 
         On a running consumer the brokers are told soon; awaiting the result waits for that, and
@@ -169,7 +173,7 @@ class PushConsumer(Lifecycle):
         sql: str | None = None,
         orderly: bool = False,
         auto_commit: bool = True,
-    ) -> Announcement:
+    ) -> SubscriptionChange:
         """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time.
 
         If it raises, all of them come again later.
@@ -180,14 +184,14 @@ class PushConsumer(Lifecycle):
         listener = listener_for(handler, batches=True, orderly=orderly, auto_commit=auto_commit)
         return self._subscribe(subscription_of(topic, tags, sql), listener)
 
-    def unsubscribe(self, topic: str) -> Announcement:
+    def unsubscribe(self, topic: str) -> SubscriptionChange:
         """End the subscription to ``topic``."""
         self._subscriptions.remove(topic)
         session = self._session
         if session is None:
-            return Announcement(None)
+            return SubscriptionChange(None)
         work = self._announce(session)
-        return Announcement(session.tasks.start(work, name=f"unsubscribe {topic}"))
+        return SubscriptionChange(session.tasks.start(work, name=f"unsubscribe {topic}"))
 
     async def start(self) -> None:
         """Connect, tell the brokers, and begin to consume.
@@ -236,7 +240,7 @@ class PushConsumer(Lifecycle):
     async def _stop(self, session: Session) -> None:
         try:
             await self._background.stop()
-            await self._feeding.stop_fetching()
+            await self._assigned_queues.stop_fetching()
             self._popping.stop_fetching()
             await self._consumption.stop(self.config.stop_seconds)
             await self._popping.close(self.config.stop_seconds)
@@ -247,14 +251,14 @@ class PushConsumer(Lifecycle):
             raise
         finally:
             # In any case: as long as we send heartbeats, nobody else is given our queues.
-            await self._feeding.close()
+            await self._assigned_queues.close()
             await self._consumption.close()
             if self._local is not None:
                 await self._local.close()
             self._sender.close()
             if self._tracer is not None:
                 await self._tracer.close()
-            await self._understudy.stop()
+            await self._watchdog.stop()
             await session.stop()
 
     async def run_forever(self) -> None:
@@ -288,18 +292,18 @@ class PushConsumer(Lifecycle):
         """
         self._running()
         check_queues(queues)
-        self._feeding.pause(queues)
+        self._assigned_queues.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
         """Fetch again, of ``queues`` or else of everything that was paused."""
         self._running()
         check_queues(queues)
-        self._feeding.resume(queues)
+        self._assigned_queues.resume(queues)
 
     # Inside.
 
     async def _expire(self) -> None:
-        await self._consumption.expire(self._feeding.owned)
+        await self._consumption.expire(self._assigned_queues.owned)
 
     def _running(self) -> Session:
         if self._session is None:
@@ -332,11 +336,11 @@ class PushConsumer(Lifecycle):
             self._tracer = Tracer(session, group=self.group, topic=config.trace_topic)
             self._tracer.start()
             self._handlers.tracer = self._tracer
-        kind = Ordering if orderly else Consuming
+        kind = OrderlyConsumption if orderly else ConcurrentConsumption
         self._consumption: Consumption = kind(
             handlers=self._handlers, send_back=None if broadcasting else send_back, config=config
         )
-        self._feeding = Feeding(
+        self._assigned_queues = AssignedQueues(
             session,
             self.group,
             config=config,
@@ -347,20 +351,20 @@ class PushConsumer(Lifecycle):
             or BrokerProgress(OffsetCalls(session), self.group),
             orderly=orderly,
         )
-        self._popping = Popping(
+        self._popping = PopConsumption(
             session,
             self.group,
             config=config,
             subscription=self._subscriptions.find,
             handlers=self._handlers,
             send_back=send_back,
-            wait_until_wanted=self._feeding.wait_until_wanted,
+            wait_until_wanted=self._assigned_queues.wait_until_wanted,
         )
-        assigning = Assigning(
+        assigning = BrokerAssignment(
             session,
             self.group,
             strategy=self._strategy.name,
-            pull=self._feeding.apply,
+            pull=self._assigned_queues.apply,
             pop=self._popping.apply,
             pull_retries=self._subscriptions.pull_retries,
         )
@@ -370,36 +374,40 @@ class PushConsumer(Lifecycle):
             self.group,
             strategy=self._strategy,
             topics=lambda: self._subscriptions.topics,
-            apply=self._feeding.apply,
+            apply=self._assigned_queues.apply,
             every=config.rebalance_seconds,
             broadcasting=broadcasting,
-            after=Accord(session, self.group, describe=self._subscriptions.describe).check,
+            after=SubscriptionCheck(
+                session, self.group, describe=self._subscriptions.describe
+            ).check,
             assigning=assigning if asks_brokers else None,
             listener=self._queue_listener,
         )
-        BrokerRequests(session, self.group, rebalancer=self._rebalancer, feeding=self._feeding)
+        BrokerRequests(
+            session, self.group, rebalancer=self._rebalancer, assigned_queues=self._assigned_queues
+        )
         Inspection(
             session,
             self.group,
             describe=self._subscriptions.describe,
             handlers=self._handlers,
-            feeding=self._feeding,
+            assigned_queues=self._assigned_queues,
             orderly=orderly,
         )
         session.on_reconnect(self._rebalancer.wake)
-        self._understudy = Understudy(session)
+        self._watchdog = HeartbeatWatchdog(session)
         self._session = session
 
     def _start_background(self) -> None:
         start, config = self._background.start, self.config
         # Not in the background: this goes on until the last handler is done.
         lasting = self._running().tasks.start
-        lasting(self._understudy.keep_moving(), name="show that the loop moves")
+        lasting(self._watchdog.keep_moving(), name="show that the loop moves")
         if self._subscriptions.orderly:
-            lasting(self._feeding.locks.run(), name="renew locks")
+            lasting(self._assigned_queues.locks.run(), name="renew locks")
         start(self._rebalancer.run(), name="rebalance")
         every = config.persist_seconds
-        persist = repeat(self._feeding.persist, every=every, first=every, what="offsets")
+        persist = repeat(self._assigned_queues.persist, every=every, first=every, what="offsets")
         start(persist, name="persist offsets")
         every = min(_EXPIRE_SECONDS, config.consume_timeout)
         expire = repeat(self._expire, every=every, first=every, what="slow handlers")
@@ -418,7 +426,7 @@ class PushConsumer(Lifecycle):
             # No broker keeps a start for us: the end is where it is when we ask. Whoever sends
             # once we have started expects us to get it.
             await self._rebalancer.round()
-            await self._feeding.wait_until_begun(_BEGIN_SECONDS)
+            await self._assigned_queues.wait_until_begun(_BEGIN_SECONDS)
 
     async def _check_expression(self, session: Session, subscription: Subscription) -> None:
         if subscription.is_tag:
@@ -433,15 +441,19 @@ class PushConsumer(Lifecycle):
                 lambda: session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=encode(check)),
             )
 
-    def _subscribe(self, subscription: Subscription, listener: Listener) -> Announcement:
+    def _subscribe(self, subscription: Subscription, listener: HandlerSpec) -> SubscriptionChange:
         self._subscriptions.check_kind(listener)
         if self._session is None:
             self._subscriptions.add(subscription, listener)
-            return Announcement(None)
+            return SubscriptionChange(None)
         work = self._add(self._session, subscription, listener)
-        return Announcement(self._session.tasks.start(work, name=f"subscribe {subscription.topic}"))
+        return SubscriptionChange(
+            self._session.tasks.start(work, name=f"subscribe {subscription.topic}")
+        )
 
-    async def _add(self, session: Session, subscription: Subscription, listener: Listener) -> None:
+    async def _add(
+        self, session: Session, subscription: Subscription, listener: HandlerSpec
+    ) -> None:
         await session.routes.refresh(subscription.topic)
         await self._check_expression(session, subscription)
         self._subscriptions.add(subscription, listener)
@@ -449,6 +461,6 @@ class PushConsumer(Lifecycle):
 
     async def _announce(self, session: Session) -> None:
         await session.heartbeat_all()
-        await self._feeding.drop_other_topics(self._subscriptions.topics)
+        await self._assigned_queues.drop_other_topics(self._subscriptions.topics)
         self._popping.drop_other_topics(self._subscriptions.topics)
         self._rebalancer.wake()

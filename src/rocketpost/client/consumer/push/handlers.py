@@ -32,7 +32,7 @@ BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[Consumed | None] 
 """Handles several messages; raises to get all of them again later."""
 
 
-class Listener(NamedTuple):
+class HandlerSpec(NamedTuple):
     """A handler and how it wants to be called."""
 
     handler: Handler | BatchHandler
@@ -48,7 +48,7 @@ def listener_for(
     batches: bool,
     orderly: bool = False,
     auto_commit: bool = True,
-) -> Listener:
+) -> HandlerSpec:
     """Find out what kind of handler this is.
 
     Raises:
@@ -58,7 +58,7 @@ def listener_for(
     check_function("the handler", handler, arguments=1)
     if not (orderly or auto_commit):
         raise ConfigError("only orderly handlers can commit by themselves (auto_commit=False)")
-    return Listener(handler, batches, is_coroutine_function(handler), orderly, auto_commit)
+    return HandlerSpec(handler, batches, is_coroutine_function(handler), orderly, auto_commit)
 
 
 class Consumption(Protocol):
@@ -89,7 +89,7 @@ class Consumption(Protocol):
         ...  # pragma: no cover
 
 
-class Handled(Protocol):
+class HandlerTrace(Protocol):
     """Messages on their way through a handler."""
 
     def begin(self) -> None:
@@ -104,7 +104,7 @@ class Handled(Protocol):
 class Traces(Protocol):
     """Somebody who writes down what is handled."""
 
-    def handling(self, messages: Sequence[ReceivedMessage]) -> Handled | None:
+    def trace_handling(self, messages: Sequence[ReceivedMessage]) -> HandlerTrace | None:
         """Return what follows messages through their handler; None if nothing does."""
         ...  # pragma: no cover
 
@@ -121,7 +121,7 @@ class Handlers:
 
     def __init__(
         self,
-        listeners: dict[str, Listener],
+        listeners: dict[str, HandlerSpec],
         *,
         concurrency: int,
         batch_max: int,
@@ -138,18 +138,18 @@ class Handlers:
         self.tracer: Traces | None = None
         """Follows messages through their handlers, if somebody wants that."""
 
-    def find(self, topic: str) -> Listener | None:
+    def find(self, topic: str) -> HandlerSpec | None:
         """Return the handler of ``topic``; a single one serves every topic."""
         found = self._listeners.get(topic)
         if found is None and len(self._listeners) == 1:
             return next(iter(self._listeners.values()))
         if found is None and topic.startswith(RETRY_PREFIX):
-            # Popped messages that come again do not all say which topic they were sent to.
+            # PopResult messages that come again do not all say which topic they were sent to.
             names = [each for each in self._listeners if topic.endswith((f"_{each}", f"+{each}"))]
             return self._listeners[max(names, key=len)] if names else None
         return found
 
-    def batch_size(self, listener: Listener) -> int:
+    def batch_size(self, listener: HandlerSpec) -> int:
         """Return how many messages one call may have."""
         return self._batch_max if listener.batches else 1
 
@@ -162,7 +162,7 @@ class Handlers:
         workers.submit(call, report, rank)
 
     def _traced(self, tracer: Traces, call: Call, report: Report) -> Report:
-        handling = tracer.handling(call.messages)
+        handling = tracer.trace_handling(call.messages)
         if handling is None:
             return report
         begin, loop = handling.begin, self._loop
@@ -219,7 +219,7 @@ def holding_text(message: ReceivedMessage, call: Call | None) -> str:
     return f"a handler has been busy with {what} for {time.monotonic() - call.began:.0f} s"
 
 
-class Holder(Protocol):
+class MessageOwner(Protocol):
     """Source of messages, as far as handling them depends on it."""
 
     @property
@@ -234,7 +234,7 @@ class Call:
     __slots__ = ("_owned", "began", "listener", "messages", "on_begin", "result")
 
     def __init__(
-        self, owned: Holder, listener: Listener, messages: Sequence[ReceivedMessage]
+        self, owned: MessageOwner, listener: HandlerSpec, messages: Sequence[ReceivedMessage]
     ) -> None:
         self._owned = owned
         self.messages = messages

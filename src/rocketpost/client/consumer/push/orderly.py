@@ -76,7 +76,7 @@ class _Line:
         return self.call is not None and not self.call.skipped and not self.call.listener.is_async
 
 
-class Ordering:
+class OrderlyConsumption:
     """Hands messages to handlers queue by queue. Belongs to the event loop.
 
     Args:

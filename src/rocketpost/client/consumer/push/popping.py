@@ -1,4 +1,4 @@
-"""Popping for handlers: queues that a broker assigned to be shared, message by message.
+"""PopConsumption for handlers: queues that a broker assigned to be shared, message by message.
 
 handler returns          the message is acknowledged
 handler raises           it comes again after a delay that grows with each round, to any member
@@ -19,8 +19,8 @@ from functools import partial
 from typing import Final
 
 from rocketpost.client.config import PushConsumerConfig
-from rocketpost.client.consumer.pop_calls import PopCalls, PoppedMessage, PopWish
-from rocketpost.client.consumer.push.handlers import Call, Handlers, Listener
+from rocketpost.client.consumer.pop_calls import PopCalls, PoppedMessage, PopQuery
+from rocketpost.client.consumer.push.handlers import Call, Handlers, HandlerSpec
 from rocketpost.client.consumer.push.retry import DEAD_LETTER, RETRY_MAX_DEFAULT, Retry, SendBack
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import Tasks
@@ -83,7 +83,7 @@ class _Hand:
         self,
         source: _Source,
         messages: Sequence[PoppedMessage],
-        listener: Listener,
+        listener: HandlerSpec,
         deadline: float,
     ) -> None:
         self.source = source
@@ -97,7 +97,7 @@ class _Hand:
         return time.monotonic() < self.deadline
 
 
-class Popping:
+class PopConsumption:
     """Pops for one consumer. Belongs to the event loop.
 
     Args:
@@ -185,7 +185,7 @@ class Popping:
             subscription = self._subscription(queue.topic)
             if subscription is None or source.is_leaving:
                 return
-            wish = PopWish(
+            wish = PopQuery(
                 subscription,
                 queue.broker_name,
                 queue.queue_id,
@@ -200,11 +200,11 @@ class Popping:
                 await asyncio.sleep(_FLOW_CONTROL_SECONDS)
                 continue
             except RocketpostError as error:
-                self._session.outages.failed("pop failed", queue, error)
+                self._session.outages.report_failure("pop failed", queue, error)
                 await asyncio.sleep(config.error_seconds)
                 await self._session.routes.refresh(queue.topic)
                 continue
-            self._session.outages.worked(queue.broker_name, queue.topic)
+            self._session.outages.report_success(queue.broker_name, queue.topic)
             self._submit(source, messages)
             if was_full:
                 await asyncio.sleep(config.error_seconds)

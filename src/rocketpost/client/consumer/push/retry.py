@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from rocketpost.client.message import DELAY_LEVEL_MAX, ReceivedMessage
-from rocketpost.client.producer.flight import Outgoing
+from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
@@ -143,7 +143,7 @@ class SendBack:
 
     def _copy(
         self, message: ReceivedMessage, topic: str, delay_level: int, why: ConsumeFailure | None
-    ) -> Outgoing:
+    ) -> OutgoingSend:
         times = message.reconsume_times
         # The broker judges by its own count; one over the maximum means the dead-letter topic.
         next_times = self._retry_max + 1 if delay_level == DEAD_LETTER else times + 1
@@ -177,4 +177,4 @@ class SendBack:
             "m": "false",
         }
         body = bytes(message.record.body)
-        return Outgoing(RequestCode.SEND_MESSAGE_V2, topic, message.message_id, fields, body)
+        return OutgoingSend(RequestCode.SEND_MESSAGE_V2, topic, message.message_id, fields, body)

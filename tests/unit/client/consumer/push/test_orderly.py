@@ -228,7 +228,7 @@ async def test_a_lost_lock_stops_handling_until_it_is_granted_again(
     async with reader:
         await until(lambda: got == [b"0"])
         broker.refused.add(QUEUE)
-        [owned] = [each for each in reader._feeding.owned if each.queue == QUEUE]
+        [owned] = [each for each in reader._assigned_queues.owned if each.queue == QUEUE]
         await until(lambda: owned.lock and not owned.lock.held)
         got.gate.set()
         await asyncio.sleep(1)
@@ -249,7 +249,7 @@ async def test_a_lock_counts_for_a_while_without_renewal(
     async with reader:
         await until(lambda: got == [b"0"])
         broker.refuse[RequestCode.LOCK_BATCH_MQ] = ResponseCode.SYSTEM_ERROR
-        [owned] = [each for each in reader._feeding.owned if each.queue == QUEUE]
+        [owned] = [each for each in reader._assigned_queues.owned if each.queue == QUEUE]
         await until(lambda: owned.lock and not owned.lock.held)
         got.gate.set()
 
@@ -266,7 +266,7 @@ async def test_where_others_went_on_meanwhile_nothing_is_repeated(
     async with reader:
         await until(lambda: got == [b"0"])
         broker.refused.add(QUEUE)
-        [owned] = [each for each in reader._feeding.owned if each.queue == QUEUE]
+        [owned] = [each for each in reader._assigned_queues.owned if each.queue == QUEUE]
         await until(lambda: owned.lock and not owned.lock.held)
         broker.offsets[("T", 0)] = 4
         got.gate.set()
@@ -287,7 +287,7 @@ async def test_a_lost_connection_is_a_lost_lock(
     reader.subscribe("T", got, orderly=True)
     async with reader:
         await until(lambda: got == [b"0"])
-        [owned] = [each for each in reader._feeding.owned if each.queue == QUEUE]
+        [owned] = [each for each in reader._assigned_queues.owned if each.queue == QUEUE]
         network.cut(A)
         await until(lambda: owned.lock and not owned.lock.held)
         got.gate.set()
@@ -337,7 +337,7 @@ async def test_a_queue_that_comes_back_waits_for_the_handler_of_before(
     async with reader:
         await until(lambda: got == [b"0"])
         for _ in range(3):
-            await reader._feeding.reset(QUEUE, 0)
+            await reader._assigned_queues.reset(QUEUE, 0)
             await asyncio.sleep(1)
         assert got == [b"0"]
         got.gate.set()

@@ -1,7 +1,7 @@
-"""Turns of those who send to a topic while its route is still being learned.
+"""The order of sends to a topic whose route is being fetched.
 
-Whoever calls once the route is known would overtake those who have been told of it and not yet run.
-So callers that had to wait, and those behind them, leave in the order of their calls.
+A caller that finds the route known could overtake callers that waited for it and have not resumed
+yet. So callers that had to wait, and those behind them, start in the order of their calls.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Start = Callable[[PublishRoute], "Awaitable[asyncio.Future[SendResult]]"]
 """Starts a send to a topic with this route."""
 
 
-class Turns:
-    """The callers that wait, by topic. Belongs to the event loop.
+class SendTurns:
+    """Waiting callers, by topic. Belongs to the event loop.
 
     Args:
-        peek: Returns the route of a topic if it is known.
-        find: Returns it, asking for it if need be, within so many seconds.
+        peek: Returns the cached route of a topic, or None.
+        find: Returns the route of a topic; fetches it if necessary, within a time limit.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Turns:
     def take(
         self, topic: str, seconds: float, start: Start
     ) -> Awaitable[asyncio.Future[SendResult]]:
-        """Start a send when the route is known and those who called before have started theirs.
+        """Start a send when the route is known and earlier callers have started theirs.
 
         Raises:
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
         route = self._peek(topic)
@@ -60,7 +60,7 @@ class Turns:
         finally:
             if ahead is None or ahead.done():
                 self._end(topic, mine)
-            else:  # we give up, and those behind us wait for those before us
+            else:  # we give up; those behind us now wait for those before us
                 ahead.add_done_callback(lambda _: self._end(topic, mine))
 
     def _end(self, topic: str, mine: asyncio.Future[None]) -> None:
