@@ -453,7 +453,7 @@ async def test_a_new_group_starts_where_it_is_told(
         async with consumer:
             await until(
                 lambda: (
-                    all(o.tracker and o.pulled_ms for o in consumer._feeding.owned)
+                    all(o.tracker and o.pulled_ms for o in consumer._assigned_queues.owned)
                     and len(consumer.queues) == QUEUES
                 )
             )

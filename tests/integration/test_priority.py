@@ -126,7 +126,7 @@ async def test_a_push_consumer_handles_what_it_has_by_level(cluster: Cluster) ->
     all_here = asyncio.Event()
 
     def fetched() -> int:
-        return sum(owned.tracker.count for owned in push._feeding.owned if owned.tracker)
+        return sum(owned.tracker.count for owned in push._assigned_queues.owned if owned.tracker)
 
     async def handle(message: ReceivedMessage) -> None:
         while not handled and fetched() < 24:  # the first is at work until all are here
