@@ -16,6 +16,7 @@ from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.draft import Appended
 from rocketpost.store.index.key_index import KeyIndex
+from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.table import QueueTable
 
 logger = logging.getLogger(__name__)
@@ -45,20 +46,61 @@ class Dispatcher:
         """Appended and not yet visible, oldest first."""
         self.position = Position(0)
         self.why_unindexed: str | None = None
+        self.ceiling: Position | None = None
+        """Nothing that ends behind this becomes visible; None if there is no bound."""
         self.mark = Mark(0, 0, 0, 0, 0, 0)
         self._store_ms = 0
+        self._hidden_end = 0
+        self._hidden_next: list[tuple[ConsumeQueue, int]] = []
 
-    def start_at(self, position: int, *, index_position: int, store_ms: int) -> None:
-        """Go on at ``position``, as recovery found it."""
+    def start_at(
+        self, position: int, *, index_position: int, store_ms: int, is_indexed: bool = True
+    ) -> None:
+        """Go on at ``position``: the end of the recovered log, or where the ceiling cuts it.
+
+        Args:
+            position: Every record before this is visible.
+            index_position: Every record before this is in the key index.
+            store_ms: Newest store time.
+            is_indexed: Whether the key index has every record of the log.
+        """
+        self._queues.count()
         self.position = Position(position)
         self._store_ms = store_ms
         index_end = self._index.end_position if self._index is not None else 0
-        self.mark = Mark(position, index_position, index_end, store_ms, *self._queues.count())
-        if self._index is not None and index_position < position:
+        counts = self._queues.count_before(position)
+        self.mark = Mark(position, index_position, index_end, store_ms, *counts)
+        if self._index is not None and not is_indexed:
             self.why_unindexed = "the key index is behind; restart with room on the disk"
+
+    def wait_for(self, hidden: list[Appended], end: int) -> None:
+        """Let the records from :attr:`position` to ``end`` wait until they are confirmed.
+
+        Offsets of a queue that are missing among ``hidden`` are those of lost records.
+        """
+        assert not self.pending
+        self.pending = hidden
+        self._hidden_end = end
+        self._hidden_next = [(queue, int(queue.next_offset)) for queue in self._queues]
+        self._queues.count()
+
+    def set_ceiling(self, position: Position | None) -> None:
+        """Set or lift the bound of what becomes visible.
+
+        Raises:
+            StoreError: What lies behind it is visible already.
+        """
+        if position is not None and position < self.position:
+            raise StoreError(
+                f"the ceiling {position} lies before {self.position}, up to which messages are"
+                " visible"
+            )
+        self.ceiling = position
 
     def confirm(self, position: int) -> list[Appended]:
         """Make every message before ``position`` visible; returns those that a queue shows now."""
+        if self.ceiling is not None and position > self.ceiling:
+            position = self._border_below(self.ceiling)
         pending = self.pending
         if not pending or pending[-1][0] < position:
             batch, self.pending = pending, []
@@ -71,8 +113,19 @@ class Dispatcher:
             self._store_ms = batch[-1].store_ms
         if position > self.position:
             self.position = Position(position)
-        self._leave_mark(len(visible))
+        if self._hidden_end:
+            self._count_hidden()
+            self._leave_mark(0)
+        else:
+            self._leave_mark(len(visible))
         return visible
+
+    def _border_below(self, ceiling: int) -> int:
+        """Return the end of the last record that lies wholly before ``ceiling``."""
+        count = bisect.bisect_left(self.pending, ceiling, key=_position_of)
+        if count and self.pending[count - 1].end > ceiling:
+            count -= 1
+        return int(self.pending[count - 1].end) if count else int(self.position)
 
     def refresh_mark(self) -> None:
         """Leave a new mark after queues were dropped."""
@@ -98,6 +151,8 @@ class Dispatcher:
         return self.why_unindexed is None
 
     def _put(self, batch: list[Appended]) -> list[Appended]:
+        if self._hidden_end:
+            return self._put_hidden(batch)
         hidden = 0
         for position, size, queue_offset, _, _, _, tags_code, _, queue in batch:
             if queue is None or queue.dropped:
@@ -109,6 +164,26 @@ class Dispatcher:
         if not hidden:
             return batch
         return [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
+
+    def _put_hidden(self, batch: list[Appended]) -> list[Appended]:
+        """Do what :meth:`_put` does while records of a recovered log wait: some may be lost."""
+        visible = [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
+        for entry in visible:
+            assert entry.queue is not None
+            _fill(entry.queue, entry.queue_offset)
+            entry.queue.put(entry.queue_offset, entry.position, entry.size, entry.tags_code)
+        if self._index is not None:
+            self._put_index_all(self._index, batch)
+        return visible
+
+    def _count_hidden(self) -> None:
+        if self.position >= self._hidden_end:
+            for queue, next_offset in self._hidden_next:
+                if not queue.dropped:
+                    _fill(queue, next_offset)
+            self._hidden_end = 0
+            self._hidden_next = []
+        self._queues.count()
 
     def _put_index_all(self, index: KeyIndex, batch: list[Appended]) -> None:
         done = 0
@@ -154,3 +229,11 @@ class Dispatcher:
             queue_count,
             queue_end_sum,
         )
+
+
+def _fill(queue: ConsumeQueue, offset: int) -> None:
+    """Fill lost offsets before ``offset`` of a queue that gave them away already."""
+    if queue.end < offset:
+        next_offset = queue.next_offset
+        queue.fill_to(offset)
+        queue.next_offset = max(next_offset, queue.end)

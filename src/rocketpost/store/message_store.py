@@ -93,6 +93,7 @@ class MessageStore:
         clock: Clock,
         files: FileSystem | None = None,
         accept_missing: bool = False,
+        ceiling: Position | None = None,
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None] = lambda why: None,
         on_arrivals: Callable[[list[Arrival]], None] | None = None,
@@ -104,6 +105,8 @@ class MessageStore:
             clock: Gives store times.
             files: The file system, if not the real one.
             accept_missing: Whether to go on without files of the commit log that are missing.
+            ceiling: Nothing behind this becomes visible, though the log has it, until
+                :meth:`set_ceiling` raises it; None if everything may be visible.
             on_durable: Called from a store thread after each successful sync, with the position
                 before which everything is on disk.
             on_broken: Called from a store thread, once, when nothing will be acknowledged any more.
@@ -122,7 +125,8 @@ class MessageStore:
             on_broken=on_broken,
             on_arrivals=on_arrivals,
         )
-        store._store_ms = store._parts.open_blocking(accept_missing=accept_missing).store_ms
+        recovered = store._parts.open_blocking(accept_missing=accept_missing, ceiling=ceiling)
+        store._store_ms = recovered.store_ms
         return store
 
     # -- writing
@@ -248,6 +252,21 @@ class MessageStore:
             self._on_arrivals(arrivals)
         return arrivals
 
+    @property
+    def ceiling(self) -> Position | None:
+        """Bound of what :meth:`confirm` makes visible; None if there is none."""
+        return self._dispatcher.ceiling
+
+    def set_ceiling(self, position: Position | None) -> None:
+        """Let nothing that ends behind ``position`` become visible; None lifts the bound.
+
+        It shows nothing by itself: the next :meth:`confirm` does.
+
+        Raises:
+            StoreError: What lies behind it is visible already.
+        """
+        self._dispatcher.set_ceiling(position)
+
     def request_flush(self) -> None:
         """Ask the flusher thread to make what is committed durable now."""
         self._flusher.request()
@@ -297,7 +316,8 @@ class MessageStore:
         """Return where messages with this key may lie, newest first; hashes may collide."""
         if self.index is None:
             return []
-        return self.index.find(topic, key, count_max, begin_ms, end_ms)
+        before = self._dispatcher.position
+        return self.index.find(topic, key, count_max, begin_ms, end_ms, before=before)
 
     def store_time_at(self, position: int) -> int:
         """Return the store time of the record at ``position``; -1 if it is gone."""

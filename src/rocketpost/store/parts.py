@@ -32,6 +32,7 @@ from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
 from rocketpost.store.recovery.recovery import Found, Recovered, Recovery
 from rocketpost.store.store_lock import Guard
 from rocketpost.store.topic_deletion import Dropping
+from rocketpost.store.visibility import find_border, hide_from
 
 
 class StoreParts:
@@ -134,14 +135,19 @@ class StoreParts:
             set_disk_full=self.readiness.set_nearly_full,
         )
 
-    def open_blocking(self, *, accept_missing: bool) -> Recovered:
+    def open_blocking(self, *, accept_missing: bool, ceiling: Position | None) -> Recovered:
         """Lock, recover and start the store; returns what recovery found.
+
+        Args:
+            accept_missing: Whether to go on without missing files of the commit log.
+            ceiling: Nothing behind this is visible; None if everything is.
 
         Raises:
             StoreLocked: Another process has it.
             StoreError: It cannot be read with these settings.
         """
         self.lock.take_blocking()
+        self.dispatcher.ceiling = ceiling
         try:
             recovered = self._recover(accept_missing=accept_missing)
             self._start(recovered)
@@ -196,12 +202,25 @@ class StoreParts:
         self.allocator.start()
         self.commit_log.start_at(recovered.end)
         self.integrity.check.start_at(recovered.end)
+        visible_end = recovered.end
+        if self.dispatcher.ceiling is not None:
+            visible_end = find_border(
+                self.segments, self.queues, self.dispatcher.ceiling, recovered.end
+            )
         self.dispatcher.start_at(
-            recovered.end, index_position=recovered.index_position, store_ms=recovered.store_ms
+            visible_end,
+            index_position=min(recovered.index_position, visible_end),
+            store_ms=recovered.store_ms,
+            is_indexed=recovered.index_position == recovered.end,
         )
         self.readiness.set_unindexed(self.dispatcher.why_unindexed)
         self.flusher.start(recovered.end)
+        # It says how far the ceiling lets readers see before queues are cut there: entries behind
+        # it that a crash leaves are then no surprise.
         self._save_recovered()
+        if visible_end < recovered.end:
+            hidden = hide_from(self.segments, self.queues, self.commit_log, visible_end)
+            self.dispatcher.wait_for(hidden, recovered.end)
         self.checkpointer.start()
         self.integrity.scrub.start(recovered.end)
 

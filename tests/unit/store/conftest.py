@@ -77,6 +77,7 @@ class Opener:
         files: Any = None,
         on_arrivals: Any = None,
         accept_missing: bool = False,
+        ceiling: Position | None = None,
         **changes: Any,
     ) -> MessageStore:
         store = MessageStore.open_blocking(
@@ -84,6 +85,7 @@ class Opener:
             clock=self.clock,
             files=files if files is not None else Roomy(),
             accept_missing=accept_missing,
+            ceiling=ceiling,
             on_durable=self.durable.append,
             on_broken=self.broken.append,
             on_arrivals=on_arrivals,

@@ -5,10 +5,9 @@ made for, so that names sort by age. Only the last file is written; a full one i
 next. Files are allocated whole before they are mapped (a full disk is an error, never a signal) in
 a directory beside, and moved into place, so that the index directory never shows half a file.
 
-Beside lies ``index-progress``, ours: up to which entry of which file all is on disk. It is written
-after each flush, and what lies after it is cut off when the stop was unclean.
-
-    file name 17, zero 3, number of the next entry 4, CRC-32 of those 4
+Beside lies ``index-progress``, ours (``store.index.progress``): up to which entry of which file all
+is on disk. It is written after each flush, and what lies after it is cut off when the stop was
+unclean.
 
 The index is a convenience made from the commit log: what is missing comes back when the log is
 dispatched again from :attr:`KeyIndex.end_position`. Keys are compared by hash, so a caller must
@@ -25,9 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from struct import Struct
 from typing import Final
-from zlib import crc32
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.kernel.hashing import (
@@ -40,8 +37,9 @@ from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.descriptors import is_transient
 from rocketpost.store.draft import Appended
-from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.files import FileSystem
 from rocketpost.store.index.index_file import IndexFile, file_bytes
+from rocketpost.store.index.progress import IndexProgress
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +48,9 @@ STEP_COUNT_MAX: Final = 50_000
 
 _TOPIC_COUNT_MAX: Final = 65_536
 _PREPARE_RATIO: Final = 0.75
-_PROGRESS: Final = Struct(">17s3xi")
-_CRC: Final = Struct(">I")
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S"
 _NAME_DIGITS: Final = 17
+_ANYWHERE: Final = 2**63 - 1
 
 
 class KeyIndex:
@@ -67,8 +64,7 @@ class KeyIndex:
         self._directory = directory
         root = posixpath.dirname(directory)
         self._spare = posixpath.join(root, "index-allocating")
-        self._progress = posixpath.join(root, "index-progress")
-        self._written_progress: tuple[str, int] | None = None
+        self._progress = IndexProgress(files, posixpath.join(root, "index-progress"))
         self._fs = files
         self._slot_count = config.index_slot_count
         self._entry_count_max = config.index_entry_count
@@ -158,9 +154,16 @@ class KeyIndex:
         return done
 
     def find(
-        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        before: int = _ANYWHERE,
     ) -> list[Position]:
-        """Return where messages with this key hash may lie, newest first.
+        """Return where messages with this key hash may lie before a position, newest first.
 
         Gives up after ``STEP_COUNT_MAX`` entries: a key that half of all messages share is no key.
         """
@@ -172,7 +175,7 @@ class KeyIndex:
                 continue
             for position in file.chain(key_hash, begin_ms, end_ms):
                 steps_left -= 1
-                if position is not None:
+                if position is not None and position < before:
                     found[Position(position)] = None
                 if len(found) >= count_max or steps_left <= 0:
                     return list(found)
@@ -236,7 +239,7 @@ class KeyIndex:
         self._fs.mkdir(self._directory)
         self._discard_spare()
         is_clean = safe_until_ms is None
-        synced = self._read_progress()
+        synced = self._progress.read()
         names = [name for name in self._fs.listdir(self._directory) if _is_name(name)]
         sizes = {self._size(name) for name in names}
         if len(names) > 1 and len(sizes) == 1 and sizes.pop() not in (self._file_bytes, 0):
@@ -294,7 +297,8 @@ class KeyIndex:
                 if directory_unsynced:
                     self._fs.fsync_dir(self._directory)
                 if synced and not self._is_sync_lost:
-                    self._write_progress(*synced[-1])
+                    last, number = synced[-1]
+                    self._progress.write_blocking(posixpath.basename(last.path), number)
             except OSError:
                 self._directory_unsynced |= directory_unsynced
                 raise
@@ -401,37 +405,6 @@ class KeyIndex:
                 logger.warning("key index file dropped, to be made again path=%s", file.path)
                 self._remove(file)
         return kept
-
-    def _read_progress(self) -> tuple[str, int] | None:
-        if self._fs.stat(self._progress) is None:
-            return None
-        fd = self._fs.open(self._progress)
-        try:
-            data = self._fs.pread(fd, _PROGRESS.size + _CRC.size, 0)
-        finally:
-            self._fs.close(fd)
-        if len(data) != _PROGRESS.size + _CRC.size:
-            return None
-        name, number = _PROGRESS.unpack_from(data)
-        if _CRC.unpack_from(data, _PROGRESS.size) != (crc32(data[: _PROGRESS.size]),):
-            return None
-        return name.decode("ascii"), number
-
-    def _write_progress(self, file: IndexFile, number: int) -> None:
-        name = posixpath.basename(file.path)
-        if (name, number) == self._written_progress:
-            return
-        is_new = self._fs.stat(self._progress) is None
-        data = _PROGRESS.pack(name.encode("ascii"), number)
-        fd = self._fs.open(self._progress, create=True)
-        try:
-            write_all(self._fs, fd, data + _CRC.pack(crc32(data)), 0)
-            self._fs.fdatasync(fd)
-        finally:
-            self._fs.close(fd)
-        if is_new:
-            self._fs.fsync_dir(posixpath.dirname(self._progress))
-        self._written_progress = (name, number)
 
     def _remove(self, file: IndexFile) -> None:
         file.close()

@@ -226,8 +226,10 @@ class ConsumeQueue:
                 return Position(entry[0])
         return None
 
-    def cut_at(self, position: int) -> None:
-        """Forget entries whose record lies at or after ``position``."""
+    def end_before(self, position: int) -> tuple[int, int]:
+        """Return the end and the last position of the queue without records from a place on."""
+        if self.last_position < position:
+            return int(self.end), self.last_position
         low, high = int(self.first), int(self.end)
         while low < high:
             middle = (low + high) // 2
@@ -235,18 +237,23 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
+        last = self.entry(self._real_before(low - 1)) if low > self.first else None
+        return low, last[0] if last is not None and last[1] != FILLER_SIZE else -1
+
+    def cut_at(self, position: int) -> None:
+        """Forget entries whose record lies at or after ``position``."""
+        low, last_position = self.end_before(position)
         if low == self.end:
             return
         first = min(int(self.first), low)
-        last = self.entry(self._real_before(low - 1)) if low > first else None
         kept = (
             self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
         )
         self._files.truncate(self._directory, low)
         if kept:
             self._files.write(self._directory, low - len(kept) // ENTRY_BYTES, kept)
-        is_real = last is not None and last[1] != FILLER_SIZE
-        self.resume(first, low, last[0] if last is not None and is_real else -1)
+        self.resume(first, low, last_position)
+        self.checked = (0, 0, 0)
 
     def remove_files(self) -> None:
         """Unlink every file of the queue."""

@@ -149,6 +149,7 @@ class QueueFiles:
             if start >= end and start > 0:
                 self.forget(path)
                 self.files.unlink(path)
+                self.unsynced_directories.append(directory)
             elif start + self.entries_per_file > end:
                 fd = self.files.open(path, write=True)
                 try:

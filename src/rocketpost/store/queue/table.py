@@ -122,6 +122,12 @@ class QueueTable:
         self._count, self._end_sum = len(ends), sum(ends)
         return self._count, self._end_sum
 
+    def count_before(self, position: int) -> tuple[int, int]:
+        """Return what :meth:`count` would without the entries of records from a place on."""
+        ends = [queue.end_before(position) for queue in self]
+        ends = [each for each in ends if each[1] >= 0]
+        return len(ends), sum(end for end, _ in ends)
+
     def grown(self, entry_count: int) -> tuple[int, int]:
         """Return what :meth:`count` would after so many puts, without looking at every queue."""
         self._end_sum += entry_count
