@@ -19,19 +19,19 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from rocketpost.errors import StoreBroken, StoreError, TermEnded
 from rocketpost.model.ids import Position
 from rocketpost.server.acknowledgement_rules import AcknowledgementRule, Written
-from rocketpost.server.pending_sends import PendingSend, WaitingSends
+from rocketpost.server.pending_sends import PendingSend, Submitter, WaitingSends
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.topic_deletion import DroppedQueues
 
 logger = logging.getLogger(__name__)
 
-NO_TERM = 0
+NO_TERM: Final = 0
 """The term of a writer that takes nothing."""
 
 Stored = asyncio.Future[list[Appended]]
@@ -167,8 +167,7 @@ class LogWriter:
         except StoreError as error:
             logger.warning("stored in part: count=%s reason=%s", len(stored), error)
         done: Stored = self._loop.create_future()
-        end = stored[-1].end
-        self.submit(InternalSend(self._internal, stored, end, self.term, False, done))
+        self.submit(InternalSend(self._internal, stored, self.term, False, done))
         return done
 
     # From the write to the answer.
@@ -191,8 +190,8 @@ class LogWriter:
             count = len(sends) + len(duplicates)
             logger.error("messages refused: count=%s reason=%s", count, error)
             self._ledger.undo()
-            for submitter, run in groupby(sends, _submitter_of):
-                submitter.refuse_unwritten(list(run), error)
+            for submitter, run in _by_submitter(sends):
+                submitter.refuse_unwritten(run, error)
             self._refuse(duplicates, error)
             return
         self._ledger.commit()
@@ -303,16 +302,23 @@ class LogWriter:
 
     def _acknowledge(self, sends: list[PendingSend]) -> None:
         assert sends[0].term == sends[-1].term == self.term
-        for submitter, run in groupby(sends, _submitter_of):
-            submitter.acknowledge(list(run))
+        for submitter, run in _by_submitter(sends):
+            submitter.acknowledge(run)
 
     def _refuse(self, sends: list[PendingSend], error: StoreError) -> None:
-        for submitter, run in groupby(sends, _submitter_of):
-            submitter.refuse(list(run), error)
+        for submitter, run in _by_submitter(sends):
+            submitter.refuse(run, error)
 
     def _time_out(self, sends: list[PendingSend]) -> None:
-        for submitter, run in groupby(sends, _submitter_of):
-            submitter.answer_late(list(run))
+        for submitter, run in _by_submitter(sends):
+            submitter.answer_late(run)
+
+
+def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[PendingSend]]]:
+    """Return sends in runs that have the same submitter, in their order."""
+    if len(set(map(_submitter_of, sends))) == 1:  # as nearly always
+        return [(sends[0].submitter, sends)]
+    return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 
 
 class _InternalSends:

@@ -34,12 +34,15 @@ class PendingSend(msgspec.Struct, gc=False):
     """Who is told what becomes of it."""
     stored: list[Appended]
     """Its messages; of a duplicate, where the originals are."""
-    end: Position
-    """It is acknowledged when every rule is met up to here."""
     term: int
     """The term in which it was taken; in no other is it acknowledged."""
     acked_before_flush: bool
     """Whether the sender wants to be answered once it is written, whatever other rules say."""
+
+    @property
+    def end(self) -> Position:
+        """The position up to which every rule must be met before it is acknowledged."""
+        return max([each.end for each in self.stored])
 
 
 class Submitter(Protocol):

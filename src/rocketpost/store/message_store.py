@@ -10,7 +10,7 @@ that is the owner's decision (``server.log_writer``), and the store has no idea 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rocketpost.codec.record import Record
@@ -67,6 +67,8 @@ class MessageStore:
         self.layout = parts.layout
         self._readiness = parts.readiness
         self._refusal_reasons = parts.readiness.refusal_reasons
+        self.refuses_new: Mapping[str, str] = parts.readiness.new_refusal_reasons
+        """Why new messages are refused, always the same object; empty if they are not."""
         self.segments = parts.segments
         self._allocator = parts.allocator
         self._log = parts.commit_log

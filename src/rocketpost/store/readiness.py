@@ -7,8 +7,8 @@
     (nearly)   the disk is nearly full: only *new* messages are refused, what delivers or moves
                messages that were taken before still finds room
 
-The first four refuse every append. They are set from any thread and looked at with every append, so
-they are a dictionary that is nearly always empty.
+The first four refuse every append. Reasons are set from any thread and looked at with every
+message, so they are dictionaries that are nearly always empty.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _BROKEN: Final = "broken"
 _CLOSED: Final = "closed"
 _QUEUES: Final = "queues"
 _INDEX: Final = "index"
+_NEARLY_FULL: Final = "nearly"
 
 
 class Readiness:
@@ -33,19 +34,21 @@ class Readiness:
 
     def __init__(self, *, on_broken: Callable[[str], None]) -> None:
         self._on_broken = on_broken
-        self._nearly_full: str | None = None
         self.refusal_reasons: dict[str, str] = {}
         """Why appends are refused; empty if they are not."""
+        self.new_refusal_reasons: dict[str, str] = {}
+        """Why new messages are refused: the reasons above, and a disk that is nearly full."""
 
     @property
     def is_ready(self) -> bool:
         """Whether new messages are taken."""
-        return not self.refusal_reasons and self._nearly_full is None
+        return not self.new_refusal_reasons
 
     @property
     def why_not(self) -> str | None:
         """Reason why new messages are refused."""
-        return next(iter(list(self.refusal_reasons.values())), self._nearly_full)
+        nearly_full = self.new_refusal_reasons.get(_NEARLY_FULL)
+        return next(iter(list(self.refusal_reasons.values())), nearly_full)
 
     @property
     def is_broken(self) -> bool:
@@ -65,8 +68,9 @@ class Readiness:
             StoreBroken: Only a restart helps.
         """
         self.check_appends()
-        if self._nearly_full is not None:
-            raise StoreFull(self._nearly_full)
+        nearly_full = self.new_refusal_reasons.get(_NEARLY_FULL)
+        if nearly_full is not None:
+            raise StoreFull(nearly_full)
 
     def check_appends(self) -> None:
         """Check that appends are accepted.
@@ -83,12 +87,12 @@ class Readiness:
     def break_from_thread(self, why: str) -> None:
         """Take nothing any more."""
         if _BROKEN not in self.refusal_reasons:
-            self.refusal_reasons[_BROKEN] = why
+            self._set(_BROKEN, why)
             self._on_broken(why)
 
     def close(self) -> None:
         """Take nothing any more, since the store is closed."""
-        self.refusal_reasons.setdefault(_CLOSED, "the store is closed")
+        self._set(_CLOSED, "the store is closed")
 
     def set_trouble(self, why: str | None) -> None:
         """Note why queues or index are not saved, or that they are."""
@@ -100,10 +104,15 @@ class Readiness:
 
     def set_nearly_full(self, why: str | None) -> None:
         """Note that the disk is nearly full, or is so no more."""
-        self._nearly_full = why
+        _put(self.new_refusal_reasons, _NEARLY_FULL, why)
 
     def _set(self, kind: str, why: str | None) -> None:
-        if why is None:
-            self.refusal_reasons.pop(kind, None)
-        else:
-            self.refusal_reasons[kind] = why
+        _put(self.refusal_reasons, kind, why)
+        _put(self.new_refusal_reasons, kind, why)
+
+
+def _put(reasons: dict[str, str], kind: str, why: str | None) -> None:
+    if why is None:
+        reasons.pop(kind, None)
+    else:
+        reasons[kind] = why

@@ -29,12 +29,12 @@ def stored(end: int) -> list[Appended]:
 
 
 def send(end: int) -> PendingSend:
-    return PendingSend(None, stored(end), Position(end), 1, False)  # type: ignore[arg-type]
+    return PendingSend(None, stored(end), 1, False)  # type: ignore[arg-type]
 
 
 def internal(end: int) -> InternalSend:
     done = asyncio.get_running_loop().create_future()
-    return InternalSend(None, stored(end), Position(end), 1, False, done)  # type: ignore[arg-type]
+    return InternalSend(None, stored(end), 1, False, done)  # type: ignore[arg-type]
 
 
 def ends(sends: list[PendingSend]) -> list[int]:

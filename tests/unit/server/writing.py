@@ -29,7 +29,10 @@ class Store:
         self.broken = False
         self.why_not_writable: str | None = None
         self.flushes = 0
-        self.writable = True
+        self.refuses_new: dict[str, str] = {}
+
+    def check_writable(self) -> None:
+        raise StoreFull(next(iter(self.refuses_new.values())))
 
     def append(self, draft: Draft) -> Appended:
         if self.room == 0:
@@ -100,7 +103,7 @@ class Senders:
         self._writer.submit_duplicate(self.pending(name, [original], early=early))
 
     def pending(self, name: str, stored: list[Appended], *, early: bool = False) -> NamedSend:
-        return NamedSend(self, stored, stored[-1].end, self._writer.term, early, name)
+        return NamedSend(self, stored, self._writer.term, early, name)
 
     def told(self) -> list[str]:
         """Return what was written down since the last call."""

@@ -25,6 +25,10 @@ def test_all_is_well_at_first(readiness: Readiness) -> None:
 def test_a_disk_nearly_full_refuses_new_messages_only(readiness: Readiness) -> None:
     readiness.set_nearly_full("91% full")
     assert (readiness.is_ready, readiness.why_not) == (False, "91% full")
+    assert (readiness.refusal_reasons, list(readiness.new_refusal_reasons)) == ({}, ["nearly"])
+    readiness.set_trouble("not saved")
+    assert readiness.why_not == "not saved", "the graver one is told"
+    readiness.set_trouble(None)
     readiness.check_appends()
     with pytest.raises(StoreFull, match="91%"):
         readiness.check()

@@ -68,6 +68,7 @@ class SendHandler:
     ) -> None:
         self._writer = writer
         self._store = store
+        self._refuses_new = store.refuses_new
         self._service = service
         self._once = once
         self._keys = once.keys
@@ -103,16 +104,14 @@ class SendHandler:
         if header.sequence is not None or self._keys.is_on:
             self._send_once(connection, command, header)
             return
-        store, writer = self._store, self._writer
-        host = connection.peer_host
+        writer, host = self._writer, connection.peer_host
         handle = None
         try:
-            if not store.writable:
-                store.check_writable()
+            if self._refuses_new:
+                self._store.check_writable()
             if header.batch:
                 drafts = self._service.draft_batch(header, command.body, born_host=host)
                 stored = writer.append_batch(drafts)
-                appended = stored[-1]
             else:
                 draft = self._service.draft(
                     header, command.body, born_host=host, client_version=command.version
@@ -131,7 +130,6 @@ class SendHandler:
         send = ClientSend(
             self,
             stored,
-            appended.position + appended.size,  # type: ignore[arg-type]
             writer.term,
             writer.waits and _wants_early_answer(command, header),
             connection,
@@ -143,10 +141,10 @@ class SendHandler:
 
     def _send_once(self, connection: Connection, command: Command, header: SendHeader) -> None:
         """Store what is new of a send; what is not is answered like its original."""
-        store, writer, host = self._store, self._writer, connection.peer_host
+        writer, host = self._writer, connection.peer_host
         try:
-            if not store.writable:
-                store.check_writable()
+            if self._refuses_new:
+                self._store.check_writable()
             if header.batch:
                 drafts = self._service.draft_batch(header, command.body, born_host=host)
             else:
@@ -173,7 +171,6 @@ class SendHandler:
         send = ClientSend(
             self,
             stored,
-            max([each.end for each in stored]),  # that of a duplicate may be anywhere
             writer.term,
             writer.waits and _wants_early_answer(command, header),
             connection,
@@ -240,8 +237,8 @@ class SendHandler:
             if command.flag & ONEWAY:
                 continue
             stored = send.stored
-            first = stored[0]
-            unique_key = first.keys[0]
+            position, _, queue_offset, _, _, queue_id, _, keys, _ = stored[0]
+            unique_key = keys[0]
             if (
                 len(stored) > 1
                 or command.encoding != JSON
@@ -252,9 +249,9 @@ class SendHandler:
                 continue
             duplicates = send.duplicates
             header = template % (
-                first.position,
-                first.queue_id,
-                first.queue_offset,
+                position,
+                queue_id,
+                queue_offset,
                 unique_key.encode(),
                 duplicates and b'"duplicate":"%b",' % duplicates,
                 command.opaque,

@@ -12,6 +12,7 @@ from rocketpost.broker.dedup.service import OnceService
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
+from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.headers.message import SendMessageV2
 from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.model.ids import Position
@@ -230,4 +231,29 @@ async def test_duplicates_are_refused_while_the_disk_fails(store: Store) -> None
     await asyncio.sleep(0)
     sends.fail("broken")
     assert [code for code, _, _ in client.told()] == [14, 14]
+    sends.close()
+
+
+async def test_a_send_whose_term_ends_is_refused_and_so_is_the_next(store: Store) -> None:
+    sends = handler(store, sync=True, service=Drafts())
+    client = Client(sends)
+    client.send(1)
+    sends.writer.end_term("another broker leads")
+    assert [(each.code, each.remark) for each in client.responses] == [(14, "another broker leads")]
+    with pytest.raises(ServiceNotAvailable, match="another broker leads"):
+        client.send(2)
+    sends.close()
+
+
+async def test_a_disk_nearly_full_refuses_clients_and_not_the_broker_itself(store: Store) -> None:
+    sends = handler(store, sync=False, service=Drafts())
+    client = Client(sends)
+    store.refuses_new["nearly"] = "91% full"
+    assert len(await sends.put([DRAFT])) == 1
+    with pytest.raises(ServiceNotAvailable, match="91% full"):
+        client.send(1)
+    store.refuses_new.clear()
+    client.send(1)
+    await asyncio.sleep(0)
+    assert client.told() == [(0, "false", "0A")]
     sends.close()
