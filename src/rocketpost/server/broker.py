@@ -12,16 +12,18 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
 from rocketpost.server.broker_tables import Identity
 from rocketpost.server.clock import BrokerClock
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.follower_refusals import refusing_routes
 from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import (
     parse_name_servers,
@@ -35,7 +37,7 @@ from rocketpost.server.settings.live_config import (
     decode_overrides,
 )
 from rocketpost.server.startup import apply_settings, open_context
-from rocketpost.server.term import LeaderTerm
+from rocketpost.server.term import FollowerTerm, LeaderTerm, Term
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
@@ -95,7 +97,11 @@ class BrokerServer:
             for _ in range(2)
         )
         self._name_servers: list[str] = []
-        self._term: LeaderTerm | None = None
+        self._context: BrokerContext
+        self._term = Term()
+        self._term_number = 0
+        self._changing = asyncio.Lock()
+        self._failure: asyncio.Future[str] | None = None
         self._work: asyncio.Task[None] | None = None
 
     @property
@@ -122,8 +128,13 @@ class BrokerServer:
     @property
     def unregistered(self) -> list[str]:
         """The name servers that do not know of it."""
-        registered = self._term.registration.registered if self._term else frozenset()
+        registered = self._term.registered
         return [address for address in self._name_servers if address not in registered]
+
+    @property
+    def held_count(self) -> int:
+        """Number of requests that wait for something to happen before they are answered."""
+        return self._term.features.held
 
     @property
     def directory(self) -> str:
@@ -145,45 +156,122 @@ class BrokerServer:
             self._name_servers = await address_server.fetch() or []
         await self._listener.bind(self._broker.bind_address, self._broker.listen_port)
         try:
-            self._term = await self._open(live, overrides_file)
+            await self._open(live, overrides_file)
         except BaseException:
             await self._listener.stop()
             raise
         await self._listener.accept()
         await self._listen_vip()
-        self._work = asyncio.create_task(self._run(self._term, address_server), name="broker")
-        await self._term.registration.begin()
+        self._failure = asyncio.get_running_loop().create_future()
+        self._work = asyncio.create_task(self._run(address_server), name="broker")
+        self._work.add_done_callback(self._task_ended)
+        self._begin_term(self._term)
+        await self._term.register()
+
+    async def become_leader(self) -> None:
+        """End the current term and begin one as the leader.
+
+        Raises:
+            StoreError: The files of a feature cannot be read; the broker cannot go on.
+        """
+        await self._change_term(self._open_leader)
+
+    async def become_follower(self, broker_id: int) -> None:
+        """End the current term and begin one as a follower.
+
+        Args:
+            broker_id: The id under which it registers with name servers, 1 or more.
+
+        Raises:
+            StoreError: The files of a feature cannot be read; the broker cannot go on.
+        """
+        await self._change_term(lambda: FollowerTerm.open(self._context, broker_id=broker_id))
 
     async def stop(self) -> None:
-        """Take leave of the name servers, answer who waits, save everything, close."""
-        term, work = self._term, self._work
-        if term is None or work is None:
+        """Unregister, answer everybody who waits, save everything, close."""
+        work, failure = self._work, self._failure
+        if work is None or failure is None:
             return
-        await term.registration.end()
-        work.cancel()
-        await asyncio.wait((work,))
-        await term.close()
-        await self._listener.stop()
-        await self._vip.stop()
-        await self._dispatcher.stop()
-        context = term.context
-        try:
+        async with self._changing:
+            self._work = None
+            context = self._context
             try:
-                await term.save()
+                await self._end_term("the broker is shutting down")
             finally:
-                await context.persistence.close()
-        finally:
-            await asyncio.to_thread(context.store.close_blocking)
-        self._term = None
+                await self._listener.stop()
+                await self._vip.stop()
+                work.cancel()
+                await asyncio.wait((work,))
+                try:
+                    await context.persistence.close()
+                finally:
+                    await asyncio.to_thread(context.store.close_blocking)
+        if not failure.done():
+            failure.set_result("it was stopped")
 
     async def failed(self) -> str:
         """Return, if ever, why the broker cannot go on."""
-        assert self._work is not None
-        await asyncio.wait((self._work,))
-        if self._work.cancelled():
-            return "it was stopped"
-        logger.error("a background task ended", exc_info=self._work.exception())
-        return f"a background task ended: {self._work.exception()!r}"
+        assert self._failure is not None
+        return await asyncio.shield(self._failure)
+
+    # Terms.
+
+    async def _change_term(self, open_term: Callable[[], Awaitable[Term]]) -> None:
+        async with self._changing:
+            assert self._work is not None, "the broker does not run"
+            try:
+                await self._end_term("the broker is changing its role; try again")
+            except StoreError as error:
+                # The next term recovers from what was saved before, and from the log.
+                logger.error("files of the last term are not saved: reason=%s", error)
+            between = self._term
+            try:
+                self._term = await open_term()
+            except BaseException as error:
+                self._fail(f"no new term could begin: {error!r}")
+                raise
+            for connection in between.lost:
+                self._term.connection_lost(connection)
+            self._dispatcher.use(self._term.routes())
+            self._begin_term(self._term)
+            await self._term.register()
+
+    async def _open_leader(self, *, is_first: bool = False, is_foreign: bool = False) -> Term:
+        self._term_number += 1
+        return await LeaderTerm.open(
+            self._context, number=self._term_number, is_first=is_first, is_foreign=is_foreign
+        )
+
+    def _begin_term(self, term: Term) -> None:
+        term.begin().add_done_callback(self._task_ended)
+
+    async def _end_term(self, reason: str) -> None:
+        """End the term; requests are refused from then on.
+
+        Args:
+            reason: Told to those who are refused.
+
+        Raises:
+            StoreError: A file could not be saved; what was saved before still is.
+        """
+        term = self._term
+        await term.unregister()
+        self._dispatcher.use(refusing_routes(self._dispatcher.routes.values(), reason))
+        await term.close(reason)
+        await self._dispatcher.stop()
+        try:
+            await term.save()
+        finally:
+            self._term = Term()
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            logger.error("a background task ended", exc_info=task.exception())
+            self._fail(f"a background task ended: {task.exception()!r}")
+
+    def _fail(self, reason: str) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(reason)
 
     # Start.
 
@@ -214,14 +302,9 @@ class BrokerServer:
             from_file=self._values,
             overrides=kept,
         )
-        live.watch(BrokerConfig, self._broker_changed)
-        live.watch(StoreConfig, self._store_changed)
-        live.guard(StoreConfig, self._check_store)
         return live, file
 
-    async def _open(
-        self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]
-    ) -> LeaderTerm:
+    async def _open(self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]) -> None:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)
         is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
         store = await asyncio.to_thread(
@@ -234,7 +317,7 @@ class BrokerServer:
             on_arrivals=self._arrived,
         )
         try:
-            context = await open_context(
+            context = self._context = await open_context(
                 store,
                 identity=Identity(
                     cluster=self._broker.cluster_name,
@@ -249,12 +332,14 @@ class BrokerServer:
                 name_servers=lambda: self._name_servers,
             )
             apply_settings(context)
-            term = await LeaderTerm.open(context, is_first=True, is_foreign=is_foreign)
+            self._term = await self._open_leader(is_first=True, is_foreign=is_foreign)
         except BaseException:
             await asyncio.to_thread(store.close_blocking)
             raise
-        self._dispatcher.use(term.features.routes())
-        return term
+        live.watch(BrokerConfig, self._broker_changed)
+        live.watch(StoreConfig, self._store_changed)
+        live.guard(StoreConfig, self._check_store)
+        self._dispatcher.use(self._term.routes())
 
     async def _listen_vip(self) -> None:
         port = self._listener.port - VIP_STEP
@@ -267,19 +352,18 @@ class BrokerServer:
 
     # While it runs.
 
-    async def _run(self, term: LeaderTerm, address_server: AddressServer | None) -> None:
+    async def _run(self, address_server: AddressServer | None) -> None:
         async with asyncio.TaskGroup() as group:
             if address_server is not None:
-                group.create_task(self._follow(term, address_server), name="address server")
-            group.create_task(term.context.persistence.run(), name="persistence")
-            group.create_task(term.features.run(), name="features")
+                group.create_task(self._follow(address_server), name="address server")
+            group.create_task(self._context.persistence.run(), name="persistence")
 
     def _address_server(self) -> AddressServer | None:
         """Return who is asked for name servers, if it is needed."""
         wanted = self._broker.ask_address_server and not self.name_servers
         return AddressServer(self._broker) if wanted else None
 
-    async def _follow(self, term: LeaderTerm, address_server: AddressServer) -> None:
+    async def _follow(self, address_server: AddressServer) -> None:
         """Register with the name servers that are listed, whenever others are."""
         while True:
             await asyncio.sleep(self._broker.address_server_poll_ms / 1000)
@@ -288,43 +372,37 @@ class BrokerServer:
                 continue
             logger.info("name servers changed: addresses=%s", ";".join(listed))
             self._name_servers = listed
-            await term.features.name_servers_changed(listed)
+            await self._term.features.name_servers_changed(listed)
 
     def _arrived(self, messages: list[Arrival]) -> None:
-        if self._term is not None:
-            self._term.features.arrived(messages)
+        self._term.features.arrived(messages)
 
     def _lost(self, connection: Connection) -> None:
-        if self._term is not None:
-            self._term.features.connection_lost(connection)
+        self._term.connection_lost(connection)
 
     def _durable_from_thread(self, position: Position) -> None:
-        if self._term is not None:
-            self._term.durable_from_thread(position)
+        self._term.durable_from_thread(position)
 
     def _broken_from_thread(self, reason: str) -> None:
-        if self._term is not None:
-            self._term.broken_from_thread(reason)
+        self._term.broken_from_thread(reason)
 
     def _broker_changed(self, config: BrokerConfig) -> None:
         before, self._broker = self._broker, config
         self._configure()
-        if self._term is not None and before.permission != config.permission:
-            self._term.context.tables.topics.touch()
+        if before.permission != config.permission:
+            self._context.tables.topics.touch()
 
     def _check_store(self, wanted: StoreConfig) -> None:
-        if self._term is not None:
-            ratio = self._term.context.store.cleaning.disk_ratio
-            check_levels(wanted, self._store_config, ratio=ratio)
+        ratio = self._context.store.cleaning.disk_ratio
+        check_levels(wanted, self._store_config, ratio=ratio)
 
     def _store_changed(self, config: StoreConfig) -> None:
         self._store_config = config
         self._configure()
 
     def _configure(self) -> None:
-        if self._term is not None:
-            apply_settings(self._term.context)
-            self._term.features.configure(self._broker, self._store_config)
+        apply_settings(self._context)
+        self._term.features.configure(self._broker, self._store_config)
 
 
 def _host_name() -> str:

@@ -34,6 +34,10 @@ REMARK_LENGTH_MAX: Final = 4096
 """A refusal may quote what it refuses, which may be megabytes."""
 
 _DONE: Final = object()
+_GRACE_SECONDS: Final = 0.5
+_CANCELLED: Final = (
+    "the broker stops or changes its role; whether this request took effect is not known"
+)
 
 Start = Callable[[Connection, Command, Any], Reply | None]
 """Begins to serve a request; returns the reply if there is one already."""
@@ -96,8 +100,10 @@ class Dispatcher:
             answer(connection, command, result)
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait for it."""
+        """End the requests that are served in tasks: wait a little, cancel the rest, answer all."""
         tasks = [task for pool in self.pools.values() for task in pool.tasks]
+        if tasks:
+            await asyncio.wait(tasks, timeout=_GRACE_SECONDS)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -149,6 +155,10 @@ async def _run(
 ) -> None:
     try:
         reply = await handler(connection, command, header)
+    except asyncio.CancelledError:
+        # The peer must not wait for its time-out: its connection may live on in the next term.
+        answer(connection, command, Reply(ResponseCode.SYSTEM_ERROR, remark=_CANCELLED))
+        raise
     except Exception as error:
         reply = refusal(connection, command, error)
     answer(connection, command, reply)

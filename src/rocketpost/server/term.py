@@ -1,8 +1,9 @@
 """Terms of office: what a broker does in one role, opened and closed as a whole.
 
-The process keeps its listeners, store and tables. What it does as a leader is built from them when
-a term opens: handlers, background tasks, the registration. Closing the term answers everybody who
-waits, ends every task, saves every file, and leaves the store open for the next term.
+The process keeps its listeners, store and tables. What it does as a leader or as a follower is
+built from them when a term opens: handlers, background tasks, the registration. Closing the term
+answers everybody who waits, ends every task, saves every file, and leaves the store open for the
+next term.
 """
 
 from __future__ import annotations
@@ -37,20 +38,155 @@ from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature, open_timers_blocking
 from rocketpost.server.features.transaction import TransactionFeature
+from rocketpost.server.follower_refusals import follower_routes
 from rocketpost.server.log_writer import CommitThenDrop
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.route import Route
 from rocketpost.store.timer.store import TimerStore
+from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
 LEADER_ID = 0
 
 
-class LeaderTerm:
+class Term:
+    """The time that a broker spends in one role; this one has no role and does nothing.
+
+    Owned by the loop.
+    """
+
+    def __init__(self) -> None:
+        self.features = FeatureSet()
+        self._work: asyncio.Task[None] | None = None
+        self.lost: list[Connection] = []
+        """Clients that are gone and that no feature was told of."""
+
+    @property
+    def registered(self) -> frozenset[str]:
+        """The name servers that know the broker."""
+        return frozenset()
+
+    def routes(self) -> list[Route]:
+        """Return the routes of all requests."""
+        return self.features.routes()
+
+    def begin(self) -> asyncio.Task[None]:
+        """Start the background work; it ends by itself only when a feature fails."""
+        self._work = asyncio.create_task(self.features.run(), name=type(self).__name__)
+        return self._work
+
+    async def register(self) -> None:
+        """Register with the name servers; return when each was tried, or after some seconds."""
+
+    async def unregister(self) -> None:
+        """Unregister from the name servers."""
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Remember a client that is gone, for the next term."""
+        self.lost.append(connection)
+
+    def durable_from_thread(self, position: Position) -> None:
+        """Take note, from the flusher's thread, that bytes before ``position`` are on disk."""
+
+    def broken_from_thread(self, reason: str) -> None:
+        """Take note, from the flusher's thread, that the log cannot be made durable any more."""
+
+    async def close(self, reason: str) -> None:
+        """End the background work and answer everybody who waits.
+
+        Requests must not reach the features any more.
+
+        Args:
+            reason: Told to those who are refused.
+        """
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait((self._work,))
+        await self._settle(reason)
+        self.features.close()
+
+    async def save(self) -> None:
+        """Save the files of every feature, after everything that they speak of.
+
+        Raises:
+            StoreError: A file could not be saved; what was saved before still is.
+        """
+        await self.features.save()
+
+    async def _settle(self, reason: str) -> None:
+        """Finish what can be finished before everybody who still waits is answered."""
+
+
+class _OfficeTerm(Term):
+    """A term in which the broker serves clients.
+
+    Args:
+        context: The state of the broker.
+        broker_id: The id under which it registers with name servers.
+    """
+
+    def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
+        super().__init__()
+        self.context = context
+        self.registration = RegistrationFeature(context, broker_id=broker_id)
+        self.clients = ClientFeature(context)
+
+    @property
+    def registered(self) -> frozenset[str]:
+        """The name servers that know the broker."""
+        return self.registration.registered
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Tell every feature of a client that is gone."""
+        self.features.connection_lost(connection)
+
+    async def register(self) -> None:
+        """Register with the name servers; return when each was tried, or after some seconds."""
+        await self.registration.begin()
+
+    async def unregister(self) -> None:
+        """Unregister from the name servers."""
+        await self.registration.end()
+
+    async def save(self) -> None:
+        """Save the files of every feature, after everything that they speak of.
+
+        Raises:
+            StoreError: A file could not be saved; what was saved before still is.
+        """
+        try:
+            await asyncio.to_thread(self.context.store.save_blocking)
+        except (StoreError, OSError) as error:
+            logger.error("messages are not on disk yet: reason=%s", error)
+        await self.features.save()
+
+    async def _open(self) -> None:
+        self.context.tables.topics.on_change = self._topic_changed
+        try:
+            await self.features.open()
+            self.features.configure(self.context.broker_config, self.context.store_config)
+        except BaseException:
+            self._forget_topics()
+            raise
+
+    def _topic_changed(self, topic: str) -> None:
+        self.context.persistence.changed()
+        self.registration.changed()
+
+    def _forget_topics(self) -> None:
+        self.context.tables.topics.on_change = self.context.persistence.changed
+
+    async def _settle(self, reason: str) -> None:
+        self._forget_topics()
+
+
+class LeaderTerm(_OfficeTerm):
     """The term of a leader, which serves everything. Owned by the loop.
 
     Args:
         context: The state of the broker.
+        number: The number of the term; later terms have higher ones.
         known: What is stored already.
         timers: The timer's files, if the broker has a timer.
         adopts_waiting: Whether topics of timed messages may be missing in the table.
@@ -60,24 +196,24 @@ class LeaderTerm:
         self,
         context: BrokerContext,
         *,
+        number: int,
         known: Known,
         timers: TimerStore | None,
         adopts_waiting: bool = False,
     ) -> None:
-        self.context = context
-        self.features = FeatureSet()
-        self.registration = RegistrationFeature(context, broker_id=LEADER_ID)
+        super().__init__(context, broker_id=LEADER_ID)
         tables = context.tables
         self._keys = known.keys
         self._announcing = Announcing(wait_registered=self._save_and_register)
         dedup = OnceService(producers=known.producers, keys=known.keys, records=context.store)
-        self._sends = SendFeature(context, dedup=dedup, timers=timers, announcing=self._announcing)
+        self._sends = SendFeature(
+            context, term=number, dedup=dedup, timers=timers, announcing=self._announcing
+        )
         leader = self._sends.context
         holds = RetentionHolds(
             groups=tables.groups, offsets=tables.offsets, queues=context.store.queues
         )
         cleaning = CleaningFeature(context, features=self.features, holds=holds)
-        self.clients = ClientFeature(context)
         self.features.add(
             StatisticsFeature(context),
             PullFeature(context),
@@ -112,12 +248,18 @@ class LeaderTerm:
 
     @classmethod
     async def open(
-        cls, context: BrokerContext, *, is_first: bool = False, is_foreign: bool = False
+        cls,
+        context: BrokerContext,
+        *,
+        number: int,
+        is_first: bool = False,
+        is_foreign: bool = False,
     ) -> Self:
         """Recover what a leader must know.
 
         Args:
             context: The state of the broker.
+            number: The number of the term; later terms have higher ones.
             is_first: Whether it is the first term since the start of the process.
             is_foreign: Whether RocketMQ alone has written to the store so far.
 
@@ -141,44 +283,17 @@ class LeaderTerm:
         try:
             term = cls(
                 context,
+                number=number,
                 known=known,
                 timers=timers,
                 adopts_waiting=is_first and bool(context.repairs),
             )
-            context.tables.topics.on_change = term._topic_changed
-            await term.features.open()
-            term.features.configure(context.broker_config, context.store_config)
+            await term._open()
         except BaseException:
-            context.tables.topics.on_change = context.persistence.changed
             if timers is not None:
                 timers.close()
             raise
         return term
-
-    async def close(self) -> None:
-        """Answer everybody who waits; background work has ended.
-
-        Sends that wait for the disk get it once more, so that a planned end refuses nothing.
-        """
-        await self._announcing.close()
-        self._sends.writer.commit()
-        with contextlib.suppress(StoreError, OSError):
-            await asyncio.to_thread(self.context.store.save_blocking)
-        await asyncio.sleep(0)
-        self.features.close()
-        self.context.tables.topics.on_change = self.context.persistence.changed
-
-    async def save(self) -> None:
-        """Save the files of every feature, after everything that they speak of.
-
-        Raises:
-            StoreError: A file could not be saved; what was saved before still is.
-        """
-        try:
-            await asyncio.to_thread(self.context.store.save_blocking)
-        except (StoreError, OSError) as error:
-            logger.error("messages are not on disk yet: reason=%s", error)
-        await self.features.save()
 
     def durable_from_thread(self, position: Position) -> None:
         """Answer sends that waited for the disk."""
@@ -188,12 +303,21 @@ class LeaderTerm:
         """Refuse sends that wait for the disk."""
         self._sends.broken_from_thread(reason)
 
+    async def _settle(self, reason: str) -> None:
+        """Give sends that wait the disk once more, so that a planned end refuses nothing."""
+        await super()._settle(reason)
+        await self._announcing.close()
+        self._sends.writer.commit()
+        with contextlib.suppress(StoreError, OSError):
+            await asyncio.to_thread(self.context.store.save_blocking)
+        await asyncio.sleep(0)
+        self._sends.writer.end_term(reason)
+
     def _topic_changed(self, topic: str) -> None:
-        topics = self.context.tables.topics
-        self.context.persistence.changed()
-        self.registration.changed()
-        self._keys.watch(topic, topics.find(topic))
-        if topics.find(topic) is None:
+        super()._topic_changed(topic)
+        config = self.context.tables.topics.find(topic)
+        self._keys.watch(topic, config)
+        if config is None:
             self._announcing.forget(topic)
         else:
             self._announcing.add(topic)
@@ -208,3 +332,52 @@ class LeaderTerm:
         except StoreError as error:
             logger.error("new topics are not saved yet: reason=%s", error)
         await self.registration.wait_registered()
+
+
+class FollowerTerm(_OfficeTerm):
+    """The term of a follower, which serves reads and refuses everything else. Owned by the loop.
+
+    It deletes nothing: which messages are still needed is known to the leader's features alone.
+
+    Args:
+        context: The state of the broker.
+        broker_id: The id under which it registers with name servers.
+    """
+
+    def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
+        assert broker_id > LEADER_ID
+        super().__init__(context, broker_id=broker_id)
+        self.features.add(
+            StatisticsFeature(context),
+            PullFeature(context, corrects_offsets=False),
+            self.clients,
+            self.registration,
+            AdministrationFeature(
+                context,
+                features=self.features,
+                dropper=context.store,
+                clean=_nothing_to_clean,
+                wait_registered=self.registration.wait_registered,
+            ),
+            FilterFeature(context),
+            AssignmentFeature(context),
+        )
+
+    @classmethod
+    async def open(cls, context: BrokerContext, *, broker_id: int) -> Self:
+        """Prepare to serve reads.
+
+        Raises:
+            StoreError: The files of a feature cannot be read.
+        """
+        term = cls(context, broker_id=broker_id)
+        await term._open()
+        return term
+
+    def routes(self) -> list[Route]:
+        """Return the routes of all requests: reads are served, everything else is refused."""
+        return follower_routes(self.features.routes())
+
+
+async def _nothing_to_clean() -> None:
+    """Delete nothing; the requests that ask for it are refused."""

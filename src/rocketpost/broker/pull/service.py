@@ -39,6 +39,8 @@ class PullRules(NamedTuple):
     lite_pull: bool
     long_polling: bool
     short_polling_ms: int
+    corrects_offsets: bool = True
+    """Whether a pull outside the queue, or of a group that was reset, is told where to go on."""
 
 
 class Caller(Protocol):
@@ -187,10 +189,14 @@ class PullService:
         self._offsets.commit(topic, group, request.queue_id, offset)
 
     def _read(self, request: PullMessage, wanted: Wanted) -> Pulled:
-        reset = self._offsets.take_reset(request.topic, request.consumer_group, request.queue_id)
-        if reset is not None:
-            return Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
-        return self._reader.read(
+        corrects_offsets = self._rules().corrects_offsets
+        if corrects_offsets:
+            reset = self._offsets.take_reset(
+                request.topic, request.consumer_group, request.queue_id
+            )
+            if reset is not None:
+                return Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
+        pulled = self._reader.read(
             request.topic,
             request.queue_id,
             request.queue_offset,
@@ -199,6 +205,11 @@ class PullService:
             matcher=wanted.matcher,
             bytes_max=request.max_msg_bytes,
         )
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED and not corrects_offsets:
+            return pulled._replace(
+                code=ResponseCode.PULL_RETRY_IMMEDIATELY, next_offset=request.queue_offset
+            )
+        return pulled
 
     def _count(self, request: PullMessage, pulled: Pulled) -> None:
         if pulled.code == ResponseCode.SUCCESS:

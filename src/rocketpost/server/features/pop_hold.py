@@ -94,7 +94,8 @@ class PopHolds(Generic[P]):
         self._topics_of: dict[tuple[str, str], tuple[str, ...]] = {}
         self._by_connection: dict[Any, set[Waiting[P]]] = {}
         self._fresh: dict[tuple[str, str], Fresh] = {}
-        self._waking: set[tuple[str, str]] = set()
+        self._waking: dict[tuple[str, str], Generator[None, None, None]] = {}
+        self._is_closed = False
         self._is_scheduled = False
         self._lookers: dict[str, dict[int, Fresh]] = {}
         self._weights: dict[Any, int] = {}
@@ -126,6 +127,9 @@ class PopHolds(Generic[P]):
             retry_topics: Where messages come again for its group.
             seconds: How long at most.
         """
+        if self._is_closed:
+            self._time_over(waiting)
+            return
         place = waiting.place
         key = (place.topic, place.group)
         waiting.timer = self._loop.call_later(seconds, self._expire, waiting)
@@ -187,7 +191,11 @@ class PopHolds(Generic[P]):
             self._forget(waiting)
 
     def close(self) -> None:
-        """Answer everything that waits."""
+        """Answer everything that waits, and from now on everything that would wait."""
+        self._is_closed = True
+        for steps in list(self._waking.values()):
+            steps.close()  # it would go on in the next term, and answer once more
+        self._waking.clear()
         for group in list(self._by_group.values()):
             for waiting in list(itertools.chain.from_iterable(group.values())):
                 waiting.is_busy = False  # nothing goes on any more
@@ -197,8 +205,7 @@ class PopHolds(Generic[P]):
         self._is_scheduled = False
         deadline = monotonic() + BUDGET_SECONDS
         for key in [key for key in self._fresh if key not in self._waking]:
-            self._waking.add(key)
-            steps = self._wake(key)
+            steps = self._waking[key] = self._wake(key)
             if monotonic() > deadline or not advance(steps, deadline):
                 self._turns.add(SlicedWork(steps, self._turns))
 
@@ -218,7 +225,7 @@ class PopHolds(Generic[P]):
                 elif not waiting.is_modest:
                     break  # it would have taken anything
                 yield
-        self._waking.discard(key)
+        self._waking.pop(key, None)
 
     def _wanting(self, key: tuple[str, str], queues: Fresh) -> Iterator[Waiting[P]]:
         """Return those who may want what is new in ``queues``, oldest first."""

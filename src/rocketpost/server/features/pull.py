@@ -21,9 +21,16 @@ from rocketpost.transport.connection import Connection
 
 
 class PullFeature(Feature):
-    """Everything about pulling. Owned by the loop."""
+    """Everything about pulling. Owned by the loop.
 
-    def __init__(self, context: BrokerContext) -> None:
+    Args:
+        context: The state of the broker.
+        corrects_offsets: Whether a pull outside the queue is told where to go on. A follower does
+            not know: it may be behind.
+    """
+
+    def __init__(self, context: BrokerContext, *, corrects_offsets: bool = True) -> None:
+        self._corrects_offsets = corrects_offsets
         config, store, tables = context.broker_config, context.store, context.tables
         self._reader = QueueReader(records=store, limits=pull_limits(config))
         self._take(config)
@@ -86,5 +93,6 @@ class PullFeature(Feature):
             lite_pull=config.lite_pull,
             long_polling=config.long_polling,
             short_polling_ms=config.short_polling_ms,
+            corrects_offsets=self._corrects_offsets,
         )
         self._held_limits = HeldLimits(config.held_pulls_max, config.held_of_one_max)

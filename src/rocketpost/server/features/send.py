@@ -33,6 +33,7 @@ class SendFeature(Feature):
     Args:
         context: The state of the broker.
         dedup: Knows which messages are duplicates.
+        term: The number of the term.
         timers: The timer's files, if the broker has a timer.
         announcing: Knows which topics have no route yet; the first sends to them wait.
     """
@@ -41,11 +42,13 @@ class SendFeature(Feature):
         self,
         context: BrokerContext,
         *,
+        term: int,
         dedup: OnceService,
         timers: TimerStore | None,
         announcing: Announcing,
     ) -> None:
         broker, store = context.broker_config, context.store_config
+        self._term = term
         tables, identity = context.tables, context.identity
         self._timer_rules = timer_rules(store)
         halves = HalfMessages()
@@ -76,7 +79,6 @@ class SendFeature(Feature):
             ledger=dedup,
             timeout_ms=broker.sync_flush_timeout_ms,
         )
-        self.writer.begin_term(1)
         self._handler = SendHandler(
             writer=self.writer,
             store=context.store,
@@ -98,6 +100,11 @@ class SendFeature(Feature):
             timer_rules=lambda: self._timer_rules,
         )
         """The broker's state together with what the other features of a leader need of this one."""
+
+    async def open(self) -> None:
+        """Take messages from now on, and show those that count already."""
+        self.writer.begin_term(self._term)
+        self.context.store.confirm(self.writer.confirmed)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of all kinds of send."""
@@ -129,5 +136,5 @@ class SendFeature(Feature):
         return {"sendsAwaitingFlush": str(self.writer.waiting_count)}
 
     def close(self) -> None:
-        """Commit what is pending, and refuse what still waits for the disk."""
+        """Leave the store alone from now on."""
         self.writer.close()

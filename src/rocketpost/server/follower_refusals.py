@@ -1,0 +1,92 @@
+"""The requests that a follower refuses, with the codes of a RocketMQ slave.
+
+RocketMQ's slave refuses sends at the door (SYSTEM_BUSY), what goes through its store with
+SERVICE_NOT_AVAILABLE, transactions and recalls with SLAVE_NOT_AVAILABLE, and resets with
+SYSTEM_ERROR. It accepts changes of topics and groups and forgets them at its next synchronisation;
+we refuse those like resets, because nothing that is acknowledged may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.server.access import Access
+from rocketpost.server.route import NO_HEADER, Reply, Route
+from rocketpost.transport.connection import Connection
+
+_TOUCHES_NOTHING: Final = Access(())
+_TO_LEADER: Final = "this broker is a follower; send it to the leader of its group"
+_BUSY: Final = f"[REJECTREQUEST]system busy, {_TO_LEADER}"
+
+_SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+_NEEDS_LEADER: Final = (
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.GET_POP_STATE,
+    RequestCode.GET_PRODUCER_STATES,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+)
+_MASTER_ONLY: Final = (RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE)
+_CHANGES: Final = (
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.PUT_NAMED_FILTER,
+    RequestCode.DELETE_NAMED_FILTER,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    RequestCode.DELETE_EXPIRED_COMMITLOG,
+)
+
+REFUSED: Final[dict[RequestCode, tuple[ResponseCode, str]]] = {
+    **dict.fromkeys(
+        _SENDS, (ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {_TO_LEADER}")
+    ),
+    **dict.fromkeys(_NEEDS_LEADER, (ResponseCode.SERVICE_NOT_AVAILABLE, _TO_LEADER)),
+    **dict.fromkeys(_MASTER_ONLY, (ResponseCode.SLAVE_NOT_AVAILABLE, _TO_LEADER)),
+    **dict.fromkeys(_CHANGES, (ResponseCode.SYSTEM_ERROR, _TO_LEADER)),
+}
+"""Response code and remark for each request that a follower refuses."""
+
+
+def follower_routes(served: Iterable[Route]) -> list[Route]:
+    """Return routes that refuse what a follower must not do, and serve the rest."""
+    kept = [route for route in served if route.code not in REFUSED]
+    return kept + [_refusing(code, *refusal) for code, refusal in REFUSED.items()]
+
+
+def refusing_routes(routes: Iterable[Route], reason: str) -> list[Route]:
+    """Return routes for the same requests that refuse them all, for the time between two terms."""
+    return [_refusing(route.code, ResponseCode.SERVICE_NOT_AVAILABLE, reason) for route in routes]
+
+
+def _refusing(code: RequestCode, response: ResponseCode, remark: str) -> Route:
+    def refuse(connection: Connection, command: Command, header: None) -> Reply:
+        return Reply(response, remark=remark)
+
+    return Route(code, NO_HEADER, _TOUCHES_NOTHING, refuse)

@@ -1,0 +1,157 @@
+"""A load that goes on while a broker changes its role, and a record of what was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.record import decode_records
+from rocketpost.server.broker import BrokerServer
+
+from .settings.harness import Peer, peer_at
+
+QUEUES = 2
+HOLD_MS = 60_000
+"""Far longer than any test: a held request must be answered by something else than its time."""
+_numbers = itertools.count()
+_SENT_TO_FOLLOWER = ResponseCode.SYSTEM_BUSY
+_BETWEEN_TERMS = ResponseCode.SERVICE_NOT_AVAILABLE
+_PULLED = {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, _BETWEEN_TERMS}
+_POPPED = {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT, _BETWEEN_TERMS}
+
+
+class Load:
+    """Clients of one broker."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[int, int], bytes] = {}
+        """The acknowledged messages, by queue and offset."""
+        self.pulled: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(QUEUES)}
+        """The messages that a consumer of each queue got, in its order."""
+        self.later: list[str] = []
+        """Keys of acknowledged messages that are delivered later."""
+        self.refused = 0
+        self.pops_answered = 0
+        self.waits_answered = 0
+        """Answered pulls of a queue in which nothing ever arrives."""
+        self.progress = asyncio.Condition()
+
+    async def wait_for_sends(self, count: int) -> None:
+        """Return when so many more messages were acknowledged."""
+        goal = len(self.stored) + count
+        async with self.progress:
+            await self.progress.wait_for(lambda: len(self.stored) >= goal)
+
+    async def wait_for_refusals(self, count: int) -> None:
+        """Return when so many more sends were refused."""
+        goal = self.refused + count
+        async with self.progress:
+            await self.progress.wait_for(lambda: self.refused >= goal)
+
+    async def send(self, peer: Peer, queue_id: int) -> None:
+        number = 0
+        while True:
+            number += 1
+            body = b"%d:%d" % (queue_id, number)
+            answer = await peer.send("T", body, QUEUES, queue_id)
+            if answer.code == ResponseCode.SUCCESS:
+                assert int(answer.fields["queueId"]) == queue_id
+                self.stored[queue_id, int(answer.fields["queueOffset"])] = body
+            else:
+                assert answer.code in {_SENT_TO_FOLLOWER, _BETWEEN_TERMS}, answer.remark
+                self.refused += 1
+            async with self.progress:
+                self.progress.notify_all()
+
+    async def send_later(self, peer: Peer) -> None:
+        """Send messages that wait: one delayed, one timed, and one that nobody commits."""
+        properties = ({"DELAY": "1"}, {"TIMER_DELAY_MS": "50"}, {"TRAN_MSG": "true", "PGROUP": "P"})
+        while True:
+            for more in properties:
+                key = f"later{next(_numbers)}"
+                answer = await peer.send("Later", b"later", 1, 0, UNIQ_KEY=key, **more)
+                assert answer.code in {0, _SENT_TO_FOLLOWER, _BETWEEN_TERMS}, answer.remark
+                if answer.code == 0 and "TRAN_MSG" not in more:
+                    self.later.append(key)
+            await asyncio.sleep(0.01)  # a load, not a wait: few of these are enough
+
+    async def pull(self, peer: Peer, queue_id: int) -> None:
+        bodies = self.pulled[queue_id]
+        while True:
+            answer = await peer.pull("T", len(bodies), hold_ms=HOLD_MS, queueId=queue_id)
+            assert answer.code in _PULLED, (answer.code, answer.remark)
+            bodies += [record.body for record in decode_records(answer.body)]
+
+    async def wait_at_end(self, peer: Peer) -> None:
+        """Pull where nothing ever arrives: each answer is that of a term which ended."""
+        while True:
+            answer = await peer.pull("Silent", 0, hold_ms=HOLD_MS)
+            assert answer.code in _PULLED, (answer.code, answer.remark)
+            self.waits_answered += 1
+
+    async def pop(self, peer: Peer) -> None:
+        while True:
+            answer = await peer.call(
+                Code.POP_MESSAGE, consumerGroup="Popping", topic="Silent", queueId=-1,
+                maxMsgNums=8, invisibleTime=30_000, pollTime=HOLD_MS, bornTime=1, initMode=0,
+            )  # fmt: skip
+            assert answer.code in _POPPED, (answer.code, answer.remark)
+            self.pops_answered += 1
+
+
+@contextlib.asynccontextmanager
+async def load_on(server: BrokerServer) -> AsyncIterator[Load]:
+    """Run clients until the block ends; then wait until consumers have got everything."""
+    load = Load()
+    async with contextlib.AsyncExitStack() as stack:
+        peers = [
+            await stack.enter_async_context(peer_at("127.0.0.1", server.port)) for _ in range(8)
+        ]
+        tasks = [
+            asyncio.create_task(work, name="load")
+            for work in (
+                load.send(peers[0], 0),
+                load.send(peers[1], 1),
+                load.send_later(peers[2]),
+                load.pull(peers[3], 0),
+                load.pull(peers[4], 1),
+                load.wait_at_end(peers[5]),
+                load.pop(peers[6]),
+            )
+        ]
+        try:
+            yield load
+            failed = [task for task in tasks if task.done()]
+            assert not failed, failed
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await _pull_rest(load, peers[7])
+        await _await_later(load, peers[7])
+
+
+async def _await_later(load: Load, peer: Peer) -> None:
+    """Wait until the messages that were to be delivered later are; each comes once."""
+    found: list[str] = []
+    offset = 0
+    while not set(load.later) <= set(found):
+        answer = await peer.pull("Later", offset, hold_ms=1000)
+        for record in decode_records(answer.body):
+            found.append(record.properties["UNIQ_KEY"])
+            offset = record.queue_offset + 1
+    assert len(found) == len(set(found))
+
+
+async def _pull_rest(load: Load, peer: Peer) -> None:
+    for queue_id, bodies in load.pulled.items():
+        while True:
+            answer = await peer.pull("T", len(bodies), queueId=queue_id)
+            if answer.code == ResponseCode.PULL_NOT_FOUND:
+                break
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            bodies += [record.body for record in decode_records(answer.body)]

@@ -1,0 +1,177 @@
+"""A broker changes its role again and again under load, in one process.
+
+Nothing that was acknowledged is lost, everybody who waits is answered, nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.feature import Feature
+from rocketpost.server.features.pull import PullFeature
+from rocketpost.server.features.timer import TimerFeature
+from rocketpost.server.follower_refusals import REFUSED
+from rocketpost.server.namesrv.process import NameServer
+from rocketpost.server.settings.namesrv import NamesrvConfig
+
+from .census import leaks, take_census
+from .load import QUEUES, load_on
+from .settings.harness import Peer, broker
+
+MIB = 1024 * 1024
+
+
+@contextlib.asynccontextmanager
+async def drilled_broker(root: Path, **settings: object) -> AsyncIterator[Peer]:
+    """Run a broker whose files do not grow in number."""
+    sizes = {"mappedFileSizeCommitLog": 64 * MIB, "maxHashSlotNum": 1000, "maxIndexNum": 1_000_000}
+    async with broker(root, timerWheelEnable="true", **sizes | settings) as peer:
+        for topic, queues in (("T", QUEUES), ("Silent", 1), ("Later", 1)):
+            await peer.topic(topic, readQueueNums=queues, writeQueueNums=queues)
+        yield peer
+
+
+async def drill(server: BrokerServer, changes: int) -> None:
+    """Change the role so often under load, and check that nothing acknowledged is lost."""
+    async with load_on(server) as load:
+        for _ in range(changes // 2):
+            await load.wait_for_sends(5)
+            pops, pulls = load.pops_answered, load.waits_answered
+            await server.become_follower(1)
+            assert load.pops_answered > pops, "the pop that waited was not answered"
+            assert load.waits_answered > pulls, "the pull that waited was not answered"
+            await load.wait_for_refusals(2)
+            await server.become_leader()
+        await load.wait_for_sends(5)
+    for queue_id, bodies in load.pulled.items():
+        stored = {at: body for (queue, at), body in load.stored.items() if queue == queue_id}
+        assert stored
+        assert {at: bodies[at] for at in stored} == stored
+
+
+async def leaks_of_drill(server: BrokerServer, changes: int) -> dict[str, int]:
+    """Return what a drill leaves behind; the first one makes the files that stay.
+
+    A follower is counted, so that nothing of a leader may be there.
+    """
+    counts = []
+    for each in (2, changes):
+        await drill(server, each)
+        await server.become_follower(1)
+        counts.append(await take_census(server))
+        await server.become_leader()
+    return leaks(*counts)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_twenty_changes_of_term(tmp_path: Path, flush: str) -> None:
+    async with drilled_broker(tmp_path, flushDiskType=flush) as peer:
+        assert not await leaks_of_drill(peer.server, 14)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_two_hundred_changes_of_term(tmp_path: Path, flush: str) -> None:
+    async with drilled_broker(tmp_path, flushDiskType=flush) as peer:
+        assert not await leaks_of_drill(peer.server, 200)
+
+
+async def leave_files_open(feature: TimerFeature) -> None:
+    feature._thread.shutdown()
+
+
+async def leave_a_task(feature: PullFeature) -> None:
+    feature._leaked = asyncio.create_task(asyncio.sleep(3600), name="leaked")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "leak", "found"),
+    [
+        (TimerFeature, "save", leave_files_open, "open "),
+        (PullFeature, "open", leave_a_task, "task leaked"),
+    ],
+)
+async def test_a_planted_leak_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type[Feature],
+    method: str,
+    leak: Callable[..., Awaitable[None]],
+    found: str,
+) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        with monkeypatch.context() as planted:
+            planted.setattr(owner, method, leak)
+            left = await leaks_of_drill(peer.server, 4)
+        assert any(name.startswith(found) for name in left), left
+
+
+async def test_a_pull_that_is_not_answered_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        monkeypatch.setattr(PullFeature, "close", Feature.close)
+        with pytest.raises(AssertionError, match="the pull that waited was not answered"):
+            await drill(peer.server, 4)
+
+
+async def test_a_follower_serves_reads_and_refuses_writes_like_a_slave(tmp_path: Path) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        await peer.send("T", b"first")
+        await peer.server.become_follower(1)
+        assert [record.body for record in await peer.records("T")] == [b"first"]
+        assert (await peer.pull("T", 5)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        for code, (refusal, _) in REFUSED.items():
+            answer = await peer.call(code, topic="T", consumerGroup="G", queueId=0)
+            assert answer.code == refusal, Code(code).name
+        assert (await peer.send("T")).remark == REFUSED[Code.SEND_MESSAGE][1]
+        await peer.server.become_leader()
+        assert (await peer.send("T", b"second")).code == ResponseCode.SUCCESS
+        assert [record.body for record in await peer.records("T")] == [b"first", b"second"]
+
+
+async def test_a_follower_knows_every_request_of_a_leader(tmp_path: Path) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        of_leader = set(peer.server._dispatcher.routes)
+        await peer.server.become_follower(1)
+        assert set(peer.server._dispatcher.routes) == of_leader
+
+
+async def test_name_servers_see_each_role(tmp_path: Path) -> None:
+    config = NamesrvConfig(
+        bind_address="127.0.0.1", listen_port=0, kv_config_path=str(tmp_path / "kv.json")
+    )
+    name_server = NameServer(config)
+    await name_server.start()
+    try:
+        async with drilled_broker(tmp_path, namesrvAddr=name_server.address) as peer:
+            for change, broker_id in (
+                (None, 0),
+                (partial(peer.server.become_follower, 2), 2),
+                (peer.server.become_leader, 0),
+            ):
+                if change is not None:
+                    await change()
+                route = name_server._table.route("T")
+                assert route is not None
+                (found,) = route.route.broker_datas
+                assert found.broker_addrs == {broker_id: peer.server.address}
+    finally:
+        await name_server.stop()
+
+
+async def test_changed_settings_hold_in_the_next_term(tmp_path: Path) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        await peer.set(maxMessageSize=65536)
+        await peer.server.become_follower(1)
+        await peer.server.become_leader()
+        assert (await peer.send("T", b"x" * 70_000)).code == ResponseCode.MESSAGE_ILLEGAL
