@@ -66,6 +66,7 @@ async def test_forced_messages_are_told_and_offsets_are_saved(
     await feature.move_messages_before(500)
     assert (saves, feature.runtime_values()) == ([], {})
     world.hold(5)
+    caplog.clear()
     with caplog.at_level(logging.WARNING):
         await feature.move_messages_before(500)
         assert (saves, caplog.messages) == ([5], [])
