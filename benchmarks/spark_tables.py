@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 from rocketpost.client import PullConsumer
 from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.reader import LogReader
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.records import columns
 from rocketpost.spark.records.kernel_fields import COMPILED
 from rocketpost.spark.session import make_session
@@ -72,7 +72,7 @@ class _ReadyReader(DataSourceReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._rows = int(options.pop("rows")) // TASKS
         shown = options["propertiesformat"]
-        self._log = LogReader(parsed(LogOptions, options), columns.full(shown))
+        self._log = LogReader(parse_options(LogOptions, options), columns.full(shown))
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(TASKS)]
@@ -267,7 +267,7 @@ def memory(bench: Bench, store: str) -> None:
 
 
 def _grown(store: str) -> tuple[float, int]:
-    reader = LogReader(parsed(LogOptions, {"path": store}), columns.full())
+    reader = LogReader(parse_options(LogOptions, {"path": store}), columns.full())
     rows, first = 0, 0
     for partition in reader.partitions():
         for batch in reader.read(partition):

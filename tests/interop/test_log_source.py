@@ -32,7 +32,7 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.reader import LogReader
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.records import columns
 
 pytestmark = pytest.mark.interop
@@ -156,7 +156,7 @@ def of_message(message: ReceivedMessage) -> Row:
 
 def read(store: Path, **options: str) -> list[Row]:
     base = {"path": str(store), "topic": ",".join(TOPICS)}
-    found = LogReader(parsed(LogOptions, base | options), columns.ALL)
+    found = LogReader(parse_options(LogOptions, base | options), columns.ALL)
     return sorted(
         of_row(row)
         for part in found.partitions()

@@ -14,7 +14,7 @@ from interop.topics import fill
 from rocketpost.client import MessageQueue, PullConsumer
 from rocketpost.client.consumer.fetch import Replica
 from rocketpost.errors import RocketpostError
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.records.chunk import walk
 from rocketpost.spark.source.plan import Range
@@ -92,7 +92,7 @@ def test_what_a_slave_has_is_read_while_its_master_is_gone(master: Cluster, slav
     options = SourceOptions(
         name_servers=master.namesrv, topic=TOPIC, read_from="slave", outage_ms=20_000
     )
-    with Link(options) as link:
+    with BrokerSession(options) as link:
         bounds = link.bounds(link.queues())
         ranges = [Range(queue, each.first, each.end) for queue, each in bounds.items()]
         assert sum(each.end - each.start for each in ranges) == COUNT
@@ -109,7 +109,7 @@ def test_what_a_slave_does_not_have_is_read_from_its_master(
     fill(master, TOPIC, COUNT)
     slave.kill_broker()
     options = SourceOptions(name_servers=master.namesrv, topic=TOPIC, read_from="slave")
-    with Link(options) as link:
+    with BrokerSession(options) as link:
         bounds = link.bounds(link.queues())
         ranges = [Range(queue, each.first, each.end) for queue, each in bounds.items()]
         found = sum(len(walk(data)[0]) for each in ranges for data in link.pull(each))

@@ -1,4 +1,4 @@
-"""Options about bodies, of sources and sinks alike: the format, and where its schema is."""
+"""Options of sources and sinks about message bodies: the format and its schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketpost.settings import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
-    """What the bytes of a body mean."""
+    """Options about the format of message bodies."""
 
     body_format: str = option("bodyFormat", "bytes")
     body_schema: str = option("bodySchema", "")
@@ -22,9 +22,9 @@ class BodyOptions:
         """Check these options.
 
         Raises:
-            ConfigError: One makes no sense, or does not go with another.
+            ConfigError: An option is not valid, or not valid together with another.
         """
-        one_of("bodyFormat", self.body_format, "bytes", "string", "json", "avro", "protobuf")
+        check_choice("bodyFormat", self.body_format, "bytes", "string", "json", "avro", "protobuf")
         if self.body_schema and self.body_schema_file:
             raise ConfigError("only one of bodySchema and bodySchemaFile can be given")
         if (self.body_schema or self.body_schema_file) and not self.has_fields:
@@ -43,7 +43,7 @@ class BodyOptions:
         """Return the schema of bodies as text, from the file if there is one.
 
         Raises:
-            ConfigError: The file cannot be read, or is no text.
+            ConfigError: The file cannot be read, or is not text.
         """
         if not self.body_schema_file:
             return self.body_schema
@@ -53,7 +53,7 @@ class BodyOptions:
             raise ConfigError(f"bodySchemaFile={self.body_schema_file} is no text") from None
 
     def schema_bytes(self) -> bytes:
-        """Return what the file with the schema of bodies holds; nothing without one.
+        """Return the content of the file with the schema of bodies; empty without a file.
 
         Raises:
             ConfigError: The file cannot be read.
@@ -66,11 +66,11 @@ class BodyOptions:
             raise ConfigError(f"bodySchemaFile cannot be read: {error}") from None
 
 
-def one_of(key: str, value: str, *allowed: str) -> None:
-    """Check a choice.
+def check_choice(key: str, value: str, *allowed: str) -> None:
+    """Check that an option has one of the allowed values.
 
     Raises:
-        ConfigError: The value is none of those allowed.
+        ConfigError: The option has another value.
     """
     if value not in allowed:
         raise ConfigError(f"{key}={value!r} is none of {', '.join(allowed)}")

@@ -1,10 +1,10 @@
-"""A blocking line to name servers and brokers, for code that Spark calls.
+"""Blocking requests to name servers and brokers, for the synchronous code that Spark calls.
 
-Drivers and tasks are ordinary synchronous Python; the client runs on the loop thread that all
-blocking clients of a process share. Calls about many queues are made side by side.
+The client runs on the event-loop thread that all blocking clients of a process share. Requests
+about many queues are sent concurrently.
 
-What fails on the way is tried again for ``outageTimeoutMs``, so that a query outlives the restart
-of a server. Only a name that nobody knows fails soon, when a query starts: it is a mistake then.
+Failed requests are repeated for ``outageTimeoutMs``, so that a query survives the restart of a
+server. Only an unknown name fails soon when a query starts: it is a mistake then.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from rocketpost.errors import AlreadyExists, ClientError, Fault, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.model.route import MASTER_ID, MessageQueue
-from rocketpost.spark.client_group import Line
-from rocketpost.spark.options import SourceOptions, credentials
-from rocketpost.spark.outage import NotYet, ask_again, nothing
-from rocketpost.spark.source.narrowing import Stored
-from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range, in_words
-from rocketpost.spark.source.replicas import pulled_from
+from rocketpost.spark.client_group import ClientGroup
+from rocketpost.spark.options import SourceOptions, find_credentials
+from rocketpost.spark.outage import TemporarilyMissing, do_nothing, retry_during_outage
+from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range, describe_queues
+from rocketpost.spark.source.replicas import pull_from_replica
+from rocketpost.spark.source.time_bounds import StoredMessage
 
 T = TypeVar("T")
 
 GROUP: Final = "CID_RMQ_SYS_SPARK"
-"""Who pulls when the user names no group; brokers let such a group read without being made."""
+"""The group that pulls if the user names none. Brokers let it read without creating it."""
 _HOLDING: Final = {"retention.hold": "true"}
-_CALLS_AT_ONCE: Final = 32
+_CONCURRENT_CALLS: Final = 32
 _SAMPLE_BYTES: Final = 1 << 20
-_CHUNKS_AT_ONCE: Final = 8
+_CONCURRENT_PULLS: Final = 8
 
 
-class Link(Line):
-    """Asks and pulls for one query or one task. Thread-safe, but for one process only."""
+class BrokerSession(ClientGroup):
+    """Sends the requests of one query or one task. Thread-safe, but for one process only."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        keys = credentials(options)
+        keys = find_credentials(options)
         self._consumer = PullConsumer(
             options.group or GROUP,
             config=PullConsumerConfig(
@@ -63,100 +63,102 @@ class Link(Line):
         )
         super().__init__(self._consumer, self._admin)
 
-    # What the driver asks.
+    # Requests of the driver.
 
     def queues(
         self, *, known: Collection[QueueKey] = (), given_up: Collection[QueueKey] = ()
     ) -> list[QueueKey]:
-        """Return the queues that the options name, sorted.
+        """Return the queues that the options select, sorted.
 
         Args:
-            known: Those that were there before. They are waited for, and missing from what is
-                returned only if they have not come back in time.
-            given_up: Those of ``known`` that are not waited for any more.
+            known: Queues that existed before. The call waits for them, and leaves out those that do
+                not return in time.
+            given_up: Queues of ``known`` for which the call does not wait.
 
         Raises:
-            RouteNotFound: A topic is unknown, and nothing of it was there before.
-            ClientError: A queue that was assigned does not exist.
+            RouteNotFound: A topic is unknown, and none of its queues is in ``known``.
+            ClientError: An assigned queue does not exist.
         """
-        mine = frozenset(filter(self._options.takes, known))
+        mine = frozenset(filter(self._options.selects, known))
         if not mine:
-            return self._thread.call(self._queues_at_start())
-        return self._thread.call(self._queues_back(mine, mine.difference(given_up)))
+            return self._thread.call(self._list_queues_at_start())
+        return self._thread.call(self._await_queues(mine, mine.difference(given_up)))
 
     def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
-        """Return what each queue has."""
+        """Return the first and the end offset of each queue."""
 
         async def one(queue: MessageQueue) -> Bounds:
             first = await self._consumer.min_offset(queue)
             return Bounds(first, await self._consumer.max_offset(queue))
 
-        return self._thread.call(self._of_each(queues, one))
+        return self._thread.call(self._ask_each_queue(queues, one))
 
-    def at_time(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
+    def search_offsets(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
         """Return the first offset stored at a time or later, for each queue."""
 
         async def one(queue: MessageQueue) -> int:
-            return await self._consumer.search_offset(queue, ms[_key(queue)])
+            return await self._consumer.search_offset(queue, ms[_queue_key(queue)])
 
-        return self._thread.call(self._of_each(queues, one))
+        return self._thread.call(self._ask_each_queue(queues, one))
 
     def group_offsets(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
-        """Return where the group stands, None where it has never been."""
-        return self._thread.call(self._of_each(queues, self._consumer.fetch_offset))
+        """Return the offsets of the group; None for queues without one."""
+        return self._thread.call(self._ask_each_queue(queues, self._consumer.fetch_offset))
 
     def known_groups(self, queues: Iterable[QueueKey] | None = None) -> frozenset[str]:
         """Return every group that a broker knows, whether it consumes or not.
 
         Args:
-            queues: Whose brokers are asked; None asks all that are there.
+            queues: Queues whose brokers are asked; None asks all brokers.
 
         Raises:
-            Fault: A broker tells not everybody.
+            Fault: A broker refuses the request.
         """
         brokers = None if queues is None else frozenset(queue.broker for queue in queues)
-        return self._thread.call(self._known_groups(brokers))
+        return self._thread.call(self._list_known_groups(brokers))
 
-    def consuming(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return the groups that consume topics or did, as one broker of each topic knows them.
+    def consuming_groups(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return the groups that consume topics or did, according to one broker of each topic.
 
         Raises:
-            Fault: A broker tells not everybody.
+            Fault: A broker refuses the request.
         """
-        return self._thread.call(self._consuming(topics))
+        return self._thread.call(self._list_consuming_groups(topics))
 
     def commit(self, offsets: Offsets) -> None:
-        """Store where the group stands."""
+        """Store the offsets of the group."""
 
         async def one(queue: MessageQueue) -> None:
-            await self._consumer.commit_offset(queue, offsets[_key(queue)])
+            await self._consumer.commit_offset(queue, offsets[_queue_key(queue)])
 
-        self._thread.call(self._of_each(offsets, one))
+        self._thread.call(self._ask_each_queue(offsets, one))
 
-    def hold(self, group: str, queues: Iterable[QueueKey]) -> None:
-        """Make a group at the brokers of queues that holds what it has not passed.
+    def create_holding_group(self, group: str, queues: Iterable[QueueKey]) -> None:
+        """Create a group with a retention hold at the brokers of queues.
 
         Raises:
-            Fault: A broker does not know of holds.
+            Fault: A broker does not know retention holds.
         """
-        self._thread.call(self._hold(group, sorted({queue.broker for queue in queues})))
+        self._thread.call(
+            self._create_holding_groups(group, sorted({queue.broker for queue in queues}))
+        )
 
-    def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
-        """Return the first message at an offset or behind it and its store time, for each queue."""
+    def read_stored(self, offsets: Offsets) -> dict[QueueKey, StoredMessage | None]:
+        """Return the first message at an offset or after it, for each queue."""
 
-        async def one(queue: MessageQueue) -> Stored | None:
+        async def one(queue: MessageQueue) -> StoredMessage | None:
             pulled = await self._consumer.pull_raw(
-                queue, offsets[_key(queue)], count_max=1, bytes_max=_SAMPLE_BYTES
+                queue, offsets[_queue_key(queue)], count_max=1, bytes_max=_SAMPLE_BYTES
             )
             if not pulled.data:
                 return None
             record = decode_record(pulled.data, verify_crc=False)
-            return Stored(record.queue_offset, record.store_ms)
+            return StoredMessage(record.queue_offset, record.store_ms)
 
-        return self._thread.call(self._of_each(offsets, one))
+        return self._thread.call(self._ask_each_queue(offsets, one))
 
     def mean_size(self, queue: QueueKey, offset: int) -> int:
-        """Return how many bytes a record of a queue takes, by the mean of a few."""
+        """Return the mean size of a few records of a queue, in bytes."""
 
         async def one(queue: MessageQueue) -> int:
             pulled = await self._consumer.pull_raw(
@@ -165,33 +167,33 @@ class Link(Line):
             count = max(1, pulled.next_offset - offset)
             return len(pulled.data) // count
 
-        return self._thread.call(self._of_each([queue], one))[queue]
+        return self._thread.call(self._ask_each_queue([queue], one))[queue]
 
-    async def _known_groups(self, brokers: frozenset[str] | None) -> frozenset[str]:
+    async def _list_known_groups(self, brokers: frozenset[str] | None) -> frozenset[str]:
         async def ask() -> frozenset[str]:
             table = (await self._admin.cluster.info()).broker_addr_table
             asked = table.keys() if brokers is None else brokers
             if away := asked - table.keys():
-                raise NotYet(f"the broker {min(away)} is gone")
-            # By the lowest id: a slave has the groups of its master as well.
+                raise TemporarilyMissing(f"the broker {min(away)} is gone")
+            # The lowest id, because a slave also has the groups of its master.
             found = [min(table[broker].broker_addrs.items())[1] for broker in sorted(asked)]
             tables = await asyncio.gather(*map(self._admin.groups.table, found))
             return frozenset(name for each in tables for name in each.subscription_group_table)
 
-        return await self._again(ask)
+        return await self._retry(ask)
 
-    async def _consuming(self, topics: Iterable[str]) -> frozenset[str]:
-        asked = [self._again(partial(self._admin.topics.groups_of, topic)) for topic in topics]
+    async def _list_consuming_groups(self, topics: Iterable[str]) -> frozenset[str]:
+        asked = [self._retry(partial(self._admin.topics.groups_of, topic)) for topic in topics]
         return frozenset(group for groups in await asyncio.gather(*asked) for group in groups)
 
-    async def _hold(self, group: str, brokers: list[str]) -> None:
+    async def _create_holding_groups(self, group: str, brokers: list[str]) -> None:
         for broker in brokers:
-            await self._again(partial(self._hold_at, group, broker))
+            await self._retry(partial(self._create_holding_group_at, group, broker))
 
-    async def _hold_at(self, group: str, broker: str) -> None:
+    async def _create_holding_group_at(self, group: str, broker: str) -> None:
         addresses = await self._admin.cluster.broker_addresses(broker)
         if MASTER_ID not in addresses:
-            raise NotYet(f"the broker {broker} has no master that could hold messages")
+            raise TemporarilyMissing(f"the broker {broker} has no master that could hold messages")
         address = addresses[MASTER_ID]
         config = GroupConfig(group_name=group, attributes=_HOLDING)
         try:
@@ -199,41 +201,41 @@ class Link(Line):
         except AlreadyExists:
             await self._admin.groups.update(address, group, attributes=_HOLDING)
 
-    async def _queues_at_start(self) -> list[QueueKey]:
-        """Return the queues of a query that starts: a name that nobody knows is a mistake."""
+    async def _list_queues_at_start(self) -> list[QueueKey]:
+        """Return the queues of a query that starts. An unknown name is a mistake."""
 
         async def ask() -> list[QueueKey]:
             try:
-                return await self._queues()
+                return await self._list_queues()
             except RouteNotFound as error:
                 if (await self._admin.cluster.info()).broker_addr_table:
                     raise
-                raise NotYet(f"{error}; no broker is there at all") from error
+                raise TemporarilyMissing(f"{error}; no broker is there at all") from error
 
-        return await self._again(ask, unknown_max=self._options.retries)
+        return await self._retry(ask, unknown_max=self._options.retries)
 
-    async def _queues_back(
+    async def _await_queues(
         self, known: frozenset[QueueKey], awaited: frozenset[QueueKey]
     ) -> list[QueueKey]:
-        """Return the queues of a query that runs, once all awaited are there or time is over."""
+        """Return the queues of a running query, when all awaited ones exist or the time is over."""
         found: list[QueueKey] = []
 
         async def ask() -> None:
             nonlocal found
-            found = await self._queues(known)
+            found = await self._list_queues(known)
             if missing := awaited - set(found):
-                raise NotYet(f"{min(missing)} is gone")
+                raise TemporarilyMissing(f"{min(missing)} is gone")
 
-        with contextlib.suppress(NotYet):
-            await self._again(ask)
+        with contextlib.suppress(TemporarilyMissing):
+            await self._retry(ask)
         return found
 
-    async def _queues(self, known: frozenset[QueueKey] = frozenset()) -> list[QueueKey]:
-        """Return what name servers say now; topics of ``known`` may be unknown."""
+    async def _list_queues(self, known: frozenset[QueueKey] = frozenset()) -> list[QueueKey]:
+        """Return the queues that name servers know now; topics of ``known`` may be unknown."""
         options = self._options
         if options.topic_pattern:
             names = await self._admin.cluster.topics()
-            topics = [name for name in names if _is_users(name) and options.matches(name)]
+            topics = [name for name in names if _is_user_topic(name) and options.matches(name)]
         else:
             topics = options.topics or sorted({queue.topic for queue in options.assigned})
         found: set[QueueKey] = set()
@@ -244,45 +246,45 @@ class Link(Line):
                 if topic not in {queue.topic for queue in known}:
                     raise
             else:
-                found |= set(map(_key, queues))
+                found |= set(map(_queue_key, queues))
         if options.assign:
             assigned = set(options.assigned)
             if missing := assigned - found - known:
                 raise ClientError(
-                    f"assign names what does not exist: {in_words(missing)}; "
-                    f"there are {in_words(found) or 'no queues'}"
+                    f"assign names what does not exist: {describe_queues(missing)}; "
+                    f"there are {describe_queues(found) or 'no queues'}"
                 )
             found &= assigned
         return sorted(found)
 
-    async def _of_each(
+    async def _ask_each_queue(
         self, queues: Iterable[QueueKey], ask: Callable[[MessageQueue], Awaitable[T]]
     ) -> dict[QueueKey, T]:
-        places = asyncio.Semaphore(_CALLS_AT_ONCE)
+        gate = asyncio.Semaphore(_CONCURRENT_CALLS)
 
         async def one(queue: QueueKey) -> tuple[QueueKey, T]:
-            async with places:
-                return queue, await self._of(queue, lambda: ask(_message_queue(queue)))
+            async with gate:
+                return queue, await self._ask_about_queue(queue, lambda: ask(_message_queue(queue)))
 
         return dict(await asyncio.gather(*[one(queue) for queue in queues]))
 
-    async def _of(self, queue: QueueKey, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask about a queue; its broker may have come back elsewhere when that fails."""
+    async def _ask_about_queue(self, queue: QueueKey, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask about a queue. After a failure, look for its broker at a new address."""
 
         async def refresh() -> None:
             with contextlib.suppress(ClientError, Fault):
                 await self._consumer.queues(queue.topic, refresh=True)
 
-        return await self._again(ask, between=refresh)
+        return await self._retry(ask, between=refresh)
 
-    async def _again(
+    async def _retry(
         self,
         ask: Callable[[], Awaitable[T]],
         *,
         unknown_max: int | None = None,
-        between: Callable[[], Awaitable[None]] = nothing,
+        between: Callable[[], Awaitable[None]] = do_nothing,
     ) -> T:
-        return await ask_again(
+        return await retry_during_outage(
             ask,
             seconds=self._options.outage_ms / 1000,
             pause=self._options.retry_interval_ms / 1000,
@@ -290,39 +292,39 @@ class Link(Line):
             between=between,
         )
 
-    # What a task pulls.
+    # Requests of tasks.
 
     def pull(self, wanted: Range) -> Generator[bytes, None, None]:
-        """Yield the records of a range, in order, a pull's worth at a time.
+        """Yield the records of a range in order, one pull at a time.
 
-        Brokers cap what one pull returns, so several are under way side by side.
+        Brokers limit the size of one pull, so several are under way at the same time.
         """
-        chunks = self._chunks(wanted)
+        answers = self._pull_range(wanted)
 
-        async def following() -> bytes | None:
-            return await anext(chunks, None)
+        async def next_answer() -> bytes | None:
+            return await anext(answers, None)
 
         try:
-            while (data := self._thread.call(following())) is not None:
+            while (data := self._thread.call(next_answer())) is not None:
                 yield data
         finally:
-            self._thread.call(chunks.aclose())  # type: ignore[attr-defined]
+            self._thread.call(answers.aclose())  # type: ignore[attr-defined]
 
-    async def _chunks(self, wanted: Range) -> AsyncIterator[bytes]:
+    async def _pull_range(self, wanted: Range) -> AsyncIterator[bytes]:
         first, at = await self._pull_once(wanted, wanted.start)
         yield first
         while at < wanted.end and self._options.is_filtered:
-            # How far the next pull gets is only known when it is back.
+            # The start of the next pull is known only when this one is complete.
             data, at = await self._pull_once(wanted, at)
             yield data
         step = max(1, min(at - wanted.start, self._options.pull_count))
         waiting: list[asyncio.Task[list[bytes]]] = []
         try:
             while at < wanted.end or waiting:
-                while at < wanted.end and len(waiting) < _CHUNKS_AT_ONCE:
+                while at < wanted.end and len(waiting) < _CONCURRENT_PULLS:
                     end = min(at + step, wanted.end)
-                    piece = Range(wanted.queue, at, end)
-                    waiting.append(asyncio.create_task(self._pull_all(piece)))
+                    step_range = Range(wanted.queue, at, end)
+                    waiting.append(asyncio.create_task(self._pull_all(step_range)))
                     at = end
                 for data in await waiting.pop(0):
                     yield data
@@ -340,8 +342,8 @@ class Link(Line):
         return found
 
     async def _pull_once(self, wanted: Range, at: int) -> tuple[bytes, int]:
-        """Return records from ``at`` on, and where to go on."""
-        pulled = await self._of(wanted.queue, partial(self._pulled, wanted, at))
+        """Return records from ``at`` on, and the offset after them."""
+        pulled = await self._ask_about_queue(wanted.queue, partial(self._pull_or_raise, wanted, at))
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             if self._options.fail_on_data_loss:
                 raise ClientError(
@@ -353,7 +355,7 @@ class Link(Line):
             return b"", min(after, wanted.end)
         return pulled.data, pulled.next_offset
 
-    async def _pulled(self, wanted: Range, at: int) -> RawPull:
+    async def _pull_or_raise(self, wanted: Range, at: int) -> RawPull:
         options = self._options
         is_tag = options.expression_type == "TAG"
         pull = partial(
@@ -365,22 +367,22 @@ class Link(Line):
             tags=options.expression if is_tag else "*",
             sql=None if is_tag else options.expression,
         )
-        pulled = await pulled_from(options.read_from, at, lambda each: pull(replica=each))
+        pulled = await pull_from_replica(options.read_from, at, lambda each: pull(replica=each))
         is_lost = pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset != at
         if pulled.next_offset <= at and not is_lost:
-            # Never the end of a range: that is known beforehand.
-            raise NotYet(
+            # Not the end of the range, which is known beforehand.
+            raise TemporarilyMissing(
                 f"{wanted.queue} returns nothing at offset {at} ({pulled.status.name}), though "
                 f"messages up to {wanted.end} were there; it now ends at {pulled.max_offset}"
             )
         return pulled
 
 
-def _is_users(topic: str) -> bool:
+def _is_user_topic(topic: str) -> bool:
     return not is_system_topic(topic) and not is_retry_or_dlq(topic)
 
 
-def _key(queue: MessageQueue) -> QueueKey:
+def _queue_key(queue: MessageQueue) -> QueueKey:
     return QueueKey(queue.topic, queue.broker_name, queue.queue_id)
 
 

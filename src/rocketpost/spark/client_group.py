@@ -1,6 +1,6 @@
-"""Clients for code that Spark calls, which is ordinary synchronous Python.
+"""Clients for the synchronous code that Spark calls.
 
-They run on the loop thread that all blocking clients of a process share.
+They run on the event-loop thread that all blocking clients of a process share.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from rocketpost.client.blocking.loop_thread import shared
 
 
 class Client(Protocol):
-    """What can be started and stopped."""
+    """A client that can be started and stopped."""
 
     async def start(self) -> None:
-        """Begin to work."""
+        """Start the client."""
 
     async def stop(self) -> None:
-        """Give everything back."""
+        """Stop the client and release its resources."""
 
 
-class Line:
-    """Some clients, started and stopped together. Use as a context manager."""
+class ClientGroup:
+    """Clients that are started and stopped together. Use as a context manager."""
 
     def __init__(self, *clients: Client) -> None:
         self._clients = clients

@@ -1,12 +1,12 @@
-"""Stream jobs of one's own: from topics, through whatever Spark can do, to topics, exactly once.
+"""Functions for users' stream jobs: from topics through Spark to topics, exactly once.
 
     orders = decoded(stream(spark, name_servers, "Orders"), "customer string, amount double")
     totals = orders.groupBy("customer").agg(...)
     to_topic(totals, name_servers=..., topic="Totals", checkpoint="/checkpoints/totals")
 
-After a shuffle the rows of a batch may come in another order when the batch runs again, and numbers
-by row would then name other rows. So :func:`to_topic` puts every batch in an order that follows
-from its rows alone, and only then numbers them.
+After a shuffle the rows of a batch may have another order when the batch runs again, and numbers
+would then belong to other rows. So :func:`to_topic` sorts every batch by its rows alone before it
+numbers them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.packing import Packing
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.sink.options import COLUMNS, Delivery, SinkOptions, check_columns, sink_of
 
 ONCE: Final = "once"
@@ -34,25 +34,25 @@ def stream(spark: SparkSession, name_servers: str, topic: str, **options: object
     Args:
         spark: The session.
         name_servers: ``host:port;host:port``.
-        topic: The topic, or several parted by commas.
-        options: Those of ``format("rocketmq")``.
+        topic: The topic, or several separated by commas.
+        options: Options of ``format("rocketmq")``.
 
     Raises:
-        ConfigError: An option is unknown or makes no sense.
+        ConfigError: An option is unknown or not valid.
     """
     given = {"nameServer": name_servers, "topic": topic}
     if not any(key.lower().startswith("starting") for key in options):
         given["startingOffsets"] = "earliest"
     given |= {key: str(value) for key, value in options.items()}
-    parsed(SourceOptions, given)
+    parse_options(SourceOptions, given)
     return spark.readStream.format("rocketmq").options(**given).load()
 
 
 def decoded(frame: DataFrame, schema: StructType | str) -> DataFrame:
     """Return messages with the fields of their JSON bodies as columns instead of ``body``.
 
-    A body that is no such JSON gives nulls; with a field ``_corrupt_record string`` in the schema
-    its text is kept there.
+    A body that is not such JSON gives nulls. If the schema has a field ``_corrupt_record string``,
+    the field gets the text of the body.
     """
     others = [name for name in frame.columns if name != "body"]
     text = f.col("body").cast("string")
@@ -62,7 +62,7 @@ def decoded(frame: DataFrame, schema: StructType | str) -> DataFrame:
 
 
 def encoded(*columns: str | Column) -> Column:
-    """Return a ``body`` that holds columns as JSON; the opposite of :func:`decoded`."""
+    """Return a column ``body`` with columns as JSON; the opposite of :func:`decoded`."""
     return f.to_json(f.struct(*columns)).alias("body")
 
 
@@ -78,28 +78,28 @@ def to_topic(
     delivery: str = Delivery.EXACTLY_ONCE.value,
     **options: object,
 ) -> StreamingQuery:
-    """Send the rows of a stream, each once, however often Spark runs a batch, task or driver.
+    """Send each row of a stream once, even if Spark repeats a batch, a task or a driver.
 
     Args:
-        frame: Columns of the sink, and whatever ``order_by`` names beside them.
+        frame: Rows with the columns of the sink, and those in ``order_by``.
         name_servers: ``host:port;host:port``.
-        checkpoint: Where Spark keeps its progress; it also names the sink.
-        topic: Where rows go, unless they have a column ``topic``.
-        order_by: In which order the rows of one ``shardingKey`` are sent, within a batch.
-        tasks: How many send at the same time; may only change with a new checkpoint.
-        every: How often a batch is made, such as ``10 seconds``; ``once`` ends when all that is
-            there now has been sent; as fast as it goes if empty.
-        delivery: The sink's; ``effectivelyOnce`` for brokers of other makes.
-        options: Others of the sink, such as ``bodyFormat``.
+        checkpoint: The directory for Spark's progress; it also identifies the sink.
+        topic: The topic for rows without a column ``topic``.
+        order_by: Columns by which the rows of one ``shardingKey`` are sorted within a batch.
+        tasks: The number of concurrent senders; may change only with a new checkpoint.
+        every: The interval of batches, such as ``10 seconds``. ``once`` sends all present rows and
+            ends. Batches follow each other without a pause if empty.
+        delivery: The delivery of the sink; ``effectivelyOnce`` for Apache's brokers.
+        options: Other options of the sink, such as ``bodyFormat``.
 
     Raises:
-        ConfigError: A column or an option makes no sense.
+        ConfigError: A column or an option is not valid.
     """
     given = {"nameServer": name_servers, "delivery": delivery, "sinkId": _sink_id(checkpoint)}
     if topic:
         given["topic"] = topic
     given |= {key: str(value) for key, value in options.items()}
-    names = _names(frame, parsed(SinkOptions, given), order_by)
+    names = _list_sent_columns(frame, parse_options(SinkOptions, given), order_by)
     if tasks < 1:
         raise ConfigError("tasks must be at least 1")
 
@@ -119,47 +119,49 @@ def to_topic(
 def in_order(
     rows: DataFrame, names: list[str], *, order_by: tuple[str, ...] = (), tasks: int = _TASKS
 ) -> DataFrame:
-    """Return some columns of rows, shared out and sorted in a way that follows from the rows alone.
+    """Return columns of rows, partitioned and sorted by the rows alone.
 
     Args:
         rows: The rows.
         names: The columns to return.
-        order_by: By what the rows of one ``shardingKey`` are sorted first.
-        tasks: Among how many tasks they are shared out.
+        order_by: Columns by which the rows of one ``shardingKey`` are sorted first.
+        tasks: The number of partitions.
     """
     kinds = {field.name: field.dataType for field in rows.schema}
-    comparable = [_comparable(_column(name), kinds[name]) for name in names]
+    sort_keys = [_sort_key(_column(name), kinds[name]) for name in names]
     keys = [f.col(name) for name in names if name.lower() == "shardingkey"]
-    shared = rows.repartition(tasks, *(keys or comparable))
-    sorted_rows = shared.sortWithinPartitions(*keys, *map(_column, order_by), *comparable)
+    shared = rows.repartition(tasks, *(keys or sort_keys))
+    sorted_rows = shared.sortWithinPartitions(*keys, *map(_column, order_by), *sort_keys)
     return sorted_rows.select(*map(_column, names))
 
 
 def _column(name: str) -> Column:
-    """Return a column by its name, which may have dots in it."""
+    """Return a column by its name, which may contain dots."""
     quoted = name.replace("`", "``")
     return f.col(f"`{quoted}`")
 
 
-def _names(frame: DataFrame, options: SinkOptions, order_by: tuple[str, ...]) -> list[str]:
-    """Return the columns that are sent.
+def _list_sent_columns(
+    frame: DataFrame, options: SinkOptions, order_by: tuple[str, ...]
+) -> list[str]:
+    """Return the names of the columns to send.
 
     Raises:
-        ConfigError: One is missing, or the sink has no use for it.
+        ConfigError: A column is missing, or the sink has no use for it.
     """
     routing = [name for name in frame.columns if name.lower() in _NAMES]
     is_whole = options.has_fields and "body" not in map(str.lower, frame.columns)
     names = frame.columns if is_whole else routing
-    strange = set(frame.columns) - set(names) - set(order_by)
-    if strange:
-        raise ConfigError(f"the sink has no use for the column {min(strange)}")
+    unused = set(frame.columns) - set(names) - set(order_by)
+    if unused:
+        raise ConfigError(f"the sink has no use for the column {min(unused)}")
     sent = StructType([field for field in frame.schema if field.name in names])
     check_columns(Packing(sent, options).columns, options)
     return names
 
 
-def _comparable(column: Column, kind: DataType) -> Column:
-    """Return what a column is sorted by: maps cannot be compared, their entries can."""
+def _sort_key(column: Column, kind: DataType) -> Column:
+    """Return a sort key for a column: maps cannot be compared, but their sorted entries can."""
     if "map<" not in kind.simpleString():
         return column
     match kind:
@@ -167,16 +169,16 @@ def _comparable(column: Column, kind: DataType) -> Column:
             value = kind.valueType
             entries = f.transform(
                 f.map_entries(column),
-                lambda each: f.struct(each["key"], _comparable(each["value"], value)),
+                lambda each: f.struct(each["key"], _sort_key(each["value"], value)),
             )
             return f.array_sort(entries)
         case ArrayType():
             element = kind.elementType
-            return f.transform(column, lambda each: _comparable(each, element))
+            return f.transform(column, lambda each: _sort_key(each, element))
         case StructType():
-            parts = [_comparable(column[each.name], each.dataType) for each in kind.fields]
+            parts = [_sort_key(column[each.name], each.dataType) for each in kind.fields]
             return f.when(column.isNotNull(), f.struct(*parts))
-    return column  # a text in the type says map<
+    return column  # not a map: only a name in the type contains "map<"
 
 
 def _sink_id(checkpoint: str) -> str:

@@ -1,6 +1,6 @@
-"""Checks of single options: what is wrong is found when a query is planned, and said in a sentence.
+"""Checks of single options, made when a query is planned. Pure.
 
-Values in, :class:`~rocketpost.errors.ConfigError` or nothing out. Nobody is asked.
+An option that is not valid raises :class:`~rocketpost.errors.ConfigError` with one sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from rocketpost.client.config import parse_addresses
 from rocketpost.errors import ConfigError, ConnectionLost, FilterError
 from rocketpost.filter import check_filter
-from rocketpost.spark.source.plan import QueueKey, flat
+from rocketpost.spark.source.plan import QueueKey, flatten_offsets
 from rocketpost.transport.connector import split_address
 
 EARLIEST: Final = -2
@@ -25,7 +25,7 @@ def check_name_servers(text: str) -> None:
     """Check the addresses of name servers.
 
     Raises:
-        ConfigError: There are none, or one lacks its port.
+        ConfigError: There is no address, or one has no port.
     """
     addresses = parse_addresses(text)
     if not addresses:
@@ -47,7 +47,7 @@ def check_expression(kind: str, text: str) -> None:
     """Check the filter that brokers apply.
 
     Raises:
-        ConfigError: It is no expression of its kind; says where and why.
+        ConfigError: The expression is not valid; the message says where and why.
     """
     if kind != "SQL92":
         return
@@ -60,41 +60,41 @@ def check_expression(kind: str, text: str) -> None:
 
 
 def check_order(start_text: str, end_text: str) -> None:
-    """Check that offsets given by queue do not end before they begin.
+    """Check that no queue has an ending offset before its starting offset.
 
     Raises:
-        ConfigError: They do in some queue.
+        ConfigError: A queue has.
     """
     if not (start_text.startswith("{") and end_text.startswith("{")):
         return
-    start = offsets_json("startingOffsets", start_text)
-    for queue, end in offsets_json("endingOffsets", end_text).items():
+    start = parse_offsets("startingOffsets", start_text)
+    for queue, end in parse_offsets("endingOffsets", end_text).items():
         if 0 <= end < start.get(queue, end):
             raise ConfigError(
                 f"endingOffsets={end} lies before startingOffsets={start[queue]} for {queue}"
             )
 
 
-def offsets_json(key: str, text: str) -> dict[QueueKey, int]:
-    """Return offsets that an option gives by queue.
+def parse_offsets(key: str, text: str) -> dict[QueueKey, int]:
+    """Parse an option with an offset for each queue.
 
     Raises:
-        ConfigError: The text is no such JSON.
+        ConfigError: The text is not such JSON.
     """
-    offsets = flat(from_json(key, text), what=key)
+    offsets = flatten_offsets(parse_json(key, text), what=key)
     for queue, offset in offsets.items():
         if offset < EARLIEST:
             raise ConfigError(f"{key}: {offset} for {queue} is no offset; -2 earliest, -1 latest")
     return offsets
 
 
-def times_json(key: str, text: str) -> dict[QueueKey, int]:
-    """Return times that an option gives by queue, in milliseconds.
+def parse_times(key: str, text: str) -> dict[QueueKey, int]:
+    """Parse an option with a time in milliseconds for each queue.
 
     Raises:
-        ConfigError: The text is no such JSON.
+        ConfigError: The text is not such JSON.
     """
-    times = flat(from_json(key, text), what=key)
+    times = flatten_offsets(parse_json(key, text), what=key)
     for queue, ms in times.items():
         if ms < 0:
             raise ConfigError(
@@ -104,11 +104,11 @@ def times_json(key: str, text: str) -> dict[QueueKey, int]:
     return times
 
 
-def seconds_of(key: str, text: str) -> float:
-    """Return a duration in seconds.
+def parse_duration(key: str, text: str) -> float:
+    """Parse a duration and return seconds.
 
     Raises:
-        ConfigError: The text is none.
+        ConfigError: The text is not a duration.
     """
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
@@ -116,11 +116,11 @@ def seconds_of(key: str, text: str) -> float:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def from_json(key: str, text: str) -> Any:
-    """Return what JSON text says.
+def parse_json(key: str, text: str) -> Any:
+    """Parse JSON.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is not JSON.
     """
     try:
         return json.loads(text)
@@ -128,11 +128,11 @@ def from_json(key: str, text: str) -> Any:
         raise ConfigError(f"{key} is no JSON: {error}") from None
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of topics.
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of topics.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The pattern is not a regular expression.
     """
     try:
         return re.compile(pattern)

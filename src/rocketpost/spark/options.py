@@ -1,6 +1,6 @@
-"""Options of sources and sinks: read once, checked, and kept as frozen values.
+"""Options of sources and sinks: parsed once, checked, and kept as frozen values.
 
-Names are case-insensitive, as Spark's are. What is unknown is refused with the nearest name.
+Names are case-insensitive, as Spark's are. An unknown name is refused with the most similar one.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any, Final, Protocol, TypeVar
 from rocketpost.client.credentials import Credentials, credentials_of, environment_credentials
 from rocketpost.errors import ConfigError
 from rocketpost.settings import build, format_value, keys_of, option
-from rocketpost.spark.body_options import one_of
+from rocketpost.spark.body_options import check_choice
 from rocketpost.spark.option_checks import (
     EARLIEST,
     check_expression,
     check_name_servers,
     check_order,
-    compiled,
-    from_json,
-    offsets_json,
-    seconds_of,
-    times_json,
+    compile_pattern,
+    parse_duration,
+    parse_json,
+    parse_offsets,
+    parse_times,
 )
 from rocketpost.spark.row_options import RowOptions
-from rocketpost.spark.source.plan import Offsets, QueueKey, nested
+from rocketpost.spark.source.plan import Offsets, QueueKey, nest_offsets
 
 T = TypeVar("T")
-K = TypeVar("K", bound="Keyed")
+K = TypeVar("K", bound="HasCredentials")
 
 ALIASES: Final = {"maxMessagesPerTrigger": "maxOffsetsPerTrigger"}
 """Other names of options."""
-_MEANT: Final = {
+_FOREIGN_NAMES: Final = {
     "consumergroup": "group",
     "kafka.bootstrap.servers": "nameServer",
     "kafka.group.id": "group",
@@ -44,10 +44,10 @@ _MEANT: Final = {
     "subscribepattern": "topicPattern",
     "tags": "subExpression",
 }
-"""What is meant by names of other sources, Kafka's above all."""
+"""Our names for options of other sources, mainly Kafka's."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _MAY_BE_EMPTY: Final = frozenset({"nameServer", "path", "securityToken", "subExpression", "tags"})
-"""These mean all by that, or are missed with words of their own."""
+"""Options for which an empty value means all, or has an error message of its own."""
 _FOR_STREAMS: Final = (
     "commitOffsetsToBroker",
     "maxOffsetsPerTrigger",
@@ -57,15 +57,15 @@ _FOR_STREAMS: Final = (
 )
 _BEGINNINGS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _OFFSETS: Final = ("startingOffsets", "endingOffsets")
-_PLACES: Final = ("earliest", "latest", "group")
+_NAMED_OFFSETS: Final = ("earliest", "latest", "group")
 _ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
-def parsed(cls: type[T], values: Mapping[str, str]) -> T:
-    """Return the options that ``values`` hold.
+def parse_options(cls: type[T], values: Mapping[str, str]) -> T:
+    """Parse options.
 
     Raises:
-        ConfigError: One is unknown, malformed, or does not go with another; it is named.
+        ConfigError: An option is unknown, not valid, or not valid together with another.
     """
     known = {key.lower(): key for key in keys_of(cls)}
     others = {alias.lower(): key for alias, key in ALIASES.items() if key.lower() in known}
@@ -80,22 +80,22 @@ def parsed(cls: type[T], values: Mapping[str, str]) -> T:
             raise ConfigError(f"{key} is given twice, once as {name}")
         if not value.strip() and key not in _MAY_BE_EMPTY:
             raise ConfigError(f"{key} is empty; give it a value, or leave it out")
-        if key in _OFFSETS and value.strip().lower() in _PLACES:
-            value = value.strip().lower()  # Kafka's source takes these in any case
+        if key in _OFFSETS and value.strip().lower() in _NAMED_OFFSETS:
+            value = value.strip().lower()  # any letter case, as in Kafka's source
         given[key] = value
     return build(cls, given)
 
 
 def _hint(name: str, known: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(name, known, 1)
-    meant = _MEANT.get(name, "").lower()
+    meant = _FOREIGN_NAMES.get(name, "").lower()
     found = known.get(meant) or (known[near[0]] if near else None)
     return f"; did you mean {found}?" if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(RowOptions):
-    """What ``format("rocketmq")`` reads, and how."""
+    """Options of the source ``format("rocketmq")``."""
 
     name_servers: str = option("nameServer", "")
     topic: str = option("topic", "")
@@ -137,9 +137,11 @@ class SourceOptions(RowOptions):
         check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
         self.check_rows()
-        one_of("readFrom", self.read_from, "master", "slave", "any")
-        one_of("subExpressionType", self.expression_type, "TAG", "SQL92")
-        one_of("startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error")
+        check_choice("readFrom", self.read_from, "master", "slave", "any")
+        check_choice("subExpressionType", self.expression_type, "TAG", "SQL92")
+        check_choice(
+            "startingOffsetsByTimestampStrategy", self.timestamp_strategy, "latest", "error"
+        )
         check_expression(self.expression_type, self.expression)
         for key, field in keys_of(type(self)).items():
             value = getattr(self, field.name)
@@ -147,43 +149,43 @@ class SourceOptions(RowOptions):
                 raise ConfigError(f"{key}={value} is too small")
         self._check_topics()
         self._check_bounds()
-        self._check_company()
+        self._check_dependencies()
 
     def _check_topics(self) -> None:
         if sum(map(bool, (self.topic, self.topic_pattern, self.assign))) != 1:
             raise ConfigError("exactly one of topic, topicPattern and assign is required")
         if self.topic_pattern:
-            compiled(self.topic_pattern)
+            compile_pattern(self.topic_pattern)
         if self.topic and not self.topics:
             raise ConfigError(f"topic={self.topic!r} names no topic")
         if self.assign and not self.assigned:
             raise ConfigError(f"assign={self.assign} names no queue")
 
     def _check_bounds(self) -> None:
-        """Check where to begin and to end."""
+        """Check the options about starting and ending offsets."""
         given = self.given()
         for several in (_BEGINNINGS, _ENDINGS):
             if len(both := [key for key in several if key in given]) > 1:
                 raise ConfigError(f"only one of {' and '.join(both)} can be given")
         if self.starting_offsets not in ("", "earliest", "latest", "group"):
-            offsets_json("startingOffsets", self.starting_offsets)
+            parse_offsets("startingOffsets", self.starting_offsets)
         if self.ending_offsets == "earliest":
             raise ConfigError("endingOffsets=earliest is no end; latest is one, or JSON by queue")
         if self.ending_offsets != "latest":
-            ends = offsets_json("endingOffsets", self.ending_offsets)
+            ends = parse_offsets("endingOffsets", self.ending_offsets)
             if EARLIEST in ends.values():
                 raise ConfigError("endingOffsets: -2, the earliest, is no end")
         check_order(self.starting_offsets, self.ending_offsets)
         if self.starting_by_timestamp:
-            times_json("startingOffsetsByTimestamp", self.starting_by_timestamp)
+            parse_times("startingOffsetsByTimestamp", self.starting_by_timestamp)
         if self.ending_by_timestamp:
-            times_json("endingOffsetsByTimestamp", self.ending_by_timestamp)
+            parse_times("endingOffsetsByTimestamp", self.ending_by_timestamp)
         start, end = self.starting_timestamp, self.ending_timestamp
         if start is not None and end is not None and start > end:
             raise ConfigError("startingTimestamp is later than endingTimestamp")
 
-    def _check_company(self) -> None:
-        """Refuse options that would do nothing without another one."""
+    def _check_dependencies(self) -> None:
+        """Check that no option lacks another one that it depends on."""
         given = self.given()
         if self.starting_offsets == "group" and not self.group:
             raise ConfigError("startingOffsets=group needs the option group")
@@ -191,7 +193,7 @@ class SourceOptions(RowOptions):
             raise ConfigError("commitOffsetsToBroker needs the option group")
         if (self.offsets_min or 0) > (self.offsets_max or self.offsets_min or 0):
             raise ConfigError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
-        self.trigger_delay_seconds  # noqa: B018 - checks it
+        parse_duration("maxTriggerDelay", self.trigger_delay)
         if "maxTriggerDelay" in given and self.offsets_min is None:
             raise ConfigError("maxTriggerDelay needs minOffsetsPerTrigger: else no batch waits")
         if "startingOffsetsByTimestampStrategy" in given and not set(_BEGINNINGS[1:]) & set(given):
@@ -203,10 +205,10 @@ class SourceOptions(RowOptions):
             raise ConfigError("maxClockStepMs needs filterPushdown=once: nothing else goes by it")
 
     def check_batch(self) -> None:
-        """Refuse what makes no sense for a table, which is read once and to its end.
+        """Check the options of a batch query, which reads once and to the end.
 
         Raises:
-            ConfigError: An option is for streams alone; it is named.
+            ConfigError: An option is only for streams.
         """
         for key in self.given():
             if key in _FOR_STREAMS:
@@ -215,10 +217,10 @@ class SourceOptions(RowOptions):
             raise ConfigError("startingOffsets=latest reads nothing in a batch")
 
     def check_stream(self) -> None:
-        """Refuse what makes no sense for a stream.
+        """Check the options of a stream.
 
         Raises:
-            ConfigError: An option is for batches alone; it is named.
+            ConfigError: An option is only for batches.
         """
         for key in self.given():
             if key in _ENDINGS:
@@ -228,20 +230,20 @@ class SourceOptions(RowOptions):
 
     @property
     def topics(self) -> list[str]:
-        """The topics that are named one by one."""
+        """The topics listed by the option topic."""
         return [name.strip() for name in self.topic.split(",") if name.strip()]
 
     @property
     def is_filtered(self) -> bool:
-        """Whether brokers leave messages out."""
+        """Whether brokers filter messages."""
         return self.expression_type != "TAG" or self.expression.strip() not in ("", "*")
 
     @property
     def assigned(self) -> list[QueueKey]:
-        """The queues that are named one by one."""
+        """The queues listed by the option assign."""
         if not self.assign:
             return []
-        value = from_json("assign", self.assign)
+        value = parse_json("assign", self.assign)
         try:
             return [
                 QueueKey(str(topic), str(broker), int(queue))
@@ -256,26 +258,26 @@ class SourceOptions(RowOptions):
 
     @property
     def trigger_delay_seconds(self) -> float:
-        """How long a batch may wait until there are enough messages."""
-        return seconds_of("maxTriggerDelay", self.trigger_delay)
+        """The time that a batch may wait for enough messages."""
+        return parse_duration("maxTriggerDelay", self.trigger_delay)
 
     def given(self) -> dict[str, str]:
-        """Return the options that differ from their defaults, as Spark takes them."""
+        """Return the options that differ from their defaults, as texts for Spark."""
         return {
             key: format_value(getattr(self, field.name))
             for key, field in keys_of(type(self)).items()
             if getattr(self, field.name) != field.default
         }
 
-    def takes(self, queue: QueueKey) -> bool:
-        """Tell whether a queue is one of those that the options name."""
+    def selects(self, queue: QueueKey) -> bool:
+        """Return whether the options select a queue."""
         if self.assign:
             return queue in self.assigned
         return self.matches(queue.topic) if self.topic_pattern else queue.topic in self.topics
 
     def matches(self, topic: str) -> bool:
-        """Tell whether the pattern takes a topic."""
-        return compiled(self.topic_pattern).fullmatch(topic) is not None
+        """Return whether the pattern matches a topic."""
+        return compile_pattern(self.topic_pattern).fullmatch(topic) is not None
 
 
 _MAY_BE_ZERO: Final = frozenset(
@@ -295,48 +297,48 @@ _MAY_BE_ZERO: Final = frozenset(
 )
 
 
-def redacted(options: object) -> str:
-    """Return options in words, without secrets and without defaults."""
-    said = []
+def describe_options(options: object) -> str:
+    """Return options as text, without secrets and without defaults."""
+    texts = []
     for key, field in keys_of(type(options)).items():
         value = getattr(options, field.name)
         if value != field.default:
-            said.append(f"{key}={'***' if field.metadata['secret'] else value}")
-    return ", ".join(said)
+            texts.append(f"{key}={'***' if field.metadata['secret'] else value}")
+    return ", ".join(texts)
 
 
-class Keyed(Protocol):
-    """Options with keys among them."""
+class HasCredentials(Protocol):
+    """Options that include credentials."""
 
     @property
     def access_key(self) -> str:
-        """The user's name."""
+        """The name of the user."""
 
     @property
     def secret_key(self) -> str:
-        """What only the user and the broker know."""
+        """The secret of the user and the broker."""
 
     @property
     def security_token(self) -> str:
-        """Goes with temporary keys."""
+        """The token of temporary credentials."""
 
 
-def credentials(options: Keyed) -> Credentials | None:
-    """Return the keys that options hold, or else the environment.
+def find_credentials(options: HasCredentials) -> Credentials | None:
+    """Return the credentials in the options, or else in the environment.
 
     Raises:
-        ConfigError: Only a part is there.
+        ConfigError: A part of them is missing.
     """
     given = credentials_of(options.access_key, options.secret_key, options.security_token)
     return given or environment_credentials()
 
 
-def with_keys(options: K) -> K:
-    """Return options that hold their keys, for tasks that run in another environment."""
-    keys = credentials(options)
+def with_credentials(options: K) -> K:
+    """Return options that include the credentials, for tasks that run in another environment."""
+    keys = find_credentials(options)
     if keys is None:
         return options
-    return replaced(
+    return replace_options(
         options,
         access_key=keys.access_key,
         secret_key=keys.secret_key,
@@ -345,31 +347,31 @@ def with_keys(options: K) -> K:
 
 
 def refuse_bounds(options: SourceOptions, why: str) -> None:
-    """Refuse options that say where to begin or to end, for works that decide that themselves.
+    """Check that no starting or ending offsets are given, for jobs that choose them.
 
     Raises:
-        ConfigError: One was given; it is named.
+        ConfigError: Such an option was given.
     """
     for key in options.given():
         if key.startswith(("starting", "ending")):
             raise ConfigError(f"{key} cannot be used here: {why}")
 
 
-def exactly(options: SourceOptions, start: Offsets, end: Offsets) -> SourceOptions:
-    """Return options that read these offsets of these queues, whatever queues there will be."""
+def fix_offsets(options: SourceOptions, start: Offsets, end: Offsets) -> SourceOptions:
+    """Return options that read exactly these offsets, even if queues are added later."""
     queues: dict[str, dict[str, list[int]]] = {}
     for queue in sorted(start):
         queues.setdefault(queue.topic, {}).setdefault(queue.broker, []).append(queue.queue_id)
-    return replaced(
+    return replace_options(
         options,
         topic="",
         topic_pattern="",
         assign=json.dumps(queues),
-        starting_offsets=json.dumps(nested(start)),
-        ending_offsets=json.dumps(nested(end)),
+        starting_offsets=json.dumps(nest_offsets(start)),
+        ending_offsets=json.dumps(nest_offsets(end)),
     )
 
 
-def replaced(options: T, **changes: Any) -> T:
+def replace_options(options: T, **changes: Any) -> T:
     """Return options with some of them changed."""
     return dataclasses.replace(options, **changes)  # type: ignore[type-var]

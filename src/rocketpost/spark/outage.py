@@ -1,4 +1,4 @@
-"""Asking again: servers restart, and a query that runs must outlive that."""
+"""Retries during outages: a running query must survive the restart of a server."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _PAUSE_SECONDS_MIN: Final = 0.01
 _PAUSE_SECONDS_MAX: Final = 2.0
 
 
-class NotYet(ClientError):  # noqa: N818 - named after what is found
-    """Something that was there is not there now, and may come back."""
+class TemporarilyMissing(ClientError):  # noqa: N818 - named after the condition
+    """Something that existed is missing now, and may return."""
 
 
-UNKNOWN: Final = (RouteNotFound, TopicNotExist, NoNameServer)
-"""What a wrong name looks like. A broker that restarts looks the same: its routes are gone."""
-PASSING: Final = (
-    *UNKNOWN,
-    NotYet,
+UNKNOWN_NAME: Final = (RouteNotFound, TopicNotExist, NoNameServer)
+"""Errors of a wrong name. A broker that restarts causes the same, because its routes are gone."""
+TRANSIENT: Final = (
+    *UNKNOWN_NAME,
+    TemporarilyMissing,
     ConnectionLost,
     RequestTimeout,
     ServiceNotAvailable,
@@ -43,32 +43,32 @@ PASSING: Final = (
     FlowControl,
     GoAway,
 )
-"""What may be over in a moment."""
+"""Errors that may be over in a moment."""
 
 
-async def nothing() -> None:
+async def do_nothing() -> None:
     """Do nothing between two attempts."""
 
 
-async def ask_again(
+async def retry_during_outage(
     ask: Callable[[], Awaitable[T]],
     *,
     seconds: float,
     pause: float,
     unknown_max: int | None = None,
-    between: Callable[[], Awaitable[None]] = nothing,
+    between: Callable[[], Awaitable[None]] = do_nothing,
 ) -> T:
     """Ask until there is an answer, and return it. Pauses double, up to two seconds.
 
     Args:
         ask: Asks once.
-        seconds: For how long; an attempt that is under way then is waited for.
+        seconds: The time limit. An attempt that is under way at its end is completed.
         pause: Seconds before the second attempt.
-        unknown_max: How often a name that nobody knows is asked for again; None for no such bound.
-        between: Done after each failure.
+        unknown_max: Retries for an unknown name; None for no limit but the time.
+        between: Called after each failure.
 
     Raises:
-        RocketpostError: What the last attempt raised.
+        RocketpostError: The error of the last attempt.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
@@ -77,8 +77,8 @@ async def ask_again(
     while True:
         try:
             return await ask()
-        except PASSING as error:
-            unknown += isinstance(error, UNKNOWN)
+        except TRANSIENT as error:
+            unknown += isinstance(error, UNKNOWN_NAME)
             if unknown_max is not None and unknown > unknown_max:
                 raise
             if loop.time() + pause > until:

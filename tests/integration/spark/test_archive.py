@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from rocketpost.admin.main import mqadmin
 from rocketpost.cli import rocketpost
 from rocketpost.errors import ClientError, ConfigError, StoreError
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.lake.lake import DELTA, FORMATS, PARQUET, Batch, Lake, Snapshot, open_lake
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import archive as archive_module
@@ -356,10 +356,13 @@ def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> No
     source = SourceOptions(name_servers=topics.cluster.addresses, topic="Held", group="keeper")
     options = ArchiveConfig(source=source, lake=str(tmp_path), hold="keeper")
     hold(options)
-    with Link(source) as link:
-        assert set(link.group_offsets(link.queues()).values()) == {0}
+    with BrokerSession(source) as broker_session:
+        assert set(broker_session.group_offsets(broker_session.queues()).values()) == {0}
         archive(topics.spark, options)
-        assert link.group_offsets(link.queues()) == options.open().snapshot().watermark
+        assert (
+            broker_session.group_offsets(broker_session.queues())
+            == options.open().snapshot().watermark
+        )
     status = CliRunner().invoke(
         mqadmin,
         ["getConsumerConfig", "-g", "keeper", "--json"],

@@ -23,22 +23,22 @@ QUEUES = 4
 
 
 async def bodies(cluster: Cluster, topic: str) -> Counter[bytes]:
-    link = await BrokerLink.connect(cluster.broker_addresses[0])
+    broker_session = await BrokerLink.connect(cluster.broker_addresses[0])
     found: Counter[bytes] = Counter()
     for queue_id in range(QUEUES):
-        end = await link.max_offset(topic, queue_id)
-        found.update(bytes(r.body) for r in await link.read(topic, queue_id, 0, end))
-    link.close()
+        end = await broker_session.max_offset(topic, queue_id)
+        found.update(bytes(r.body) for r in await broker_session.read(topic, queue_id, 0, end))
+    broker_session.close()
     return found
 
 
 async def test_a_topic_is_copied_and_archived_by_two_workers(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    link = await BrokerLink.connect(cluster.broker_addresses[0])
+    broker_session = await BrokerLink.connect(cluster.broker_addresses[0])
     for topic in (TOPIC, "Copied"):
-        await link.create_topic(topic, QUEUES)
-    link.close()
+        await broker_session.create_topic(topic, QUEUES)
+    broker_session.close()
     write_number(tmp_path / "target", MESSAGES)
     (tmp_path / "stop").touch()
     await feed(cluster.addresses, tmp_path)

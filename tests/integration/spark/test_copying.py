@@ -33,7 +33,7 @@ from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import dlq_topic
 from rocketpost.model.properties import PRIORITY, RESERVED
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.pipelines import copying
 from rocketpost.spark.pipelines import replay as replaying
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
@@ -228,7 +228,7 @@ def made(frame: DataFrame, count: int, *, tasks: int = 1, keep_order: bool = Tru
 
 def test_copies_keep_what_is_the_users_and_nothing_else(spark: SparkSession) -> None:
     rows = made(stored(spark, *[given for given, _ in KEPT]), len(KEPT))
-    sink = Rows(parsed(SinkOptions, {"nameServer": "h:1"}), None)
+    sink = Rows(parse_options(SinkOptions, {"nameServer": "h:1"}), None)
     sent = [each for batch in rows.toArrow().to_batches() for each in sink.messages(batch)]
     assert len(sent) == len(KEPT)
     for out, (given, kept) in zip(sent, KEPT, strict=True):

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rocketpost.admin.main import mqadmin
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import history as history_module
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive, archive_once
@@ -82,7 +82,7 @@ def test_what_is_archived_meanwhile_is_not_there_twice(
     archive(topics.spark, options)
     topics.send("Racing", bodies(20, 30))
 
-    class Slow(Link):
+    class Slow(BrokerSession):
         """A line that is so slow that a run of the archive fits in."""
 
         def bounds(self, queues: list[QueueKey]) -> dict[QueueKey, Bounds]:  # type: ignore[override]
@@ -90,7 +90,7 @@ def test_what_is_archived_meanwhile_is_not_there_twice(
             topics.send("Racing", bodies(30, 33))
             return super().bounds(queues)
 
-    monkeypatch.setattr(history_module, "Link", Slow)
+    monkeypatch.setattr(history_module, "BrokerSession", Slow)
     frame = history(topics.spark, options.source, str(tmp_path))
     assert seen(frame) == once(33)
     # Nor does it matter to a frame that is there what happens to the lake.
@@ -233,5 +233,5 @@ def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -
 
 
 def broker(topics: Topics) -> str:
-    with Link(source(topics, "TagsKept")) as link:
-        return link.queues()[0].broker
+    with BrokerSession(source(topics, "TagsKept")) as broker_session:
+        return broker_session.queues()[0].broker

@@ -70,10 +70,10 @@ def run_to_the_end(run: ServerProcess) -> None:
 
 
 async def prepare(cluster: Cluster, *topics: str) -> None:
-    link = await BrokerLink.connect(cluster.broker_addresses[0])
+    broker_session = await BrokerLink.connect(cluster.broker_addresses[0])
     for topic in topics:
-        await link.create_topic(topic, QUEUES)
-    link.close()
+        await broker_session.create_topic(topic, QUEUES)
+    broker_session.close()
     async with Producer("loader", name_servers=cluster.addresses) as producer:
         for start in range(0, MESSAGES, 100):
             messages = [Message(topics[0], b"%d" % n) for n in range(start, start + 100)]
@@ -81,12 +81,12 @@ async def prepare(cluster: Cluster, *topics: str) -> None:
 
 
 async def stored(cluster: Cluster, topic: str) -> list[list[Record]]:
-    link = await BrokerLink.connect(cluster.broker_addresses[0])
+    broker_session = await BrokerLink.connect(cluster.broker_addresses[0])
     found = []
     for queue_id in range(QUEUES):
-        end = await link.max_offset(topic, queue_id)
-        found.append(await link.read(topic, queue_id, 0, end))
-    link.close()
+        end = await broker_session.max_offset(topic, queue_id)
+        found.append(await broker_session.read(topic, queue_id, 0, end))
+    broker_session.close()
     return found
 
 

@@ -1,6 +1,6 @@
 """Queries outlive restarts of brokers; what was wrong from the start fails at once.
 
-Drivers and tasks ask through ``Link``, ``StreamReader`` and ``Sending``, which need no Spark here.
+Drivers and tasks use ``BrokerSession``, ``StreamReader`` and ``Sending``, which need no Spark here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.client.producer.numbering import BLOCK
 from rocketpost.errors import ClientError, RouteNotFound
 from rocketpost.spark.bodies.shape import Shape
-from rocketpost.spark.broker_session import Link
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.broker_session import BrokerSession
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.records.columns import full
 from rocketpost.spark.sink.brokers import FILE, noted_blocking
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.sending import Sending
-from rocketpost.spark.source.batches import batches
-from rocketpost.spark.source.plan import QueueKey, Range, queues_of
+from rocketpost.spark.source.batches import decode_batches
+from rocketpost.spark.source.plan import QueueKey, Range, checkpoint_offsets
 from rocketpost.spark.source.reader import StreamReader
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.link import BrokerLink
@@ -53,9 +53,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def prepare(cluster: Cluster, topic: str, messages: int = 40) -> None:
     for address in cluster.broker_addresses:
-        link = await BrokerLink.connect(address)
-        await link.create_topic(topic, 2)
-        link.close()
+        broker_session = await BrokerLink.connect(address)
+        await broker_session.create_topic(topic, 2)
+        broker_session.close()
     async with Producer("loader", name_servers=cluster.addresses) as producer:
         for number in range(messages):
             await producer.send(Message(topic, b"%d" % number))
@@ -87,21 +87,21 @@ def away(cluster: Cluster, *numbers: int) -> Iterator[None]:
         thread.join()
 
 
-def pulled(link: Link, wanted: Range) -> int:
+def pulled(broker_session: BrokerSession, wanted: Range) -> int:
     return sum(
         batch.num_rows
-        for batch in batches(
-            link.pull(wanted), wanted, COLUMNS, tags=frozenset(), decompressed=True
+        for batch in decode_batches(
+            broker_session.pull(wanted), wanted, COLUMNS, tags=frozenset(), decompressed=True
         )
     )
 
 
 def test_an_unknown_topic_fails_at_the_start(pair: Cluster) -> None:
     with (
-        Link(options(pair, "Typo", outage_ms=FOREVER)) as link,
+        BrokerSession(options(pair, "Typo", outage_ms=FOREVER)) as broker_session,
         pytest.raises(RouteNotFound, match="Typo"),
     ):
-        link.queues()
+        broker_session.queues()
 
 
 async def test_a_query_may_start_while_brokers_do(pair: Cluster) -> None:
@@ -109,7 +109,7 @@ async def test_a_query_may_start_while_brokers_do(pair: Cluster) -> None:
     reader = stream_reader(options(pair, "Early", outage_ms=FOREVER))
     with away(pair, 0, 1):
         start = await asyncio.to_thread(reader.initialOffset)
-    assert len(queues_of(start)) >= 2  # those of the broker that came first, or of both
+    assert len(checkpoint_offsets(start)) >= 2  # those of the broker that came first, or of both
 
 
 @pytest.mark.long
@@ -123,17 +123,17 @@ async def test_every_call_of_a_query_waits_for_brokers(
     start = reader.initialOffset()
     with away(pair, *numbers):
         end = await asyncio.to_thread(reader.latestOffset, start, ReadAllAvailable())
-    assert sum(queues_of(end).values()) == 40
+    assert sum(checkpoint_offsets(end).values()) == 40
     with away(pair, *numbers):
         tasks = await asyncio.to_thread(reader.partitions, start, end)
     ranges = [each for task in tasks for each in task.ranges]  # type: ignore[attr-defined]
     assert len(ranges) == 4
-    with Link(reader.options) as link:
+    with BrokerSession(reader.options) as broker_session:
         with away(pair, *numbers):
-            rows = [await asyncio.to_thread(pulled, link, wanted) for wanted in ranges]
+            rows = [await asyncio.to_thread(pulled, broker_session, wanted) for wanted in ranges]
         assert sum(rows) == 40
         with away(pair, *numbers):
-            await asyncio.to_thread(link.bounds, [each.queue for each in ranges])
+            await asyncio.to_thread(broker_session.bounds, [each.queue for each in ranges])
     with away(pair, *numbers):
         assert await asyncio.to_thread(reader.reportLatestOffset) is not None
 
@@ -146,7 +146,7 @@ async def test_what_is_available_now_includes_a_broker_that_was_away(pair: Clust
     with away(pair, 1):
         await asyncio.to_thread(again.prepareForTriggerAvailableNow)
         end = await asyncio.to_thread(again.latestOffset, start, ReadAllAvailable())
-    assert sum(queues_of(end).values()) == 40
+    assert sum(checkpoint_offsets(end).values()) == 40
 
 
 @pytest.mark.parametrize("is_loss", [True, False])
@@ -179,8 +179,8 @@ async def test_a_topic_that_does_not_come_back_is_a_loss(pair: Cluster, is_loss:
 def _until_unknown(settings: SourceOptions, topic: str) -> None:
     """Return when no name server knows a topic any more."""
     brief = SourceOptions(name_servers=settings.name_servers, topic=topic, retries=0)
-    with Link(brief) as link, contextlib.suppress(RouteNotFound):
-        while link.queues():
+    with BrokerSession(brief) as broker_session, contextlib.suppress(RouteNotFound):
+        while broker_session.queues():
             time.sleep(0.05)
 
 
@@ -198,7 +198,7 @@ async def test_a_task_of_a_sink_outlives_a_restart(
 ) -> None:
     topic = f"Sunk{delivery}{keyed}"
     await prepare(pair, topic, messages=0)
-    sink = parsed(
+    sink = parse_options(
         SinkOptions,
         {
             "nameServer": pair.addresses,
@@ -293,12 +293,12 @@ def rows(start: int, end: int, *, keyed: bool) -> pa.RecordBatch:
 async def stored(cluster: Cluster, topic: str) -> dict[QueueKey, list[int]]:
     found: dict[QueueKey, list[int]] = {}
     for index, address in enumerate(cluster.broker_addresses):
-        link = await BrokerLink.connect(address)
+        broker_session = await BrokerLink.connect(address)
         for queue_id in range(2):
-            end = await link.max_offset(topic, queue_id)
-            records = await link.read(topic, queue_id, 0, end)
+            end = await broker_session.max_offset(topic, queue_id)
+            records = await broker_session.read(topic, queue_id, 0, end)
             if records:
                 queue = QueueKey(topic, f"broker-{index}", queue_id)
                 found[queue] = [int(record.body) for record in records]
-        link.close()
+        broker_session.close()
     return found

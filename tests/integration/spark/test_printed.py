@@ -69,13 +69,13 @@ def write_schemas(folder: Path) -> None:
 
 
 async def make_topics(address: str) -> None:
-    link = await BrokerLink.connect(address)
+    broker_session = await BrokerLink.connect(address)
     try:
         for topic in ("Orders", "Enriched", "Totals", "OrderCounts", "OrdersAgain"):
-            await link.create_topic(topic, 4)
-        await link.commit_offset("billing", "Orders", 0, 0)
+            await broker_session.create_topic(topic, 4)
+        await broker_session.commit_offset("billing", "Orders", 0, 0)
     finally:
-        link.close()
+        broker_session.close()
 
 
 async def test_the_pages_run_as_printed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.client import Message, Producer
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
 from rocketpost.testing.cluster import Cluster
 
@@ -116,8 +116,10 @@ def wait_for(
     cluster: Cluster, count: int, run: subprocess.Popen[bytes], *, topic: str = "KilledCopy"
 ) -> None:
     """Wait until so many copies are stored."""
-    with Link(SourceOptions(name_servers=cluster.addresses, topic=topic)) as link:
-        queues = link.queues()
-        while sum(bound.end for bound in link.bounds(queues).values()) < count:
+    with BrokerSession(
+        SourceOptions(name_servers=cluster.addresses, topic=topic)
+    ) as broker_session:
+        queues = broker_session.queues()
+        while sum(bound.end for bound in broker_session.bounds(queues).values()) < count:
             assert run.poll() is None, "the replay ended before it could be killed"
             time.sleep(0.1)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.reader import LogReader
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.history import history
 from rocketpost.spark.records import columns
-from rocketpost.spark.source import resolve
+from rocketpost.spark.source.offset_resolution import resolve_end, resolve_start
 
 from .conftest import Topics
 
@@ -49,9 +49,9 @@ class Stored:
         name_servers = self.topics.cluster.addresses
         to = SourceOptions(name_servers=name_servers, topic=TOPIC, ending_timestamp=ms)
         since = SourceOptions(name_servers=name_servers, topic=TOPIC, starting_timestamp=ms)
-        with Link(to) as link:
-            ends = resolve.ending(link, to, link.bounds(link.queues()))
-            starts = resolve.starting(link, since, default="earliest")
+        with BrokerSession(to) as broker_session:
+            ends = resolve_end(broker_session, to, broker_session.bounds(broker_session.queues()))
+            starts = resolve_start(broker_session, since, default="earliest")
         end = {queue.queue_id: at for queue, at in ends.items()}
         start = {queue.queue_id: at for queue, at in starts.items()}
         return (
@@ -62,7 +62,7 @@ class Stored:
     def by_log(self, **times: int) -> Places:
         root = self.topics.cluster.broker_directory() / "store"
         given = {key: str(ms) for key, ms in times.items()}
-        options = parsed(LogOptions, {"path": str(root), "topic": TOPIC, **given})
+        options = parse_options(LogOptions, {"path": str(root), "topic": TOPIC, **given})
         wanted = columns.projected([("queueId", "int"), ("queueOffset", "bigint")])
         reader = LogReader(options, wanted)
         return {

@@ -15,7 +15,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType, StructField, StructType
 
 from rocketpost.spark import RocketMQSource
-from rocketpost.spark.workers.end import DAEMON, forked_by
+from rocketpost.spark.workers.shutdown import DAEMON, worker_daemon
 from rocketpost.spark.workers.sockets import ENABLED
 
 from .conftest import Topics
@@ -97,7 +97,7 @@ def who_works() -> type[DataSource]:
 
         def read(self, partition: InputPartition) -> Iterator[tuple[bool, str | None]]:
             assert isinstance(partition, Planned)
-            yield partition.is_quiet, forked_by()
+            yield partition.is_quiet, worker_daemon()
 
     class WhoSource(RocketMQSource):
         @classmethod

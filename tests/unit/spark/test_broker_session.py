@@ -10,8 +10,8 @@ import pytest
 from rocketpost.client.consumer.fetch import PullStatus, RawPull, Replica
 from rocketpost.errors import ClientError, ConnectionLost, RequestTimeout
 from rocketpost.model.route import MessageQueue
-from rocketpost.spark.broker_session import Link
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.broker_session import BrokerSession
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.source.plan import QueueKey, Range
 
 QUEUE = QueueKey("T", "a", 0)
@@ -78,12 +78,16 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeConsumer]]:
 
 def options(**more: Any) -> SourceOptions:
     base = {"nameServer": "x:1", "topic": "T", "pullBatchSize": "8", "outageTimeoutMs": "10000"}
-    return parsed(SourceOptions, base | {"fetchOffset.retryIntervalMs": "0"} | more)
+    return parse_options(SourceOptions, base | {"fetchOffset.retryIntervalMs": "0"} | more)
 
 
 def pulled(start: int, end: int, **more: str) -> list[int]:
-    with Link(options(**more)) as link:
-        return [int(word) for data in link.pull(Range(QUEUE, start, end)) for word in data.split()]
+    with BrokerSession(options(**more)) as broker_session:
+        return [
+            int(word)
+            for data in broker_session.pull(Range(QUEUE, start, end))
+            for word in data.split()
+        ]
 
 
 def test_trap_a_pull_that_fails_is_never_the_end_of_a_range(queue: type[FakeConsumer]) -> None:

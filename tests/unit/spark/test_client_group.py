@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpost.spark.client_group import Line
+from rocketpost.spark.client_group import ClientGroup
 
 
 class Client:
@@ -27,7 +27,7 @@ class Client:
 
 def test_the_last_that_started_stops_first() -> None:
     said: list[str] = []
-    with Line(Client("a", said), Client("b", said)):
+    with ClientGroup(Client("a", said), Client("b", said)):
         assert said == ["start a", "start b"]
     assert said[2:] == ["stop b", "stop a"]
 
@@ -36,7 +36,7 @@ def test_what_had_started_is_stopped_when_another_does_not_start() -> None:
     said: list[str] = []
     with (
         pytest.raises(OSError, match="start"),
-        Line(Client("a", said), Client("b", said, failing="start")),
+        ClientGroup(Client("a", said), Client("b", said, failing="start")),
     ):
         pytest.fail("it was opened")
     assert said == ["start a", "start b", "stop a"]
@@ -46,9 +46,9 @@ def test_all_are_stopped_though_one_fails_to() -> None:
     said: list[str] = []
     with (
         pytest.raises(OSError, match="stop"),
-        Line(Client("a", said), Client("b", said, failing="stop")),
+        ClientGroup(Client("a", said), Client("b", said, failing="stop")),
     ):
         pass
     assert said[2:] == ["stop b", "stop a"]
-    with Line(Client("c", said)):  # the thread was given back, and can be had again
+    with ClientGroup(Client("c", said)):  # the thread was given back, and can be had again
         assert said[-1] == "start c"

@@ -6,7 +6,7 @@ import pytest
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.option_checks import check_expression, check_name_servers
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.sink.options import SinkOptions
 
 WRONG_SERVERS = [
@@ -27,7 +27,7 @@ def test_name_servers_have_a_host_and_a_port(
     kind: type[SourceOptions] | type[SinkOptions], text: str, said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        parsed(kind, {"nameServer": text, "topic": "T"})
+        parse_options(kind, {"nameServer": text, "topic": "T"})
 
 
 @pytest.mark.parametrize("text", ["a:1", "a:1;b:2;", "[::1]:9876", "http://a.b:80", "a:1; b:2"])

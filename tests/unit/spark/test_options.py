@@ -8,7 +8,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from rocketpost.client import Credentials
 from rocketpost.errors import ConfigError
 from rocketpost.spark.log.options import LogOptions
-from rocketpost.spark.options import SourceOptions, credentials, parsed, redacted, with_keys
+from rocketpost.spark.options import (
+    SourceOptions,
+    describe_options,
+    find_credentials,
+    parse_options,
+    with_credentials,
+)
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.source.plan import QueueKey
 
@@ -16,32 +22,39 @@ BASE = {"nameserver": "127.0.0.1:9876", "TOPIC": "A, B"}
 
 
 def test_names_are_case_insensitive() -> None:
-    options = parsed(SourceOptions, BASE | {"MAXOFFSETSPERTRIGGER": "7", "failondataloss": "false"})
+    options = parse_options(
+        SourceOptions, BASE | {"MAXOFFSETSPERTRIGGER": "7", "failondataloss": "false"}
+    )
     assert options.topics == ["A", "B"]
     assert options.offsets_max == 7
     assert not options.fail_on_data_loss
 
 
 def test_messages_and_offsets_per_trigger_are_the_same() -> None:
-    assert parsed(SourceOptions, BASE | {"maxMessagesPerTrigger": "7"}).offsets_max == 7
+    assert parse_options(SourceOptions, BASE | {"maxMessagesPerTrigger": "7"}).offsets_max == 7
     with pytest.raises(ConfigError, match="maxOffsetsPerTrigger is given twice"):
-        parsed(SourceOptions, BASE | {"maxOffsetsPerTrigger": "7", "maxMessagesPerTrigger": "7"})
+        parse_options(
+            SourceOptions, BASE | {"maxOffsetsPerTrigger": "7", "maxMessagesPerTrigger": "7"}
+        )
 
 
 def test_trap_options_with_lower_case_names_are_known() -> None:
     # What Spark hands over has lost its capitals once somebody copies it.
     given = CaseInsensitiveDict(BASE | {"maxOffsetsPerTrigger": "7"})
-    assert parsed(SourceOptions, given).offsets_max == 7
-    assert parsed(SourceOptions, dict(given)).offsets_max == 7
+    assert parse_options(SourceOptions, given).offsets_max == 7
+    assert parse_options(SourceOptions, dict(given)).offsets_max == 7
 
 
 def test_assign_names_queues() -> None:
     values = {"nameServer": "x:1", "assign": '{"T": {"a": [0, 2]}}'}
-    assert parsed(SourceOptions, values).assigned == [QueueKey("T", "a", 0), QueueKey("T", "a", 2)]
+    assert parse_options(SourceOptions, values).assigned == [
+        QueueKey("T", "a", 0),
+        QueueKey("T", "a", 2),
+    ]
 
 
 def test_earliest_and_latest_are_taken_in_any_case() -> None:
-    options = parsed(
+    options = parse_options(
         SourceOptions, BASE | {"startingOffsets": "EARLIEST", "endingOffsets": "Latest"}
     )
     assert (options.starting_offsets, options.ending_offsets) == ("earliest", "latest")
@@ -97,7 +110,7 @@ def test_earliest_and_latest_are_taken_in_any_case() -> None:
 )
 def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parsed(SourceOptions, values)
+        parse_options(SourceOptions, values)
 
 
 @pytest.mark.parametrize("key", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
@@ -105,7 +118,7 @@ def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> No
 def test_trap_a_time_is_no_offset(key: str, ms: int) -> None:
     # With offsets, these mean latest and earliest.
     with pytest.raises(ConfigError, match=f"{key}: {ms} for queue 0 of T on a is no time"):
-        parsed(SourceOptions, BASE | {key: f'{{"T":{{"a":{{"0":{ms}}}}}}}'})
+        parse_options(SourceOptions, BASE | {key: f'{{"T":{{"a":{{"0":{ms}}}}}}}'})
 
 
 @pytest.mark.parametrize(
@@ -119,7 +132,7 @@ def test_trap_a_time_is_no_offset(key: str, ms: int) -> None:
     ],
 )
 def test_what_is_for_streams_is_refused_in_batches(key: str, value: str) -> None:
-    options = parsed(SourceOptions, BASE | {key: value, "group": "g"})
+    options = parse_options(SourceOptions, BASE | {key: value, "group": "g"})
     options.check_stream()
     said = key.replace("Messages", "Offsets")
     with pytest.raises(ConfigError, match=f"{said} is for streams: a batch reads all"):
@@ -136,7 +149,7 @@ def test_what_is_for_streams_is_refused_in_batches(key: str, value: str) -> None
     ],
 )
 def test_what_is_for_batches_is_refused_in_streams(key: str, value: str) -> None:
-    options = parsed(SourceOptions, BASE | {key: value})
+    options = parse_options(SourceOptions, BASE | {key: value})
     options.check_batch()
     with pytest.raises(ConfigError, match=f"{key} is for batches"):
         options.check_stream()
@@ -146,12 +159,17 @@ def test_what_is_for_batches_is_refused_in_streams(key: str, value: str) -> None
     ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("2 H", 7200)]
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
-    options = parsed(SourceOptions, BASE | {"maxTriggerDelay": text, "minOffsetsPerTrigger": "1"})
+    options = parse_options(
+        SourceOptions, BASE | {"maxTriggerDelay": text, "minOffsetsPerTrigger": "1"}
+    )
     assert options.trigger_delay_seconds == seconds
 
 
 def test_options_in_words_hold_no_defaults() -> None:
-    assert redacted(parsed(SourceOptions, BASE)) == "nameServer=127.0.0.1:9876, topic=A, B"
+    assert (
+        describe_options(parse_options(SourceOptions, BASE))
+        == "nameServer=127.0.0.1:9876, topic=A, B"
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +189,7 @@ def test_options_in_words_hold_no_defaults() -> None:
 )
 def test_the_logs_options_are_checked(values: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parsed(LogOptions, values)
+        parse_options(LogOptions, values)
 
 
 @pytest.mark.parametrize("kind", [SourceOptions, SinkOptions])
@@ -181,21 +199,23 @@ def test_keys_are_taken_and_never_shown(
     for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     keys = {"accessKey": "User17", "secretKey": "hush", "securityToken": "psst"}
-    options = parsed(kind, BASE | keys)
-    assert credentials(options) == Credentials("User17", "hush", "psst")
-    for text in (repr(options), str(options), redacted(options)):
+    options = parse_options(kind, BASE | keys)
+    assert find_credentials(options) == Credentials("User17", "hush", "psst")
+    for text in (repr(options), str(options), describe_options(options)):
         assert not [key for key in keys.values() if key in text]
     with pytest.raises(ConfigError, match="a secret key is missing") as raised:
-        parsed(kind, BASE | {"accessKey": "me"})
+        parse_options(kind, BASE | {"accessKey": "me"})
     assert "me" not in str(raised.value).split()
-    assert credentials(parsed(kind, BASE)) is None
+    assert find_credentials(parse_options(kind, BASE)) is None
 
 
 def test_keys_of_the_environment_travel_with_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "me")
     monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "hush")
-    options = with_keys(parsed(SourceOptions, BASE))
+    options = with_credentials(parse_options(SourceOptions, BASE))
     monkeypatch.delenv("ROCKETMQ_ACCESS_KEY")
     monkeypatch.delenv("ROCKETMQ_SECRET_KEY")
-    assert credentials(options) == Credentials("me", "hush")
-    assert with_keys(parsed(SourceOptions, BASE)) == parsed(SourceOptions, BASE)
+    assert find_credentials(options) == Credentials("me", "hush")
+    assert with_credentials(parse_options(SourceOptions, BASE)) == parse_options(
+        SourceOptions, BASE
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from rocketpost.codec.faults import NoPermission, SystemBusy
 from rocketpost.errors import ConnectionLost, RocketpostError, RouteNotFound
-from rocketpost.spark.outage import ask_again
+from rocketpost.spark.outage import retry_during_outage
 from rocketpost.testing.virtual_time import in_virtual_time
 
 
@@ -38,7 +38,10 @@ def many(make: Callable[[], RocketpostError]) -> Server:
 @in_virtual_time
 async def test_pauses_double_up_to_two_seconds() -> None:
     server = Server(*[ConnectionLost() for _ in range(7)])
-    assert await ask_again(server.ask, seconds=60, pause=0.1, between=server.mend) == "answer"
+    assert (
+        await retry_during_outage(server.ask, seconds=60, pause=0.1, between=server.mend)
+        == "answer"
+    )
     assert server.asked == [0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 5.1, 7.1]
     assert server.mended == 7
 
@@ -47,7 +50,7 @@ async def test_pauses_double_up_to_two_seconds() -> None:
 async def test_time_runs_out() -> None:
     server = many(ConnectionLost)
     with pytest.raises(ConnectionLost) as raised:
-        await ask_again(server.ask, seconds=10, pause=0.1)
+        await retry_during_outage(server.ask, seconds=10, pause=0.1)
     assert 8 < server.asked[-1] <= 10
     assert raised.value.__notes__ == ["asked again for 10 s"]
 
@@ -56,7 +59,7 @@ async def test_time_runs_out() -> None:
 async def test_no_time_means_one_attempt() -> None:
     server = many(SystemBusy)
     with pytest.raises(SystemBusy):
-        await ask_again(server.ask, seconds=0, pause=0)
+        await retry_during_outage(server.ask, seconds=0, pause=0)
     assert server.asked == [0.0]
 
 
@@ -64,7 +67,7 @@ async def test_no_time_means_one_attempt() -> None:
 async def test_a_name_that_nobody_knows_is_asked_for_a_few_times() -> None:
     server = Server(ConnectionLost(), *[RouteNotFound("T") for _ in range(9)])
     with pytest.raises(RouteNotFound):
-        await ask_again(server.ask, seconds=60, pause=0.1, unknown_max=2)
+        await retry_during_outage(server.ask, seconds=60, pause=0.1, unknown_max=2)
     assert len(server.asked) == 4  # the lost connection does not count
 
 
@@ -72,5 +75,5 @@ async def test_a_name_that_nobody_knows_is_asked_for_a_few_times() -> None:
 async def test_a_refusal_is_final() -> None:
     server = Server(NoPermission("no"))
     with pytest.raises(NoPermission):
-        await ask_again(server.ask, seconds=60, pause=0.1)
+        await retry_during_outage(server.ask, seconds=60, pause=0.1)
     assert server.asked == [0.0]

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark import session
-from rocketpost.spark.workers.end import DAEMON
+from rocketpost.spark.workers.shutdown import DAEMON
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_only_a_jvm_that_we_have_started_ignores_signals(
     if starter is not None:  # as spark-submit tells it
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", starter)
     jvm = FakeSignals()
-    session.leave_signals_to_us(cast(SparkSession, jvm))
+    session.ignore_sigterm_in_jvm(cast(SparkSession, jvm))
     assert jvm.kept == kept
 
 
@@ -93,7 +93,7 @@ UNCHECKED = ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_ch
 
 @pytest.mark.parametrize("is_local", [True, False])
 def test_arrow_does_not_look_twice_wherever_batches_are_read(*, is_local: bool) -> None:
-    settings = session.settings_of(is_local=is_local, options={})
+    settings = session.spark_settings(is_local=is_local, options={})
     assert settings[DRIVER].split()[-2:] == UNCHECKED
     assert settings[EXECUTOR].split() == UNCHECKED
 
@@ -101,14 +101,16 @@ def test_arrow_does_not_look_twice_wherever_batches_are_read(*, is_local: bool) 
 @pytest.mark.parametrize("key", [DRIVER, EXECUTOR])
 def test_java_heeds_the_user_whose_options_come_last(key: str) -> None:
     careful = "-Darrow.enable_unsafe_memory_access=false"
-    words = session.settings_of(is_local=True, options={key: careful})[key].split()
+    words = session.spark_settings(is_local=True, options={key: careful})[key].split()
     assert words[-3:] == [*UNCHECKED, careful]
 
 
 @pytest.mark.parametrize("side", ["driver", "executor"])
 def test_options_of_a_file_of_settings_stay_in_force(side: str) -> None:
     # What is set for a session hides what spark-defaults.conf says under the same name.
-    assert f"spark.{side}.extraJavaOptions" not in session.settings_of(is_local=False, options={})
+    assert f"spark.{side}.extraJavaOptions" not in session.spark_settings(
+        is_local=False, options={}
+    )
 
 
 def test_workers_are_ours_where_we_start_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +123,11 @@ def test_workers_are_ours_where_we_start_the_jvm(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("is_local", [True, False])
 def test_other_machines_need_nothing_of_ours(*, is_local: bool) -> None:
-    settings = session.settings_of(is_local=is_local, options={})
+    settings = session.spark_settings(is_local=is_local, options={})
     assert "spark.python.daemon.module" not in settings
 
 
 def test_the_user_decides_about_everything_else() -> None:
     options = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
-    settings = session.settings_of(is_local=True, options=options)
+    settings = session.spark_settings(is_local=True, options=options)
     assert settings | options == settings

@@ -34,8 +34,8 @@ import pyarrow.parquet as pq
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.spark.lake.file_lock import locked
 from rocketpost.spark.records import columns
-from rocketpost.spark.source.plan import Offsets, QueueKey, Range, flat, nested
-from rocketpost.spark.spelling import some_like
+from rocketpost.spark.source.plan import Offsets, QueueKey, Range, flatten_offsets, nest_offsets
+from rocketpost.spark.suggestions import list_similar
 
 VERSION: Final = 1
 PARQUET: Final = "parquet"
@@ -87,8 +87,8 @@ class Batch(NamedTuple):
         return {
             "v": VERSION,
             "batch": self.number,
-            "from": nested({piece.queue: piece.start for piece in self.ranges}),
-            "until": nested({piece.queue: piece.end for piece in self.ranges}),
+            "from": nest_offsets({piece.queue: piece.start for piece in self.ranges}),
+            "until": nest_offsets({piece.queue: piece.end for piece in self.ranges}),
             "rows": self.rows,
             "createdMs": self.created_ms,
             "lost": self.lost,
@@ -104,8 +104,8 @@ class Batch(NamedTuple):
         """
         try:
             value: dict[str, Any] = json.loads(data)
-            start = flat(value["from"], what=where)
-            end = flat(value["until"], what=where)
+            start = flatten_offsets(value["from"], what=where)
+            end = flatten_offsets(value["until"], what=where)
             return Batch(
                 number=value["batch"],
                 ranges=[Range(queue, start[queue], end[queue]) for queue in sorted(start)],
@@ -378,7 +378,7 @@ def check_topics(wanted: Iterable[str], known: Iterable[str], *, where: str) -> 
     there = sorted(known)
     strange = [topic for topic in wanted if topic not in there]
     if strange:
-        names = f"there are {some_like(strange[0], there)}" if there else "there is none"
+        names = f"there are {list_similar(strange[0], there)}" if there else "there is none"
         raise ConfigError(f"the {where} has no topic {', '.join(strange)}; {names}")
 
 

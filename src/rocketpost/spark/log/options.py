@@ -8,9 +8,9 @@ from typing import Final
 from rocketpost.errors import ConfigError
 from rocketpost.model.group import parse_tags
 from rocketpost.settings import option
-from rocketpost.spark.body_options import one_of
+from rocketpost.spark.body_options import check_choice
 from rocketpost.spark.row_options import RowOptions
-from rocketpost.spark.source.predicates import Numbers, Predicates, Texts
+from rocketpost.spark.source.predicates import NumberBounds, Predicates, TextBounds
 
 _CLOCK_STEP_MS: Final = 600_000
 
@@ -42,8 +42,8 @@ class LogOptions(RowOptions):
         if not self.paths:
             raise ConfigError("path is required: the root of a store, or several parted by commas")
         self.check_rows()
-        one_of("view", self.view, "consumer", "log")
-        one_of("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
+        check_choice("view", self.view, "consumer", "log")
+        check_choice("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
         if self.split_bytes is not None and self.split_bytes < 1024 * 1024:
             raise ConfigError(f"splitBytes={self.split_bytes} is too small; at least 1048576")
         if self.clock_step_ms < 0:
@@ -80,15 +80,17 @@ class LogOptions(RowOptions):
     @property
     def asked(self) -> Predicates:
         """What the options ask for, as bounds of columns; keys are words, and not in it."""
-        topics, tags, unique, times = Texts(), Texts(), Texts(), Numbers()
+        topics, tags, unique, times = TextBounds(), TextBounds(), TextBounds(), NumberBounds()
         if self.topic:
-            topics = topics.among(name.strip() for name in self.topic.split(",") if name.strip())
+            topics = topics.restrict_to(
+                name.strip() for name in self.topic.split(",") if name.strip()
+            )
         wanted_tags = parse_tags("", self.tags, version=0).tags_set
         if wanted_tags:
-            tags = tags.among(wanted_tags)
+            tags = tags.restrict_to(wanted_tags)
         if self.unique_key:
-            unique = unique.among(self.unique_key.split())
+            unique = unique.restrict_to(self.unique_key.split())
         if self.starting_timestamp is not None or self.ending_timestamp is not None:
             end = None if self.ending_timestamp is None else self.ending_timestamp - 1
-            times = times.within(self.starting_timestamp, end)
+            times = times.restrict_to_range(self.starting_timestamp, end)
         return Predicates(topics=topics, tags=tags, unique_keys=unique, store_ms=times)

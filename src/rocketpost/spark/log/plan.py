@@ -35,7 +35,7 @@ from rocketpost.spark.log.options import LogOptions, words_of
 from rocketpost.spark.log.queue_ranges import Pending, QueueRange, Window
 from rocketpost.spark.log.store_state import StoreState, state_of
 from rocketpost.spark.records.fields import Ints
-from rocketpost.spark.source.predicates import Numbers, Predicates, Texts
+from rocketpost.spark.source.predicates import NumberBounds, Predicates, TextBounds
 from rocketpost.store.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -97,14 +97,16 @@ def joined(first: Predicates, second: Predicates) -> Predicates:
     return Predicates(**both)
 
 
-def _both(one: Texts | Numbers, other: Texts | Numbers) -> Texts | Numbers:
-    if isinstance(one, Texts):
-        assert isinstance(other, Texts)
-        texts = one if other.values is None else one.among(other.values)
-        return texts.beginning(other.prefix) if other.prefix else texts
-    assert isinstance(other, Numbers)
-    numbers = one.within(other.low, other.high)
-    return numbers if other.values is None else numbers.among(other.values)
+def _both(
+    one: TextBounds | NumberBounds, other: TextBounds | NumberBounds
+) -> TextBounds | NumberBounds:
+    if isinstance(one, TextBounds):
+        assert isinstance(other, TextBounds)
+        texts = one if other.values is None else one.restrict_to(other.values)
+        return texts.restrict_to_prefix(other.prefix) if other.prefix else texts
+    assert isinstance(other, NumberBounds)
+    numbers = one.restrict_to_range(other.low, other.high)
+    return numbers if other.values is None else numbers.restrict_to(other.values)
 
 
 class _Planner:

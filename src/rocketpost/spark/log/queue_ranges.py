@@ -157,7 +157,7 @@ def _look(
         count = int(filled[0]) + (int(empty[0]) if len(empty) else len(entries) - int(filled[0]))
         end, newest = file_first + count, int(entries["position"][count - 1])
         wanted = window.of(entries[:count], dead_before)
-        for low, high in asked.offsets.spans(file_first, end):
+        for low, high in asked.offsets.intervals(file_first, end):
             hits = np.flatnonzero(wanted[low - file_first : high - file_first]) + low
             if len(hits):
                 cost = _cost(entries[hits - file_first])

@@ -36,9 +36,14 @@ from rocketpost.spark.records.columns import Column
 from rocketpost.spark.records.decode import decode
 from rocketpost.spark.records.fields import Host, Ints, Mask, numbers
 from rocketpost.spark.source.batches import BATCH_BYTES, BATCH_ROWS
-from rocketpost.spark.source.predicates import Numbers, Predicates, Texts, extracted
-from rocketpost.spark.telling import plainly
-from rocketpost.spark.workers.heap import keep_loaded
+from rocketpost.spark.source.predicates import (
+    NumberBounds,
+    Predicates,
+    TextBounds,
+    extract_predicates,
+)
+from rocketpost.spark.user_errors import user_facing_errors
+from rocketpost.spark.workers.preparation import prepare_worker
 from rocketpost.store.layout import Layout
 
 _TEXTS: Final = {
@@ -70,7 +75,7 @@ class LogReader(DataSourceReader):
         self.shown = shown
         self.asked: Predicates = options.asked
 
-    @plainly
+    @user_facing_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read; runs on the driver."""
         return [
@@ -83,7 +88,7 @@ class LogReader(DataSourceReader):
         """Yield the messages of a task."""
         if not isinstance(partition, LogTask):
             return  # Spark makes one of its own where there is none
-        keep_loaded()
+        prepare_worker()
         on_corrupt = OnCorrupt(self.options.on_corrupt)
         layout = Layout(partition.root)
         visibility = None
@@ -215,7 +220,7 @@ class FilteringLogReader(LogReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Note what filters leave to read; Spark applies them to it."""
-        self.asked = log_plan.joined(self.options.asked, extracted(filters))
+        self.asked = log_plan.joined(self.options.asked, extract_predicates(filters))
         return filters
 
 
@@ -313,7 +318,7 @@ def _column(chunk: Chunk, name: str) -> pa.Array:
     return decode(chunk, _TEXTS[name], broker_name=None).column(0)
 
 
-def _admitted(array: pa.Array, texts: Texts) -> Mask:
+def _admitted(array: pa.Array, texts: TextBounds) -> Mask:
     if texts.is_any:
         return np.ones(len(array), np.bool_)
     hits = pc.starts_with(array, texts.prefix)
@@ -322,7 +327,7 @@ def _admitted(array: pa.Array, texts: Texts) -> Mask:
     return np.asarray(pc.fill_null(hits, False), np.bool_)
 
 
-def _within(values: Ints | npt.NDArray[np.int32], bounds: Numbers) -> Mask:
+def _within(values: Ints | npt.NDArray[np.int32], bounds: NumberBounds) -> Mask:
     hits = np.ones(len(values), np.bool_)
     if bounds.low is not None:
         hits &= values >= bounds.low

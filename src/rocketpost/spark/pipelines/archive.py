@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError, StoreError
 from rocketpost.model.names import group_problem
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.lake.lake import (
     COLUMNS,
     DATA,
@@ -34,7 +34,7 @@ from rocketpost.spark.lake.lake import (
     check_topics,
     open_lake,
 )
-from rocketpost.spark.options import SourceOptions, exactly, refuse_bounds, replaced
+from rocketpost.spark.options import SourceOptions, fix_offsets, refuse_bounds, replace_options
 from rocketpost.spark.records import columns
 from rocketpost.spark.source import plan
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
@@ -229,10 +229,12 @@ def hold(config: ArchiveConfig) -> None:
     """Have brokers keep what the lake does not have yet, if that is wished."""
     if not config.hold:
         return
-    with Link(replaced(config.source, group=config.hold)) as link:
-        queues = link.queues()
-        link.hold(config.hold, queues)
-        link.commit(_starts(config.open().snapshot().watermark, link.bounds(queues)))
+    with BrokerSession(replace_options(config.source, group=config.hold)) as broker_session:
+        queues = broker_session.queues()
+        broker_session.create_holding_group(config.hold, queues)
+        broker_session.commit(
+            _starts(config.open().snapshot().watermark, broker_session.bounds(queues))
+        )
 
 
 def archived(spark: SparkSession, lake_uri: str, topics: Sequence[str] = ()) -> DataFrame:
@@ -300,14 +302,14 @@ def _planned(config: ArchiveConfig, before: Snapshot) -> _Plan:
     ends = {queue: bound.end for queue, bound in bounds.items()}
     # What is gone takes no room in a batch: else one that is smaller than a hole would be empty.
     there = {queue: max(at, bounds[queue].first) for queue, at in start.items()}
-    end = plan.admitted(there, ends, config.offsets_max)
+    end = plan.limit_ends(there, ends, config.offsets_max)
     for queue, bound in bounds.items():
         if bound.end < start[queue]:
             raise ClientError(
                 f"{queue} ends at offset {bound.end}, but {start[queue]} are archived: the topic "
                 "was deleted and made anew, or the broker lost messages. Archive it to a new lake"
             )
-    pieces, losses = plan.ranges(start, end, bounds)
+    pieces, losses = plan.plan_ranges(start, end, bounds)
     lost = [loss.text for loss in losses]
     if lost and not config.allow_loss:
         raise ClientError(
@@ -325,8 +327,8 @@ def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> D
     """Return the messages of some ranges, in as few tasks as are worth their while."""
     total = sum(piece.length for piece in pieces)
     tasks = -(-total // _TASK_RECORDS_MIN)
-    exact = replaced(
-        exactly(
+    exact = replace_options(
+        fix_offsets(
             source,
             {piece.queue: piece.start for piece in pieces},
             {piece.queue: piece.end for piece in pieces},
@@ -379,8 +381,8 @@ def _starts(watermark: Offsets, bounds: dict[QueueKey, Bounds]) -> Offsets:
 
 
 def _bounds(config: ArchiveConfig) -> dict[QueueKey, Bounds]:
-    with Link(config.source) as link:
-        return link.bounds(link.queues())
+    with BrokerSession(config.source) as broker_session:
+        return broker_session.bounds(broker_session.queues())
 
 
 def _rest(reached: Offsets, bounds: dict[QueueKey, Bounds]) -> int:

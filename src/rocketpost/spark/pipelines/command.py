@@ -32,7 +32,7 @@ from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.spark.pipelines.options_file import config_option
 from rocketpost.spark.pipelines.paths import check_readable, local_path
 from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
-from rocketpost.spark.session import LOCAL_MASTER, leave_signals_to_us, make_session
+from rocketpost.spark.session import LOCAL_MASTER, ignore_sigterm_in_jvm, make_session
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Run:
                 f"rocketpost {self.name}", master=self._master, options=self._settings
             )
             if is_ours:
-                leave_signals_to_us(spark)
+                ignore_sigterm_in_jvm(spark)
         try:
             with (
                 _asked_to_stop(self._stopping),

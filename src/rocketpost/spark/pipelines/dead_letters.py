@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from rocketpost.errors import ClientError, ConfigError, Fault, RouteNotFound
 from rocketpost.model import properties as names
 from rocketpost.model.names import dlq_topic, group_problem, is_system_group
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import timeline
 from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send, sending_tasks
@@ -27,7 +27,7 @@ from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, R
 from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
 from rocketpost.spark.records.columns import ddl, full
-from rocketpost.spark.spelling import some_like
+from rocketpost.spark.suggestions import list_similar
 
 logger = logging.getLogger(__name__)
 
@@ -230,9 +230,11 @@ def _check_known(name_servers: str, group: str) -> None:
     Raises:
         ConfigError: It is one.
     """
-    with Link(SourceOptions(name_servers=name_servers, topic=dlq_topic(group))) as link:
+    with BrokerSession(
+        SourceOptions(name_servers=name_servers, topic=dlq_topic(group))
+    ) as broker_session:
         try:
-            known = link.known_groups()
+            known = broker_session.known_groups()
         except Fault as fault:  # such as one that tells it to administrators only
             logger.debug("a broker does not tell its groups: fault=%s", fault)
             return
@@ -241,7 +243,9 @@ def _check_known(name_servers: str, group: str) -> None:
             return
     if group not in known:
         users = [name for name in known if not is_system_group(name)]
-        hint = f"those that there are: {some_like(group, users)}" if users else "there is none yet"
+        hint = (
+            f"those that there are: {list_similar(group, users)}" if users else "there is none yet"
+        )
         raise ConfigError(f"no broker knows the group {group}; {hint}")
 
 

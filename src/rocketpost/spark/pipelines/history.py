@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.lake.lake import Snapshot, open_lake
-from rocketpost.spark.options import SourceOptions, exactly, refuse_bounds
+from rocketpost.spark.options import SourceOptions, fix_offsets, refuse_bounds
 from rocketpost.spark.pipelines.archive import messages
 from rocketpost.spark.records import columns
 from rocketpost.spark.source import plan
-from rocketpost.spark.source.plan import Bounds, Loss, Offsets, QueueKey
+from rocketpost.spark.source.plan import Bounds, DataLoss, Offsets, QueueKey
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +44,17 @@ def history(
     held = lake.snapshot()  # before the bounds: what is archived later is live for us
     if not held.files:
         raise ConfigError(f"there is nothing archived in {lake_uri}")
-    mine = {queue: at for queue, at in held.watermark.items() if source.takes(queue)}
-    with Link(source) as link:
-        bounds = link.bounds(link.queues(known=mine))
+    mine = {queue: at for queue, at in held.watermark.items() if source.selects(queue)}
+    with BrokerSession(source) as broker_session:
+        bounds = broker_session.bounds(broker_session.queues(known=mine))
     cold = _chosen(messages(spark, lake, held.files), source, held)
     start = _starts(held, bounds)
-    pieces, losses = plan.ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
+    pieces, losses = plan.plan_ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
     _tell(_within(cold, [*losses, *_away(mine, bounds)], as_of_ms), source)
     names = [column.name for column in columns.full(source.properties_format)]
     frame = cold.select(*names)
     if pieces:
-        exact = exactly(
+        exact = fix_offsets(
             source,
             {piece.queue: piece.start for piece in pieces},
             {piece.queue: piece.end for piece in pieces},
@@ -105,16 +105,18 @@ def _chosen(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame
     return cold.filter(f.col("tags").isin([tag.strip() for tag in source.expression.split("||")]))
 
 
-def _away(archived: Offsets, there: Collection[QueueKey]) -> list[Loss]:
+def _away(archived: Offsets, there: Collection[QueueKey]) -> list[DataLoss]:
     """Return the queues that brokers had and do not show: nobody knows what came since."""
     return [
-        Loss(queue, f"{queue} is archived up to offset {at} and not there any more to tell of more")
+        DataLoss(
+            queue, f"{queue} is archived up to offset {at} and not there any more to tell of more"
+        )
         for queue, at in sorted(archived.items())
         if queue not in there
     ]
 
 
-def _within(cold: DataFrame, losses: list[Loss], as_of_ms: int | None) -> list[Loss]:
+def _within(cold: DataFrame, losses: list[DataLoss], as_of_ms: int | None) -> list[DataLoss]:
     """Return the losses that matter: messages stored later than the asked time do not."""
     if as_of_ms is None or not losses:
         return losses
@@ -127,7 +129,7 @@ def _within(cold: DataFrame, losses: list[Loss], as_of_ms: int | None) -> list[L
     return [loss for loss in losses if last.get(loss.queue, 0) < as_of_ms]
 
 
-def _tell(losses: list[Loss], source: SourceOptions) -> None:
+def _tell(losses: list[DataLoss], source: SourceOptions) -> None:
     if losses and source.fail_on_data_loss:
         more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
         raise ClientError(

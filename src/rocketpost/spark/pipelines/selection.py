@@ -18,11 +18,11 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.properties import KEY_SEPARATOR
-from rocketpost.spark.broker_session import Link
-from rocketpost.spark.options import SourceOptions, exactly
+from rocketpost.spark.broker_session import BrokerSession
+from rocketpost.spark.options import SourceOptions, fix_offsets
 from rocketpost.spark.pipelines.archive import archived, opened
-from rocketpost.spark.source.narrowing import first_since
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey
+from rocketpost.spark.source.time_bounds import find_first_since
 
 _NARROW: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, keys string, tags string, "
@@ -127,18 +127,20 @@ def fixed(selection: Selection) -> SourceOptions:
         topic=",".join(selection.topics),
         expression=" || ".join(selection.tags) or "*",
     )
-    with Link(source) as link:
-        bounds = link.bounds(link.queues())
+    with BrokerSession(source) as broker_session:
+        bounds = broker_session.bounds(broker_session.queues())
         start = {queue: bound.first for queue, bound in bounds.items()}
         end = {queue: bound.end for queue, bound in bounds.items()}
         if selection.start_ms is not None:
-            start = first_since(link, bounds, dict.fromkeys(bounds, selection.start_ms))
+            start = find_first_since(
+                broker_session, bounds, dict.fromkeys(bounds, selection.start_ms)
+            )
         if selection.end_ms is not None:
-            end = first_since(link, bounds, dict.fromkeys(bounds, selection.end_ms))
+            end = find_first_since(broker_session, bounds, dict.fromkeys(bounds, selection.end_ms))
     if selection.offsets is not None:
         start, end = _narrowed(start, end, bounds, selection.offsets)
     end = {queue: max(at, start[queue]) for queue, at in end.items()}
-    return exactly(source, start, end)
+    return fix_offsets(source, start, end)
 
 
 def parse_offsets(text: str) -> dict[QueueKey, Span]:

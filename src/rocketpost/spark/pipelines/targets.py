@@ -21,7 +21,7 @@ from rocketpost.client.credentials import environment_credentials
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.errors import ClientError, Fault
 from rocketpost.model.route import MASTER_ID
-from rocketpost.spark.client_group import Line
+from rocketpost.spark.client_group import ClientGroup
 from rocketpost.spark.pipelines.copying import CopyConfig, Origin, producer_id
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _ASKED_AT_ONCE: Final = 32
 _GROUP: Final = "SPARK_SINK"
 
 
-class Targets(Line):
+class Targets(ClientGroup):
     """A blocking line to the brokers that get the copies of some queues. Thread-safe.
 
     Args:

@@ -19,8 +19,8 @@ from rocketpost.client import ClientConfig
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.blocking.loop_thread import shared
 from rocketpost.errors import RouteNotFound, StoreError
-from rocketpost.spark.options import credentials
-from rocketpost.spark.outage import ask_again
+from rocketpost.spark.options import find_credentials
+from rocketpost.spark.outage import retry_during_outage
 from rocketpost.spark.sink.options import SinkOptions
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def noted_blocking(options: SinkOptions) -> frozenset[str]:
 
 
 async def _seen(options: SinkOptions) -> frozenset[str]:
-    config = ClientConfig(name_servers=options.name_servers, credentials=credentials(options))
+    config = ClientConfig(name_servers=options.name_servers, credentials=find_credentials(options))
     async with AdminClient(config=config) as admin:
 
         async def ask() -> frozenset[str]:
@@ -60,7 +60,7 @@ async def _seen(options: SinkOptions) -> frozenset[str]:
             return frozenset((await admin.cluster.info()).broker_addr_table)
 
         seconds = options.send_timeout_ms / 1000
-        return await ask_again(ask, seconds=seconds, pause=_PAUSE_SECONDS)
+        return await retry_during_outage(ask, seconds=seconds, pause=_PAUSE_SECONDS)
 
 
 def _read(checkpoint: str) -> frozenset[str]:

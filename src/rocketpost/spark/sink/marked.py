@@ -29,8 +29,8 @@ from rocketpost.client.producer.queue_choice import select_by_hash
 from rocketpost.codec.batch import ENTRY_BYTES_MIN
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.model.stamp import Stamp
-from rocketpost.spark.options import credentials
-from rocketpost.spark.outage import PASSING, ask_again
+from rocketpost.spark.options import find_credentials
+from rocketpost.spark.outage import TRANSIENT, retry_during_outage
 from rocketpost.spark.sink.marks import Marks, Stands, unsure
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.rows import Rows
@@ -207,7 +207,7 @@ class MarkedSending:
 
     async def _route(self, producer: Producer, topic: str, *, is_known: bool) -> list[MessageQueue]:
         """Return the queues of a topic; one that is known is waited for."""
-        return await ask_again(
+        return await retry_during_outage(
             partial(producer.queues, topic),
             seconds=self._options.send_timeout_ms / 1000,
             pause=_PAUSE_SECONDS,
@@ -248,7 +248,7 @@ class MarkedSending:
             rows, error = self._thread.call(self._attempt(rows))
             if error is None:
                 return
-            if not isinstance(error, PASSING) or time.monotonic() > until:
+            if not isinstance(error, TRANSIENT) or time.monotonic() > until:
                 raise error
             time.sleep(self._settle_seconds)
             self._look_again(sorted({row.key for row in rows}))
@@ -271,7 +271,7 @@ class MarkedSending:
         ended = await asyncio.gather(*map(one, by_queue.values()))
         errors = [error for _, error in ended if error is not None]
         # One that will not pass counts more than one that may.
-        errors.sort(key=lambda error: isinstance(error, PASSING))
+        errors.sort(key=lambda error: isinstance(error, TRANSIENT))
         return [row for some, _ in ended for row in some], errors[0] if errors else None
 
     async def _send_in_order(self, rows: list[Row]) -> tuple[list[Row], RocketpostError | None]:
@@ -361,7 +361,7 @@ async def _started(options: SinkOptions) -> Producer:
         send_timeout=options.send_timeout_ms / 1000,
         retries=0,
         message_bytes_max=max(options.message_bytes_max, options.batch_bytes),
-        credentials=credentials(options),
+        credentials=find_credentials(options),
     )
     producer = Producer(options.producer_group, config=config)
     await producer.start()

@@ -26,11 +26,11 @@ from rocketpost.codec.faults import GroupNotExist
 from rocketpost.errors import AlreadyExists, ConfigError, RouteNotFound
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import MessageQueue
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.records.columns import Column
 from rocketpost.spark.sink.options import SinkOptions
-from rocketpost.spark.source.batches import batches
+from rocketpost.spark.source.batches import decode_batches
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
 
 UNMARKED_MAX: Final = 1_000_000
@@ -78,15 +78,15 @@ class Marks:
 
     def stands(self, topic: str) -> Stands:
         """Return what is known of the queues of a topic; of one that nobody knows nothing is."""
-        with self._link(topic) as link:
+        with self._broker_session(topic) as broker_session:
             try:
-                queues = link.queues()
+                queues = broker_session.queues()
             except RouteNotFound:
                 return {}
             # The marks first: what is stored between two looks must lie behind them.
-            even, odd = (link.offsets_of(group, queues) for group in self._groups)
-            bounds = link.bounds(queues)
-            floor = self._floor(link, queues)
+            even, odd = (broker_session.offsets_of(group, queues) for group in self._groups)
+            bounds = broker_session.bounds(queues)
+            floor = self._floor(broker_session, queues)
         return {
             queue: Stand(
                 (max(even[queue], floor[queue]), max(odd[queue], floor[queue])), bounds[queue]
@@ -106,10 +106,10 @@ class Marks:
             if wanted.length > 0:
                 by_topic.setdefault(wanted.queue.topic, []).append(wanted)
         for topic, some in by_topic.items():
-            with self._link(topic) as link:
+            with self._broker_session(topic) as broker_session:
                 for wanted in some:
-                    pulled = link.pull(wanted)
-                    for batch in batches(
+                    pulled = broker_session.pull(wanted)
+                    for batch in decode_batches(
                         pulled, wanted, _KEYS, tags=frozenset(), decompressed=False
                     ):
                         names, offsets = (column.to_pylist() for column in batch.columns)
@@ -126,17 +126,19 @@ class Marks:
             message_id: The id.
             is_known: Whether the topic was there before, so that it is waited for.
         """
-        with self._link(topic) as link:
+        with self._broker_session(topic) as broker_session:
             try:
-                return link.is_indexed(topic, message_id, unknown_max=None if is_known else 0)
+                return broker_session.is_indexed(
+                    topic, message_id, unknown_max=None if is_known else 0
+                )
             except RouteNotFound:
                 return False
 
     def ends(self, queues: Iterable[QueueKey]) -> Offsets:
         """Return where queues end now."""
         queues = list(queues)
-        with self._link(queues[0].topic) as link:
-            return {queue: bounds.end for queue, bounds in link.bounds(queues).items()}
+        with self._broker_session(queues[0].topic) as broker_session:
+            return {queue: bounds.end for queue, bounds in broker_session.bounds(queues).items()}
 
     def commit(self, batch_id: int, firsts: Mapping[QueueKey, int]) -> None:
         """Keep where the queues of a batch end, now that all of it is stored.
@@ -146,24 +148,28 @@ class Marks:
             firsts: No message of the batch lies before these; at least one for each topic.
         """
         for topic in sorted({queue.topic for queue in firsts}):
-            with self._link(topic) as link:
-                queues = link.queues()
-                ends = {queue: bounds.end for queue, bounds in link.bounds(queues).items()}
+            with self._broker_session(topic) as broker_session:
+                queues = broker_session.queues()
+                ends = {
+                    queue: bounds.end for queue, bounds in broker_session.bounds(queues).items()
+                }
                 # A topic that is new to the sink gets the other mark as well, or the batch would
                 # have to look through all of the topic if it ran once more.
                 other = self._groups[(batch_id - 1) % 2]
-                known = link.offsets_of(other, queues)
+                known = broker_session.offsets_of(other, queues)
                 missing = [queue for queue in queues if not known[queue]]
-                link.commit_for(other, {queue: firsts.get(queue, ends[queue]) for queue in missing})
-                link.commit_for(self._groups[batch_id % 2], ends)
+                broker_session.commit_for(
+                    other, {queue: firsts.get(queue, ends[queue]) for queue in missing}
+                )
+                broker_session.commit_for(self._groups[batch_id % 2], ends)
 
-    def _floor(self, link: MarkLink, queues: list[QueueKey]) -> Offsets:
+    def _floor(self, broker_session: MarkLink, queues: list[QueueKey]) -> Offsets:
         since = self._options.scan_since
         if since is None:
             return dict.fromkeys(queues, 0)
-        return link.at_time(queues, dict.fromkeys(queues, since))
+        return broker_session.search_offsets(queues, dict.fromkeys(queues, since))
 
-    def _link(self, topic: str) -> MarkLink:
+    def _broker_session(self, topic: str) -> MarkLink:
         options = self._options
         return MarkLink(
             SourceOptions(
@@ -177,7 +183,7 @@ class Marks:
         )
 
 
-class MarkLink(Link):
+class MarkLink(BrokerSession):
     """A link that also asks for the offsets of groups it does not pull with."""
 
     def offsets_of(self, group: str, queues: Iterable[QueueKey]) -> Offsets:
@@ -186,7 +192,7 @@ class MarkLink(Link):
         async def one(queue: MessageQueue) -> int:
             return await OffsetCalls(self._admin.session).group_offset(group, queue) or 0
 
-        return self._thread.call(self._of_each(queues, one))
+        return self._thread.call(self._ask_each_queue(queues, one))
 
     def commit_for(self, group: str, offsets: Offsets) -> None:
         """Store where a group stands; brokers that do not know it get to know it.
@@ -206,7 +212,7 @@ class MarkLink(Link):
                     await self._admin.groups.create(await calls.master(queue), config)
                 await calls.commit_offset(group, queue, offset)
 
-        self._thread.call(self._of_each(offsets, one))
+        self._thread.call(self._ask_each_queue(offsets, one))
 
     def is_indexed(self, topic: str, message_id: str, *, unknown_max: int | None) -> bool:
         """Tell whether brokers know a message by its id."""
@@ -214,7 +220,7 @@ class MarkLink(Link):
         async def ask() -> bool:
             return bool(await self._admin.messages.by_unique_id(topic, message_id))
 
-        return self._thread.call(self._again(ask, unknown_max=unknown_max))
+        return self._thread.call(self._retry(ask, unknown_max=unknown_max))
 
 
 def unsure(stands: Stands, batch_id: int, *, is_bounded: bool = False) -> list[Range]:

@@ -10,7 +10,7 @@ from typing import Final
 from rocketpost.client.credentials import credentials_of
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
-from rocketpost.spark.body_options import BodyOptions, one_of
+from rocketpost.spark.body_options import BodyOptions, check_choice
 from rocketpost.spark.option_checks import check_name_servers
 
 
@@ -69,9 +69,9 @@ class SinkOptions(BodyOptions):
     def __post_init__(self) -> None:
         check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
-        one_of("delivery", self.delivery, *(kind.value for kind in Delivery))
-        one_of("onTooLarge", self.on_too_large, "error", "skip")
-        one_of("onForgotten", self.on_forgotten, "error", "skip")
+        check_choice("delivery", self.delivery, *(kind.value for kind in Delivery))
+        check_choice("onTooLarge", self.on_too_large, "error", "skip")
+        check_choice("onForgotten", self.on_forgotten, "error", "skip")
         self.check_bodies()
         if self.body_format == "json" and (self.body_schema or self.body_schema_file):
             raise ConfigError(
@@ -111,20 +111,26 @@ class SinkOptions(BodyOptions):
 
     @property
     def sink(self) -> str:
-        """The name under which brokers remember what this sink sent.
+        """The name under which brokers remember the messages of this sink.
 
         Raises:
-            ConfigError: There is none, and none can be made.
+            ConfigError: The options do not identify the sink.
         """
-        if self.sink_id:
-            return self.sink_id
-        if not self.checkpoint:
+        self.check_sink_name()
+        return self.sink_id or sink_of(self.checkpoint)
+
+    def check_sink_name(self) -> None:
+        """Check that the options identify the sink, so that a second run is recognized.
+
+        Raises:
+            ConfigError: They do not.
+        """
+        if not self.is_named:
             raise ConfigError(
                 f"delivery={self.delivery} needs sinkId, or checkpointLocation given by .option()"
                 f"{'' if self.is_marked else ', or the columns producerId and sequence'}: "
                 "by these a second run is known"
             )
-        return sink_of(self.checkpoint)
 
 
 def sink_of(checkpoint: str) -> str:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from rocketpost.client import ClientConfig, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
-from rocketpost.spark.options import credentials
-from rocketpost.spark.outage import PASSING, NotYet, ask_again
+from rocketpost.spark.options import find_credentials
+from rocketpost.spark.outage import TRANSIENT, TemporarilyMissing, retry_during_outage
 from rocketpost.spark.sink.brokers import FILE
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.rows import Outgoing, Rows
@@ -181,11 +181,11 @@ class Sending:
         """Have every broker tell what it holds of a producer.
 
         Raises:
-            NotYet: One is away, and may hold something.
+            TemporarilyMissing: One is away, and may hold something.
         """
         if missing := self._brokers - await producer.asked_brokers(topic):
             hint = f"remove it from {self._options.checkpoint}/{FILE}"
-            raise NotYet(
+            raise TemporarilyMissing(
                 f"the broker {min(missing)} is away, and may hold what this sink has sent; "
                 f"if it is gone for good, {hint if self._options.checkpoint else 'start again'}"
             )
@@ -205,9 +205,9 @@ class Sending:
             except RouteNotFound as error:
                 if self._batch_id or await self._has_brokers():
                     raise
-                raise NotYet(f"{error}; no broker is there at all") from error
+                raise TemporarilyMissing(f"{error}; no broker is there at all") from error
 
-        return await ask_again(
+        return await retry_during_outage(
             ask,
             seconds=self._options.send_timeout_ms / 1000,
             pause=_PAUSE_SECONDS,
@@ -220,7 +220,9 @@ class Sending:
 
     async def _has_brokers(self) -> bool:
         options = self._options
-        config = ClientConfig(name_servers=options.name_servers, credentials=credentials(options))
+        config = ClientConfig(
+            name_servers=options.name_servers, credentials=find_credentials(options)
+        )
         async with AdminClient(config=config) as admin:
             return bool((await admin.cluster.info()).broker_addr_table)
 
@@ -241,7 +243,7 @@ class Sending:
                 raise error
 
         seconds = self._options.send_timeout_ms / 1000
-        await ask_again(resend, seconds=seconds, pause=_PAUSE_SECONDS)
+        await retry_during_outage(resend, seconds=seconds, pause=_PAUSE_SECONDS)
 
     async def _idle(self) -> None:
         if self._under_way:
@@ -265,7 +267,7 @@ class Sending:
             self._unsure.pop(ticket, None)
         elif isinstance(error, RouteNotFound) and not self._was_there(topic):
             self._failure = self._failure or error
-        elif ticket in self._unsure and isinstance(error, PASSING):
+        elif ticket in self._unsure and isinstance(error, TRANSIENT):
             self._passing = self._passing or error
         elif error is not None:
             error.add_note(_told(some))
@@ -295,7 +297,7 @@ class Sending:
                 name_servers=options.name_servers,
                 send_timeout=options.send_timeout_ms / 1000,
                 message_bytes_max=max(options.message_bytes_max, options.batch_bytes),
-                credentials=credentials(options),
+                credentials=find_credentials(options),
             )
             is_named = producer_id is not None
             producer = Producer(

@@ -28,14 +28,14 @@ from pyspark.sql.datasource import (
 from rocketpost.client.blocking.loop_thread import LoopThread, shared
 from rocketpost.errors import ConfigError, NotSupported
 from rocketpost.spark.bodies.packing import Packing
-from rocketpost.spark.outage import PASSING
+from rocketpost.spark.outage import TRANSIENT
 from rocketpost.spark.sink.brokers import noted_blocking
 from rocketpost.spark.sink.marked import MarkedSending
 from rocketpost.spark.sink.marks import Marks, Stands
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.sending import Sending
 from rocketpost.spark.source.plan import Offsets
-from rocketpost.spark.workers.heap import keep_loaded
+from rocketpost.spark.workers.preparation import prepare_worker
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Mark what is stored, if nobody else remembers it."""
+        prepare_worker()
         _mark(self.options, messages)
 
 
@@ -95,6 +96,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Mark what is stored, if nobody else remembers it; all of it is stored already."""
+        prepare_worker()
         _mark(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -123,7 +125,7 @@ def _mark(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) 
             firsts[queue] = min(first, firsts.get(queue, first))
     try:
         Marks(options).commit(batch_id, firsts)
-    except PASSING as error:
+    except TRANSIENT as error:
         # All is stored. The next batch searches from the marks before, which takes longer.
         logger.warning("marks not written: sink=%s reason=%s", options.sink, error)
 
@@ -139,7 +141,7 @@ def _packed(packing: Packing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Written:
-    keep_loaded()
+    prepare_worker()
     context = TaskContext.get()
     assert context is not None
     epoch = options.epoch

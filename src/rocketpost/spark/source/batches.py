@@ -1,4 +1,4 @@
-"""Pulled records to record batches: put together, cut to their range, bounded in size."""
+"""Record batches of pulled records: joined, cut to their range, limited in size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 _TAGS: Final = (Column("tags", pa.string(), "string", nullable=True),)
 
 
-def batches(
+def decode_batches(
     pulled: Iterable[bytes],
     wanted: Range,
     columns: tuple[Column, ...],
@@ -36,22 +36,22 @@ def batches(
     """Yield the messages of one range.
 
     Args:
-        pulled: Records of the queue, in order; some may come again, or lie outside the range.
+        pulled: Records of the queue, in order; some may be repeated, or outside the range.
         wanted: The range.
-        columns: What is wanted of each message.
-        tags: The tags that count, since brokers compare hashes; empty for all.
-        decompressed: Whether bodies are unpacked.
+        columns: The columns to return.
+        tags: The tags to keep, because brokers compare only hashes; empty for all.
+        decompressed: Whether bodies are decompressed.
 
     Raises:
         RemoteProtocolError: A record cannot be read.
     """
     try:
-        yield from _batches(pulled, wanted, columns, tags=tags, decompressed=decompressed)
+        yield from _decode_batches(pulled, wanted, columns, tags=tags, decompressed=decompressed)
     except CorruptRecord as error:
         raise RemoteProtocolError(f"{wanted.queue}: {error}") from error
 
 
-def _batches(
+def _decode_batches(
     pulled: Iterable[bytes],
     wanted: Range,
     columns: tuple[Column, ...],
@@ -60,28 +60,28 @@ def _batches(
     decompressed: bool,
 ) -> Iterator[pa.RecordBatch]:
     seen = wanted.start - 1
-    for data in _gathered(pulled):
-        starts = _starts(data, wanted)
+    for data in _join_small(pulled):
+        starts = _find_starts(data, wanted)
         if (numbers(data, starts + 36, 4) & _WRAPPED == _WRAPPED).any():
-            data = _unwrapped(data, starts, wanted)
-            starts = _starts(data, wanted)
+            data = _unwrap_batches(data, starts, wanted)
+            starts = _find_starts(data, wanted)
         offsets = numbers(data, starts + 20, 8)
-        # Answers overlap where a pull returns more than it was asked for.
+        # Answers overlap if a pull returns more than was requested.
         before = np.maximum.accumulate(np.concatenate(([seen], offsets)))
         starts = starts[(offsets > before[:-1]) & (offsets < wanted.end)]
         seen = before[-1]
         broker = wanted.queue.broker
         if tags:
             found = decode(Chunk(data, starts), _TAGS, broker_name=broker).column(0)
-            hit = pc.is_in(found, pa.array(sorted(tags), pa.string()))
-            starts = starts[np.asarray(hit)]
+            matches = pc.is_in(found, pa.array(sorted(tags), pa.string()))
+            starts = starts[np.asarray(matches)]
         for at in range(0, len(starts), BATCH_ROWS):
-            some = Chunk(data, starts[at : at + BATCH_ROWS])
-            yield decode(some, columns, broker_name=broker, decompressed=decompressed)
+            chunk = Chunk(data, starts[at : at + BATCH_ROWS])
+            yield decode(chunk, columns, broker_name=broker, decompressed=decompressed)
 
 
-def _gathered(pulled: Iterable[bytes]) -> Iterator[bytes]:
-    """Put small answers together: a batch costs Spark the same however small."""
+def _join_small(pulled: Iterable[bytes]) -> Iterator[bytes]:
+    """Join small answers, because Spark's cost of a batch does not depend on its size."""
     parts: list[bytes] = []
     size = 0
     for data in pulled:
@@ -96,7 +96,7 @@ def _gathered(pulled: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _starts(data: bytes, wanted: Range) -> Ints:
+def _find_starts(data: bytes, wanted: Range) -> Ints:
     starts, end = walk(data)
     if end < len(data):
         after = (
@@ -108,8 +108,8 @@ def _starts(data: bytes, wanted: Range) -> Ints:
     return starts
 
 
-def _unwrapped(data: bytes, starts: Ints, wanted: Range) -> bytes:
-    """Return every message as a record of its own, where batches are stored as one."""
+def _unwrap_batches(data: bytes, starts: Ints, wanted: Range) -> bytes:
+    """Return a record for every message of batches that are stored as one record."""
     parts: list[bytes | memoryview] = []
     for start in starts.tolist():
         for record in unwrap_batch(decode_record(data, start), first=wanted.start):

@@ -1,7 +1,7 @@
-"""The data sources as Spark finds them: ``format("rocketmq")`` and ``format("rocketmq-log")``.
+"""The data sources ``format("rocketmq")`` and ``format("rocketmq-log")``.
 
-Spark imports this to learn names, and skips every source of everybody if that fails. So everything
-that may be missing or takes long (Arrow, the client) is imported when it is used.
+Spark imports this module to learn the names, and skips all Python sources if that fails. So modules
+that may be missing or take long to import (Arrow, the client) are imported when they are used.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.telling import plainly
-from rocketpost.spark.workers.heap import keep_loaded
+from rocketpost.spark.user_errors import user_facing_errors
+from rocketpost.spark.workers.preparation import prepare_worker
 
 if TYPE_CHECKING:
     from rocketpost.spark.bodies.packing import Packing
@@ -32,41 +32,45 @@ if TYPE_CHECKING:
 class RocketMQSource(DataSource):
     """Topics as tables and streams."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        prepare_worker()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
         return "rocketmq"
 
-    @plainly
+    @user_facing_errors
     def schema(self) -> str:
-        """Return every column; a schema of the user's is a projection of it."""
+        """Return all columns; a schema given by the user is a projection of them."""
         from rocketpost.spark.bodies.shape import ddl
 
         return ddl(self._options())
 
-    @plainly
+    @user_facing_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there."""
+        """Return a reader of all present messages."""
         from rocketpost.spark.bodies.shape import Shape
         from rocketpost.spark.source.reader import BatchReader, FilteringReader
 
         options = self._options()
-        # Where Spark's conf is off, a reader that takes filters makes every read fail.
+        # If filter pushdown is off in Spark, every read by a reader that takes filters fails.
         reader = FilteringReader if options.takes_filters else BatchReader
         return reader(options, Shape(schema, options))
 
-    @plainly
+    @user_facing_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Read on and on."""
+        """Return a reader of present and future messages."""
         from rocketpost.spark.bodies.shape import Shape
         from rocketpost.spark.source.reader import StreamReader
 
         options = self._options()
         return StreamReader(options, Shape(schema, options))
 
-    @plainly
+    @user_facing_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Send the rows of a frame.
+        """Return a writer that sends the rows of a frame.
 
         Raises:
             ConfigError: The mode is overwrite, or a column or an option makes no sense.
@@ -77,52 +81,56 @@ class RocketMQSource(DataSource):
             raise ConfigError('a topic cannot be overwritten; use .mode("append")')
         return BatchWriter(*self._sink(schema))
 
-    @plainly
+    @user_facing_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Send the rows of a stream."""
+        """Return a writer that sends the rows of a stream."""
         from rocketpost.spark.sink.writer import StreamWriter
 
         return StreamWriter(*self._sink(schema))
 
     def _options(self) -> SourceOptions:
-        from rocketpost.spark.options import SourceOptions, parsed, with_keys
+        from rocketpost.spark.options import SourceOptions, parse_options, with_credentials
 
-        keep_loaded()
-        return with_keys(parsed(SourceOptions, self.options))
+        prepare_worker()
+        return with_credentials(parse_options(SourceOptions, self.options))
 
     def _sink(self, schema: StructType) -> tuple[SinkOptions, Packing]:
         from rocketpost.spark.bodies.packing import Packing
-        from rocketpost.spark.options import parsed, with_keys
+        from rocketpost.spark.options import parse_options, with_credentials
         from rocketpost.spark.sink.options import SinkOptions, check_columns
 
-        keep_loaded()
-        options = with_keys(parsed(SinkOptions, self.options))
+        prepare_worker()
+        options = with_credentials(parse_options(SinkOptions, self.options))
         packing = Packing(schema, options)
         check_columns(packing.columns, options)
         names = {name.lower() for name, _ in packing.columns}
         if options.is_marked or (options.is_exactly_once and "sequence" not in names):
-            options.sink  # noqa: B018 - refuses a sink without a name
+            options.check_sink_name()
         return options, packing
 
 
 class RocketMQLogSource(DataSource):
     """A store directory as a table."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        prepare_worker()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
         return "rocketmq-log"
 
-    @plainly
+    @user_facing_errors
     def schema(self) -> str:
-        """Return every column; a schema of the user's is a projection of it."""
+        """Return all columns; a schema given by the user is a projection of them."""
         from rocketpost.spark.bodies.shape import ddl
 
         return ddl(self._options())
 
-    @plainly
+    @user_facing_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there."""
+        """Return a reader of all present messages."""
         from rocketpost.spark.bodies.shape import Shape
         from rocketpost.spark.log.reader import FilteringLogReader, LogReader
 
@@ -133,13 +141,13 @@ class RocketMQLogSource(DataSource):
 
     def _options(self) -> LogOptions:
         from rocketpost.spark.log.options import LogOptions
-        from rocketpost.spark.options import parsed
+        from rocketpost.spark.options import parse_options
 
-        keep_loaded()
-        return parsed(LogOptions, self.options)
+        prepare_worker()
+        return parse_options(LogOptions, self.options)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session, where Spark does not find them by itself."""
+    """Add the formats to a session, if Spark does not find them by itself."""
     spark.dataSource.register(RocketMQSource)
     spark.dataSource.register(RocketMQLogSource)

@@ -1,13 +1,13 @@
-"""Which offsets a query reads, in which tasks. Offsets in, ranges out; no I/O.
+"""Plan of a query: the offsets that it reads, and the tasks that read them. Pure.
 
-An offset always means the next message to read. In Spark's checkpoint they are nested by topic,
-broker and queue, with keys in a fixed order, since Spark compares them as text:
+An offset is always that of the next message to read. Spark's checkpoint has offsets nested by
+topic, broker and queue, with keys in a fixed order, because Spark compares them as text:
 
     initial   {"v": 1, "initial": true, "queues": {"T": {"broker-a": {"0": 100}}}}
-    end       {"v": 1, "queues": {...}}    the first end also has "base": where the query began
+    end       {"v": 1, "queues": {...}}    the first end also has "base": the start of the query
 
-Spark asks for the initial offset more than once, and again after a restart, by when ``latest`` has
-moved on. So the first end carries the start that it belongs to, and that one counts.
+Spark asks for the initial offset more than once, and again after a restart, when ``latest`` has
+changed. So the first end contains the start that it belongs to, and that start is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from rocketpost.errors import ConfigError
 
 VERSION: Final = 1
-_TOLD_MAX: Final = 4
+_BROKERS_NAMED_MAX: Final = 4
 
 
 class QueueKey(NamedTuple):
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 class Bounds(NamedTuple):
-    """What a queue has: from ``first``, before ``end``."""
+    """The offsets of the messages in a queue: from ``first``, before ``end``."""
 
     first: int
     end: int
@@ -54,32 +54,34 @@ class Range(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many offsets it covers."""
+        """The number of offsets."""
         return self.end - self.start
 
 
-class Loss(NamedTuple):
-    """Messages that were wanted and are gone, in words."""
+class DataLoss(NamedTuple):
+    """A loss of messages that a query should read, and its description."""
 
     queue: QueueKey
     text: str
 
 
-def in_words(queues: Iterable[QueueKey]) -> str:
-    """Return queues as a reader wants them told: by topic and broker, the first few of those."""
+def describe_queues(queues: Iterable[QueueKey]) -> str:
+    """Return queues as text, by topic and broker; only the first few brokers."""
     by_broker: dict[tuple[str, str], list[int]] = {}
     for queue in sorted(queues):
         by_broker.setdefault((queue.topic, queue.broker), []).append(queue.queue_id)
-    said = [
-        f"queue{'s' if len(ids) > 1 else ''} {_spans(ids)} of {topic} on {broker}"
+    texts = [
+        f"queue{'s' if len(ids) > 1 else ''} {_spans_text(ids)} of {topic} on {broker}"
         for (topic, broker), ids in by_broker.items()
     ]
-    more = len(said) - _TOLD_MAX
-    return ", ".join(said[:_TOLD_MAX]) + (f" and more on {more} brokers" if more > 0 else "")
+    more = len(texts) - _BROKERS_NAMED_MAX
+    return ", ".join(texts[:_BROKERS_NAMED_MAX]) + (
+        f" and more on {more} brokers" if more > 0 else ""
+    )
 
 
-def _spans(ids: list[int]) -> str:
-    """Return ascending numbers as text, neighbours as a span."""
+def _spans_text(ids: list[int]) -> str:
+    """Return ascending numbers as text, with adjacent numbers as a span."""
     spans: list[list[int]] = []
     for each in ids:
         if spans and each == spans[-1][-1] + 1:
@@ -92,7 +94,7 @@ def _spans(ids: list[int]) -> str:
 # Offsets as JSON.
 
 
-def nested(offsets: Mapping[QueueKey, int]) -> Json:
+def nest_offsets(offsets: Mapping[QueueKey, int]) -> Json:
     """Return offsets by topic, broker and queue id."""
     result: Json = {}
     for queue in sorted(offsets):
@@ -101,11 +103,11 @@ def nested(offsets: Mapping[QueueKey, int]) -> Json:
     return result
 
 
-def flat(value: object, *, what: str) -> Offsets:
+def flatten_offsets(value: object, *, what: str) -> Offsets:
     """Return offsets from their nested form.
 
     Raises:
-        ConfigError: It has another form; ``what`` says where it comes from.
+        ConfigError: The value has another form; ``what`` names it.
     """
     offsets: Offsets = {}
     try:
@@ -123,72 +125,72 @@ def flat(value: object, *, what: str) -> Offsets:
 
 
 def initial_json(start: Offsets) -> Json:
-    """Return the offset at which a query begins."""
-    return {"v": VERSION, "initial": True, "queues": nested(start)}
+    """Return the checkpoint entry for the start of a query."""
+    return {"v": VERSION, "initial": True, "queues": nest_offsets(start)}
 
 
 def end_json(start: Json, end: Offsets) -> Json:
-    """Return the offset at which a batch ends that begins at ``start``."""
-    value: Json = {"v": VERSION, "queues": nested(end)}
+    """Return the checkpoint entry for the end of a batch that begins at ``start``."""
+    value: Json = {"v": VERSION, "queues": nest_offsets(end)}
     if start.get("initial"):
         value["base"] = start["queues"]
     return value
 
 
 def range_start(start: Json, end: Json) -> Offsets:
-    """Return where the batch between two offsets begins."""
+    """Return the start of the batch between two checkpoint entries."""
     if start.get("initial") and "base" in end:
-        return flat(end["base"], what="the checkpoint's base")
-    return queues_of(start)
+        return flatten_offsets(end["base"], what="the checkpoint's base")
+    return checkpoint_offsets(start)
 
 
-def queues_of(value: Json) -> Offsets:
-    """Return the offsets in a checkpoint's entry.
+def checkpoint_offsets(value: Json) -> Offsets:
+    """Return the offsets in a checkpoint entry.
 
     Raises:
-        ConfigError: It was written by something else, or by a later version.
+        ConfigError: Another source or a later version wrote it.
     """
     if value.get("v") != VERSION:
         raise ConfigError(f"the checkpoint's offset {value!r} is not of this source")
-    return flat(value.get("queues"), what="the checkpoint's offset")
+    return flatten_offsets(value.get("queues"), what="the checkpoint's offset")
 
 
-# What to read.
+# Ranges and tasks.
 
 
-def backlog(start: Mapping[QueueKey, int], available: Offsets) -> dict[QueueKey, int]:
-    """Return how many messages of each queue are there to read; none of one that is made anew."""
+def count_backlog(start: Mapping[QueueKey, int], available: Offsets) -> dict[QueueKey, int]:
+    """Return the number of messages to read in each queue; 0 for a queue that was created again."""
     return {queue: max(end - start.get(queue, end), 0) for queue, end in available.items()}
 
 
-def admitted(start: Mapping[QueueKey, int], available: Offsets, count_max: int | None) -> Offsets:
-    """Return how far to read: everything, or ``count_max`` messages shared by backlog.
+def limit_ends(start: Mapping[QueueKey, int], available: Offsets, count_max: int | None) -> Offsets:
+    """Return the ends of a batch: all messages, or ``count_max`` of them in proportion to backlogs.
 
-    Queues that only ``available`` has begin at their first message, which ``start`` must say.
-    Every queue with a backlog moves, so the sum may pass the bound by a message a queue. A queue
-    that ends before ``start`` was made anew; its new end is returned, and :func:`ranges` tells.
+    ``start`` must have the first offset of queues that are new in ``available``. Every queue with a
+    backlog advances, so the sum may exceed the limit by one message per queue. A queue that ends
+    before ``start`` was created again; its new end is returned, and :func:`plan_ranges` reports it.
     """
-    waiting = backlog(start, available)
+    waiting = count_backlog(start, available)
     total = sum(waiting.values())
     ends = dict(available)
     if count_max is not None and total > count_max:
         for queue, count in waiting.items():
-            share = -(-count * count_max // total)  # rounded up, so that small queues move
+            share = -(-count * count_max // total)  # rounded up, so that small queues advance
             ends[queue] = available[queue] - count + min(count, share)
     for queue, offset in start.items():
-        ends.setdefault(queue, offset)  # a queue that is gone stays where it was
+        ends.setdefault(queue, offset)  # a queue that is gone keeps its offset
     return ends
 
 
-def ranges(
+def plan_ranges(
     start: Mapping[QueueKey, int], end: Offsets, bounds: Mapping[QueueKey, Bounds]
-) -> tuple[list[Range], list[Loss]]:
-    """Return what to read between two offsets, and what of it is not there any more.
+) -> tuple[list[Range], list[DataLoss]]:
+    """Return the ranges to read between two offsets, and the messages lost from them.
 
     A queue that only ``end`` has is new: it is read from its first message.
     """
     found: list[Range] = []
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     for queue in sorted(end):
         until = end[queue]
         bound = bounds.get(queue)
@@ -196,11 +198,11 @@ def ranges(
         if first == until:
             continue
         if bound is None:
-            losses.append(Loss(queue, f"{queue} is gone, offsets {first} to {until} with it"))
+            losses.append(DataLoss(queue, f"{queue} is gone, offsets {first} to {until} with it"))
             continue
         if bound.end < max(first, until):
             losses.append(
-                Loss(
+                DataLoss(
                     queue,
                     f"{queue} ends at offset {bound.end}, but {max(first, until)} was there: the "
                     f"topic was deleted and made anew, or the broker lost messages",
@@ -209,7 +211,7 @@ def ranges(
             first, until = (bound.first if first > until else min(first, bound.end)), bound.end
         if first < bound.first:
             losses.append(
-                Loss(
+                DataLoss(
                     queue,
                     f"{queue} begins at offset {bound.first}; "
                     f"{first} to {min(bound.first, until)} were deleted",
@@ -221,47 +223,47 @@ def ranges(
     return found, losses
 
 
-def tasks(
-    pieces: Iterable[Range],
+def plan_tasks(
+    ranges: Iterable[Range],
     *,
     count_min: int | None,
     records_max: int | None,
     count_max: int,
 ) -> list[list[Range]]:
-    """Share ranges out among tasks: long ones are split, short ones of a broker put together.
+    """Assign ranges to tasks: split long ones, and join short ones of a broker.
 
     Args:
-        pieces: What to read.
-        count_min: Split until there are so many tasks.
-        records_max: Split what is longer than this.
-        count_max: Put neighbours together until there are so few; 0 for never.
+        ranges: The ranges to read.
+        count_min: Ranges are split until there are this many tasks.
+        records_max: Ranges longer than this are split.
+        count_max: Ranges are joined until there are this few tasks; 0 for no limit.
     """
-    split = [part for piece in pieces for part in _cut(piece, records_max)]
+    split = [part for each in ranges for part in _split_range(each, records_max)]
     if count_min and len(split) < count_min:
-        total = sum(piece.length for piece in split)
+        total = sum(each.length for each in split)
         goal = max(1, total // count_min)
-        split = [part for piece in split for part in _cut(piece, goal)]
+        split = [part for each in split for part in _split_range(each, goal)]
     if not count_max or len(split) <= count_max or (count_min and len(split) <= count_min):
-        return [[piece] for piece in split]
-    return _packed(split, max(count_max, count_min or 0))
+        return [[each] for each in split]
+    return _pack_ranges(split, max(count_max, count_min or 0))
 
 
-def _cut(piece: Range, records_max: int | None) -> list[Range]:
-    if not records_max or piece.length <= records_max:
-        return [piece]
-    parts = -(-piece.length // records_max)
-    cuts = [piece.start + piece.length * part // parts for part in range(parts + 1)]
-    return [Range(piece.queue, a, b) for a, b in pairwise(cuts)]
+def _split_range(whole: Range, records_max: int | None) -> list[Range]:
+    if not records_max or whole.length <= records_max:
+        return [whole]
+    count = -(-whole.length // records_max)
+    cuts = [whole.start + whole.length * number // count for number in range(count + 1)]
+    return [Range(whole.queue, a, b) for a, b in pairwise(cuts)]
 
 
-def _packed(pieces: list[Range], count_max: int) -> list[list[Range]]:
-    """Fill ``count_max`` tasks evenly; the pieces of a task lie side by side."""
-    ordered = sorted(pieces, key=lambda piece: (piece.queue.broker, piece.queue, piece.start))
-    total = sum(piece.length for piece in ordered)
+def _pack_ranges(ranges: list[Range], count_max: int) -> list[list[Range]]:
+    """Fill ``count_max`` tasks evenly with adjacent ranges."""
+    ordered = sorted(ranges, key=lambda each: (each.queue.broker, each.queue, each.start))
+    total = sum(each.length for each in ordered)
     bins: list[list[Range]] = [[] for _ in range(count_max)]
     done = 0
-    for piece in ordered:
-        middle = done + piece.length / 2
-        bins[min(count_max - 1, int(middle * count_max / max(total, 1)))].append(piece)
-        done += piece.length
-    return [each for each in bins if each]
+    for each in ordered:
+        middle = done + each.length / 2
+        bins[min(count_max - 1, int(middle * count_max / max(total, 1)))].append(each)
+        done += each.length
+    return [task for task in bins if task]

@@ -1,4 +1,4 @@
-"""Reads a topic once, or as a stream: what Spark calls on the driver, and what runs in tasks."""
+"""Readers of topics, once or as a stream: their methods on the driver and in tasks."""
 
 from __future__ import annotations
 
@@ -25,20 +25,26 @@ from pyspark.sql.streaming.datasource import (
 
 from rocketpost.model.group import parse_tags
 from rocketpost.spark.bodies.shape import Shape
-from rocketpost.spark.broker_session import Link
-from rocketpost.spark.options import SourceOptions, replaced
-from rocketpost.spark.source import plan, resolve
-from rocketpost.spark.source.batches import batches
-from rocketpost.spark.source.narrowing import narrowed
+from rocketpost.spark.broker_session import BrokerSession
+from rocketpost.spark.options import SourceOptions, replace_options
+from rocketpost.spark.source import plan
+from rocketpost.spark.source.batches import decode_batches
+from rocketpost.spark.source.offset_resolution import (
+    report_losses,
+    resolve_end,
+    resolve_start,
+    tags_expression,
+)
 from rocketpost.spark.source.plan import Json, Offsets, QueueKey, Range
-from rocketpost.spark.source.predicates import Predicates, extracted
-from rocketpost.spark.telling import plainly
-from rocketpost.spark.workers.heap import keep_loaded
+from rocketpost.spark.source.predicates import Predicates, extract_predicates
+from rocketpost.spark.source.time_bounds import narrow_by_time
+from rocketpost.spark.user_errors import user_facing_errors
+from rocketpost.spark.workers.preparation import prepare_worker
 
 
 @dataclass
-class Ranges(InputPartition):
-    """What one task reads."""
+class TaskRanges(InputPartition):
+    """The ranges of one task."""
 
     ranges: tuple[Range, ...]
 
@@ -47,46 +53,50 @@ class Ranges(InputPartition):
         self.ranges = tuple(ranges)
 
 
-class _Tasks:
-    """What batches and streams share."""
+class _RangeReader:
+    """The common part of batch and stream readers."""
 
     def __init__(self, options: SourceOptions, shape: Shape) -> None:
         self.options = options
         self.shape = shape
 
-    def _partitions(self, link: Link, start: Offsets, end: Offsets) -> list[Ranges]:
+    def _partitions(
+        self, broker_session: BrokerSession, start: Offsets, end: Offsets
+    ) -> list[TaskRanges]:
         options = self.options
-        concerned = {queue for queue, until in end.items() if start.get(queue, -1) != until}
+        changed = {queue for queue, until in end.items() if start.get(queue, -1) != until}
         known = {*start, *end}
-        there = set(link.queues(known=known, given_up=known - concerned)) if concerned else set()
-        bounds = link.bounds(concerned & there)
-        pieces, losses = plan.ranges(start, {q: end[q] for q in concerned}, bounds)
-        resolve.report(losses, fail=options.fail_on_data_loss)
+        present = (
+            set(broker_session.queues(known=known, given_up=known - changed)) if changed else set()
+        )
+        bounds = broker_session.bounds(changed & present)
+        ranges, losses = plan.plan_ranges(start, {q: end[q] for q in changed}, bounds)
+        report_losses(losses, fail=options.fail_on_data_loss)
         return [
-            Ranges(task)
-            for task in plan.tasks(
-                self._wanted(link, pieces),
+            TaskRanges(task)
+            for task in plan.plan_tasks(
+                self._select(broker_session, ranges),
                 count_min=options.partitions_min,
                 records_max=options.partition_records_max,
                 count_max=options.partitions_max,
             )
         ]
 
-    def _wanted(self, link: Link, pieces: list[Range]) -> list[Range]:
-        """Return what of ranges is read at all."""
-        return pieces
+    def _select(self, broker_session: BrokerSession, ranges: list[Range]) -> list[Range]:
+        """Return the parts of ranges that have to be read."""
+        return ranges
 
-    def _read(self, partition: Ranges) -> Iterator[pa.RecordBatch]:
-        keep_loaded()
+    def _read(self, partition: TaskRanges) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
         options = self.options
         tags: frozenset[str] = frozenset()
         if options.expression_type == "TAG":
             tags = parse_tags("", options.expression, version=0).tags_set or tags
-        with Link(options) as link:
+        with BrokerSession(options) as broker_session:
             for wanted in partition.ranges:
-                # A query with a limit leaves off anywhere; what is under way ends before the link.
-                with closing(link.pull(wanted)) as pulled:
-                    for batch in batches(
+                # A query with a limit may stop anywhere; pulls under way end before the session.
+                with closing(broker_session.pull(wanted)) as pulled:
+                    for batch in decode_batches(
                         pulled,
                         wanted,
                         self.shape.decoded,
@@ -96,52 +106,52 @@ class _Tasks:
                         yield self.shape.shown(batch)
 
 
-class BatchReader(_Tasks, DataSourceReader):
-    """Reads what is there between two offsets."""
+class BatchReader(_RangeReader, DataSourceReader):
+    """Reads the messages between two offsets."""
 
     def __init__(self, options: SourceOptions, shape: Shape) -> None:
         options.check_batch()
         super().__init__(options, shape)
 
-    @plainly
+    @user_facing_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read; runs on the driver."""
-        with Link(self.options) as link:
-            start = resolve.starting(link, self.options, default="earliest")
-            end = resolve.ending(link, self.options, link.bounds(start))
-            return self._partitions(link, start, end)
+        """Return the ranges of the tasks; runs on the driver."""
+        with BrokerSession(self.options) as broker_session:
+            start = resolve_start(broker_session, self.options, default="earliest")
+            end = resolve_end(broker_session, self.options, broker_session.bounds(start))
+            return self._partitions(broker_session, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a task."""
-        # Spark makes a part of its own when there is nothing to read.
-        return self._read(partition) if isinstance(partition, Ranges) else iter(())
+        # Spark creates an empty partition if there is nothing to read.
+        return self._read(partition) if isinstance(partition, TaskRanges) else iter(())
 
 
 class FilteringReader(BatchReader):
-    """Leaves out what the filters of a query rule out; Spark applies them to the rest."""
+    """Skips messages that the filters of a query exclude; Spark applies them to the rest."""
 
     predicates = Predicates()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note of filters; all of them are left to Spark too."""
-        self.predicates = extracted(filters)
-        expression = resolve.tags_expression(self.options, self.predicates.tags)
-        self.options = replaced(self.options, expression=expression)
+        """Store filters, and return all of them to Spark."""
+        self.predicates = extract_predicates(filters)
+        expression = tags_expression(self.options, self.predicates.tags)
+        self.options = replace_options(self.options, expression=expression)
         return filters
 
-    def _wanted(self, link: Link, pieces: list[Range]) -> list[Range]:
+    def _select(self, broker_session: BrokerSession, ranges: list[Range]) -> list[Range]:
         if self.predicates.tags.values == frozenset():
             return []
-        return narrowed(
-            link,
-            self.predicates.pruned(pieces),
+        return narrow_by_time(
+            broker_session,
+            self.predicates.prune(ranges),
             self.predicates.store_ms,
             step_ms=self.options.clock_step_ms,
         )
 
 
-class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on. Lives in one driver process for as long as a query runs."""
+class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads present and future messages. Lives in the driver while a query runs."""
 
     def __init__(self, options: SourceOptions, shape: Shape) -> None:
         options.check_stream()
@@ -149,28 +159,28 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Json | None = None
         self._target: Offsets | None = None
         self._stored: Json | None = None
-        """What was last stored for the group."""
+        """The entry whose offsets were last stored for the group."""
         self._planned_at: float | None = None
-        """When the last batch was planned."""
+        """The time at which the last batch was planned."""
         self._begun: Offsets = {}
-        """How far batches were planned."""
+        """The end of planned batches."""
         self._given_up: set[QueueKey] = set()
-        """What was waited for in vain."""
+        """Queues that did not return in time."""
         self._known: list[QueueKey] = []
         self._known_until = 0.0
-        """How long the queues that are known count as all."""
+        """The time until which the list of queues is not fetched again."""
 
-    @plainly
+    @user_facing_errors
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return where a new query begins; the same at every call of this reader."""
+        """Return the start of a new query; the same for every call of this reader."""
         if self._initial is None:
-            with Link(self.options) as link:
-                start = resolve.starting(link, self.options, default="latest")
+            with BrokerSession(self.options) as broker_session:
+                start = resolve_start(broker_session, self.options, default="latest")
             self._initial = plan.initial_json(start)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how much a batch reads."""
+        """Return the limit of a batch."""
         if self.options.offsets_max is not None:
             return ReadMaxRows(self.options.offsets_max)
         if self.options.offsets_min is not None:
@@ -179,94 +189,99 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self.options.bytes_max)
         return ReadAllAvailable()
 
-    @plainly
+    @user_facing_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Settle what "available now" means."""
-        with Link(self.options) as link:
-            self._target = self._ends(link, link.queues())
+        """Store the ends of queues that "available now" means."""
+        with BrokerSession(self.options) as broker_session:
+            self._target = self._ends(broker_session, broker_session.queues())
 
-    @plainly
+    @user_facing_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Return where the next batch ends; ``start`` itself if there is nothing new.
+        """Return the end of the next batch; ``start`` itself if there is nothing new.
 
-        Spark asks when every batch up to ``start`` is done, also after the last one of a run over
-        what is available now.
+        Spark calls this when every batch up to ``start`` is done, also after the last batch of an
+        "available now" run.
         """
-        begun = self._begun = plan.queues_of(start)
-        with Link(self.options) as link:
+        begun = self._begun = plan.checkpoint_offsets(start)
+        with BrokerSession(self.options) as broker_session:
             if self.options.commit_offsets:
-                self._commit(link, start)
-            available = self._available(link)
+                self._commit(broker_session, start)
+            available = self._available(broker_session)
             new = set(available) - set(begun)
-            firsts = {queue: bound.first for queue, bound in link.bounds(new).items()}
+            firsts = {queue: bound.first for queue, bound in broker_session.bounds(new).items()}
             if self._is_too_early({**firsts, **begun}, available, limit):
                 return start
-            count_max = self._count_max(link, {**firsts, **begun}, available, limit)
-        end = plan.admitted({**firsts, **begun}, available, count_max)
+            count_max = self._count_max(broker_session, {**firsts, **begun}, available, limit)
+        end = plan.limit_ends({**firsts, **begun}, available, count_max)
         if all(end[queue] == begun.get(queue, firsts.get(queue, 0)) for queue in end):
             return start
         self._planned_at = time.monotonic()
         return plan.end_json(start, end)
 
-    @plainly
+    @user_facing_errors
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """Return where the queues end now, for the progress that Spark reports."""
-        with Link(self.options) as link:
-            ends = self._ends(link, self._there(link))
-        return {"v": plan.VERSION, "queues": plan.nested(ends)}
+        """Return the present ends of queues, for the progress that Spark reports."""
+        with BrokerSession(self.options) as broker_session:
+            ends = self._ends(broker_session, self._list_present(broker_session))
+        return {"v": plan.VERSION, "queues": plan.nest_offsets(ends)}
 
-    @plainly
+    @user_facing_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return what the tasks of a batch read."""
-        with Link(self.options) as link:
-            return self._partitions(link, plan.range_start(start, end), plan.queues_of(end))
+        """Return the ranges of the tasks of a batch."""
+        with BrokerSession(self.options) as broker_session:
+            return self._partitions(
+                broker_session, plan.range_start(start, end), plan.checkpoint_offsets(end)
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a task."""
-        # Spark makes a part of its own when there is nothing to read.
-        return self._read(partition) if isinstance(partition, Ranges) else iter(())
+        # Spark creates an empty partition if there is nothing to read.
+        return self._read(partition) if isinstance(partition, TaskRanges) else iter(())
 
-    def _commit(self, link: Link, done: Json) -> None:
-        """Store for the group what is done, once; where a query begins is not done by it."""
+    def _commit(self, broker_session: BrokerSession, done: Json) -> None:
+        """Store the offsets of completed batches for the group, once; not the start of a query."""
         if not done.get("initial") and done != self._stored:
-            offsets = plan.queues_of(done)
-            there = set(self._there(link))
-            link.commit({queue: at for queue, at in offsets.items() if queue in there})
+            offsets = plan.checkpoint_offsets(done)
+            present = set(self._list_present(broker_session))
+            broker_session.commit({queue: at for queue, at in offsets.items() if queue in present})
             self._stored = done
 
     def _is_too_early(self, start: Offsets, available: Offsets, limit: ReadLimit) -> bool:
-        """Tell whether the next batch waits for more messages."""
+        """Return whether the next batch waits for more messages."""
         count_min = self.options.offsets_min
-        # A trigger that runs once, or over what is available now, waits for nothing.
+        # A trigger that runs once, or for "available now", does not wait.
         if count_min is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
-        if sum(plan.backlog(start, available).values()) >= count_min or self._planned_at is None:
+        if (
+            sum(plan.count_backlog(start, available).values()) >= count_min
+            or self._planned_at is None
+        ):
             return False
         return time.monotonic() - self._planned_at < self.options.trigger_delay_seconds
 
-    def _available(self, link: Link) -> Offsets:
-        """Return how far there is something to read."""
-        there = self._there(link)
+    def _available(self, broker_session: BrokerSession) -> Offsets:
+        """Return the ends of the messages to read."""
+        present = self._list_present(broker_session)
         if self._target is None:
-            return self._ends(link, there)
-        # Brokers that were away when the target was settled are not left out of this run.
-        late = [queue for queue in there if queue in self._begun and queue not in self._target]
-        self._target |= self._ends(link, late)
+            return self._ends(broker_session, present)
+        # Include brokers that were down when the target was stored.
+        late = [queue for queue in present if queue in self._begun and queue not in self._target]
+        self._target |= self._ends(broker_session, late)
         return self._target
 
-    def _there(self, link: Link) -> list[QueueKey]:
-        """Return the queues that there are; those that batches began with are waited for, once.
+    def _list_present(self, broker_session: BrokerSession) -> list[QueueKey]:
+        """Return the existing queues; wait once for missing ones that batches have read.
 
         Raises:
-            ClientError: One did not come back, and that is a loss that must not be.
+            ClientError: A queue did not return, and the options make that an error.
         """
         if time.monotonic() < self._known_until:
             return self._known
-        found = link.queues(known=self._begun, given_up=self._given_up)
-        gone = set(filter(self.options.takes, self._begun)) - set(found)
-        resolve.report(
+        found = broker_session.queues(known=self._begun, given_up=self._given_up)
+        gone = set(filter(self.options.selects, self._begun)) - set(found)
+        report_losses(
             [
-                plan.Loss(
+                plan.DataLoss(
                     queue,
                     f"{queue} was there and is gone, with what it has after offset "
                     f"{self._begun[queue]}",
@@ -280,25 +295,25 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known_until = time.monotonic() + self.options.metadata_ttl_ms / 1000
         return found
 
-    def _ends(self, link: Link, queues: Iterable[QueueKey]) -> Offsets:
-        return {queue: bound.end for queue, bound in link.bounds(queues).items()}
+    def _ends(self, broker_session: BrokerSession, queues: Iterable[QueueKey]) -> Offsets:
+        return {queue: bound.end for queue, bound in broker_session.bounds(queues).items()}
 
     def _count_max(
-        self, link: Link, start: Offsets, available: Offsets, limit: ReadLimit
+        self, broker_session: BrokerSession, start: Offsets, available: Offsets, limit: ReadLimit
     ) -> int | None:
         if isinstance(limit, ReadAllAvailable):
-            return None  # no option bounds it, or Spark wants all the same
+            return None  # no option limits the batch, or Spark reads all anyway
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self.options.bytes_max is not None:
-            size = self._mean_size(link, start, available)
+            size = self._mean_size(broker_session, start, available)
             fitting = max(1, self.options.bytes_max // size) if size else None
             if fitting is not None:
                 count_max = fitting if count_max is None else min(count_max, fitting)
         return count_max
 
-    def _mean_size(self, link: Link, start: Offsets, available: Offsets) -> int:
-        """Return the mean size of a message, by samples from the longest backlogs."""
+    def _mean_size(self, broker_session: BrokerSession, start: Offsets, available: Offsets) -> int:
+        """Return the mean size of messages sampled from the longest backlogs."""
         backlog = {queue: end - start.get(queue, end) for queue, end in available.items()}
         longest = sorted((q for q in backlog if backlog[q] > 0), key=lambda q: -backlog[q])[:4]
-        sizes = [link.mean_size(queue, start[queue]) for queue in longest]
+        sizes = [broker_session.mean_size(queue, start[queue]) for queue in longest]
         return sum(sizes) // len(sizes) if sizes else 0

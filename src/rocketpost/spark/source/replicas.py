@@ -1,8 +1,8 @@
-"""Which replica a task pulls from: ``readFrom``.
+"""Choice of the replica that a task pulls from: the option ``readFrom``.
 
-Slaves spare masters the reading of old messages, and lag behind them. A master alone says what a
-queue has, so what a slave does not give (it is away, refuses, or has not come so far) is asked of
-the master before anything counts as missing.
+Slaves can relieve masters of reads of old messages, but lag behind them. Only a master knows which
+messages a queue has. So if a slave returns nothing (it is down, refuses, or lags), the task asks
+the master before it counts messages as missing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _FIRST: Final = {
 }
 
 
-async def pulled_from(
+async def pull_from_replica(
     read_from: str, at: int, pull: Callable[[Replica], Awaitable[RawPull]]
 ) -> RawPull:
     """Pull from the replica that ``readFrom`` names, or else from the master.
 
     Args:
         read_from: ``master``, ``slave`` or ``any``.
-        at: The offset that is pulled.
+        at: The offset to pull from.
         pull: Pulls from a replica.
 
     Raises:
-        ClientError, Fault: The master gives nothing.
+        ClientError, Fault: The master fails, too.
     """
     first = _FIRST[read_from]
     if first is not Replica.MASTER:
@@ -39,10 +39,10 @@ async def pulled_from(
             pulled = await pull(first)
         except (ClientError, Fault):
             pulled = None
-        if pulled is not None and _goes_on(pulled, at):
+        if pulled is not None and _advances(pulled, at):
             return pulled
     return await pull(Replica.MASTER)
 
 
-def _goes_on(pulled: RawPull, at: int) -> bool:
+def _advances(pulled: RawPull, at: int) -> bool:
     return pulled.status is not PullStatus.OFFSET_ILLEGAL and pulled.next_offset > at

@@ -1,1 +1,1 @@
-"""Python workers of Spark: their daemon, sockets, heap and end."""
+"""Python workers of Spark: their daemon, sockets, heap and shutdown."""

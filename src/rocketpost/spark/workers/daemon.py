@@ -1,19 +1,20 @@
-"""Spark's daemon, which forks Python workers for tasks, with workers that end in silence.
+"""The daemon that forks Spark's Python workers, with workers that end without a traceback.
 
-``spark.python.daemon.module`` names it. Spark's own does everything but that. What is imported here
-is in every worker from its start, and none of it may start a thread: threads do not survive a fork.
+The setting ``spark.python.daemon.module`` names it; otherwise it behaves as Spark's own daemon.
+Every worker starts with the modules imported here. None of them may start a thread, because
+threads do not survive a fork.
 """
 
 from __future__ import annotations
 
 from pyspark import daemon
 
-from rocketpost.spark.workers.end import with_a_task
+from rocketpost.spark.workers.shutdown import ignore_disconnects
 
 
 def main() -> None:
     """Fork workers until Spark closes our input."""
-    daemon.worker = with_a_task(daemon.worker)  # type: ignore[assignment]
+    daemon.worker = ignore_disconnects(daemon.worker)  # type: ignore[assignment]
     daemon.manager()
 
 

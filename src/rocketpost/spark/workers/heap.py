@@ -1,13 +1,13 @@
 """The heap of Spark's Python workers.
 
-A worker is used for one task after the other, and after each it collects garbage: it walks all
-that was ever imported, some 40 ms of a core, and finds nothing. Most small tasks take less than
-that by themselves. So whatever is loaded when the first task begins is taken out of the
-collector's sight; only cycles made later are looked for. A task may load more, as Arrow does with
-all of pandas at the first list that it is given: what is loaded by then follows with the next one.
+A worker runs one task after another and collects garbage after each. The collector walks all
+imported modules, which takes some 40 ms of a core and finds nothing; most small tasks take less. So
+everything that is loaded when the first task begins is frozen: the collector skips it and looks
+only for newer cycles. A task may load more, as Arrow loads all of pandas for the first list that it
+gets. Those modules are frozen with the next task.
 
-Every batch needs the same few MB as the one before. The C library would give them back to the
-system in between, which costs more than the reading: each page is then made anew, and zeroed.
+Every batch needs the same few MB as the one before. The C library would return them to the system
+between batches, which costs more than the reading: each page is then mapped and zeroed again.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import gc
 import sys
 from typing import Final
 
-from rocketpost.spark.workers.end import forked_by
+from rocketpost.spark.workers.shutdown import worker_daemon
 
 _MODULES_MIN: Final = 50
-"""How many modules more are worth it: each time, cycles of that moment are kept for good."""
+"""New modules that justify another freeze. Each freeze keeps the present cycles for good."""
 _FREE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""How much free memory stays with a worker."""
+"""The limit of free memory that a worker keeps."""
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _MMAP_THRESHOLD_MAX: Final = 32 * 1024 * 1024
 
 
-class _Kept:
-    """What this process keeps. Not thread-safe: tasks of a worker begin one after the other."""
+class _Frozen:
+    """Number of modules at the last freeze. Not thread-safe: a worker runs one task at a time."""
 
     modules = 0
 
 
-def keep_loaded() -> None:
-    """Let this process, if it is a worker of Spark's, keep what it has loaded and has freed."""
-    if forked_by() and len(sys.modules) >= _Kept.modules + _MODULES_MIN:
+def keep_heap() -> None:
+    """Freeze the heap and keep freed memory if this process is a Python worker of Spark."""
+    if worker_daemon() and len(sys.modules) >= _Frozen.modules + _MODULES_MIN:
         gc.collect()
         gc.freeze()
-        if not _Kept.modules:
-            keep_freed()
-        _Kept.modules = len(sys.modules)
+        if not _Frozen.modules:
+            keep_freed_memory()
+        _Frozen.modules = len(sys.modules)
 
 
-def keep_freed() -> None:
-    """Let freed memory stay with this process, up to a limit; does nothing but with glibc."""
+def keep_freed_memory() -> None:
+    """Keep freed memory in this process, up to a limit; works only with glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, _FREE_BYTES_MAX)

@@ -23,7 +23,7 @@ from rocketpost.spark.log.queue_ranges import (
     window,
 )
 from rocketpost.spark.log.store_state import state_of
-from rocketpost.spark.source.predicates import Numbers, Predicates, Texts
+from rocketpost.spark.source.predicates import NumberBounds, Predicates, TextBounds
 from rocketpost.store.layout import Layout
 
 from ..made_records import packed, record
@@ -76,7 +76,7 @@ def test_ranges_cover_a_topic_once(tmp_path: Path, stored: list[Record], task_by
 
 
 def test_tags_and_offsets_leave_entries_out(tmp_path: Path, stored: list[Record]) -> None:
-    asked = Predicates(tags=Texts(frozenset({"B"})), offsets=Numbers(10, 19))
+    asked = Predicates(tags=TextBounds(frozenset({"B"})), offsets=NumberBounds(10, 19))
     found = plan(tmp_path, asked)
     wanted = [at for at in range(0, 600, 4) if 10 <= at // 6 < 20]
     assert sorted(read(tmp_path, found.tasks, asked)) == wanted
@@ -86,7 +86,7 @@ def test_tags_and_offsets_leave_entries_out(tmp_path: Path, stored: list[Record]
 def test_reading_one_by_one_costs_more_than_what_lies_between(
     tmp_path: Path, stored: list[Record]
 ) -> None:
-    cost = plan(tmp_path, Predicates(queue_ids=Numbers(0, 0))).cost_bytes
+    cost = plan(tmp_path, Predicates(queue_ids=NumberBounds(0, 0))).cost_bytes
     spread = stored[-1].position - stored[0].position
     assert spread * 0.9 < cost < spread * 1.1 + 4 * SEEK_BYTES
 

@@ -24,7 +24,7 @@ from rocketpost.spark.log.files import SMALLEST, Opened
 from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.plan import LogTask
 from rocketpost.spark.log.reader import FilteringLogReader, LogReader
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.records import columns
 
 from ..made_records import record
@@ -35,7 +35,7 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "__init__.py"
 
 
 def reader(root: Path, **options: str) -> LogReader:
-    return LogReader(parsed(LogOptions, {"path": str(root), **options}), columns.ALL)
+    return LogReader(parse_options(LogOptions, {"path": str(root), **options}), columns.ALL)
 
 
 def rows(root: Path, **options: str) -> list[dict[str, Any]]:
@@ -335,7 +335,7 @@ def test_filters_of_a_query_spare_reading(mixed: Path, counter: Counter) -> None
     whole = counter.of_tasks(reader(mixed))
 
     def filtered(*filters: Filter) -> list[int]:
-        options = parsed(LogOptions, {"path": str(mixed), "filterPushdown": "once"})
+        options = parse_options(LogOptions, {"path": str(mixed), "filterPushdown": "once"})
         found = FilteringLogReader(options, columns.ALL)
         assert list(found.pushFilters(list(filters))) == list(filters)
         counter.of_tasks(found)
@@ -602,7 +602,7 @@ def test_keys_are_parted_as_brokers_part_them(tmp_path: Path, key: str) -> None:
     write_index(tmp_path, stored)
     write_checkpoint(tmp_path, stored[-1].position + stored[-1].size)
     assert [row["queueOffset"] for row in rows(tmp_path, keys=key)] == [7]
-    options = parsed(LogOptions, {"path": str(tmp_path), "filterPushdown": "once"})
+    options = parse_options(LogOptions, {"path": str(tmp_path), "filterPushdown": "once"})
     found = FilteringLogReader(options, columns.ALL)
     found.pushFilters([EqualTo(("keys",), key)])
     [batch] = [batch for part in found.partitions() for batch in found.read(part)]

@@ -16,7 +16,7 @@ from rocketpost.client.blocking.loop_thread import LoopThread
 from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.errors import ConfigError, ConnectionLost, RocketpostError
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.marked import MarkedSending, Row, _Turn, requests
 from rocketpost.spark.sink.marks import Marks, Stand, Stands
 from rocketpost.spark.sink.options import SinkOptions
@@ -75,7 +75,7 @@ class FakeBroker:
 
 class FakeMarks(Marks):
     def __init__(self, broker: FakeBroker) -> None:
-        super().__init__(parsed(SinkOptions, OPTIONS))
+        super().__init__(parse_options(SinkOptions, OPTIONS))
         self._broker = broker
 
     def stands(self, topic: str) -> Stands:
@@ -164,7 +164,7 @@ def task(
     loop = Loop()
     sending = MarkedSending(
         cast(LoopThread, loop),
-        parsed(SinkOptions, OPTIONS),
+        parse_options(SinkOptions, OPTIONS),
         partition=0,
         batch_id=batch_id,
         plan=broker.plan() if plan is None else plan,

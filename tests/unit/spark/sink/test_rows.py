@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rocketpost.errors import MessageRefused
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.options import COLUMNS, SinkOptions
 from rocketpost.spark.sink.rows import Rows, _Row
 
@@ -16,13 +16,13 @@ BASE = {"nameServer": "127.0.0.1:9876", "topic": "T"}
 
 
 def test_a_row_that_is_no_message_is_named() -> None:
-    rows = Rows(parsed(SinkOptions, BASE), None)
+    rows = Rows(parse_options(SinkOptions, BASE), None)
     with pytest.raises(MessageRefused, match="row 1 of the task: its body is null"):
         list(rows.messages(pa.RecordBatch.from_pydict({"body": [b"a", None]})))
 
 
 def test_rows_are_numbered_by_their_place_in_the_task() -> None:
-    rows = Rows(parsed(SinkOptions, BASE), "job/3")
+    rows = Rows(parse_options(SinkOptions, BASE), "job/3")
     batch = pa.RecordBatch.from_pydict({"BODY": ["a", "b"], "tags": ["t", None]})
     made = [*rows.messages(batch), *rows.messages(batch)]
     assert [each.sequence for each in made] == [0, 1, 2, 3]
@@ -31,13 +31,13 @@ def test_rows_are_numbered_by_their_place_in_the_task() -> None:
 
 
 def test_rows_without_numbers_get_none() -> None:
-    rows = Rows(parsed(SinkOptions, BASE), None)
+    rows = Rows(parse_options(SinkOptions, BASE), None)
     [made] = rows.messages(pa.RecordBatch.from_pydict({"body": [b"a"]}))
     assert (made.producer_id, made.sequence) == (None, None)
 
 
 def test_numbers_that_a_row_brings_along_count() -> None:
-    rows = Rows(parsed(SinkOptions, BASE), "job/3")
+    rows = Rows(parse_options(SinkOptions, BASE), "job/3")
     batch = pa.RecordBatch.from_pydict({"body": [b"a"], "producerId": ["p"], "sequence": [17]})
     [made] = rows.messages(batch)
     assert (made.producer_id, made.sequence) == ("p", 17)
@@ -45,7 +45,7 @@ def test_numbers_that_a_row_brings_along_count() -> None:
 
 def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
     more = {"maxMessageBytes": "2", "onTooLarge": "skip"}
-    rows = Rows(parsed(SinkOptions, BASE | more), "job/0")
+    rows = Rows(parse_options(SinkOptions, BASE | more), "job/0")
     batch = pa.RecordBatch.from_pydict({"body": [b"a", b"too large", b"b"]})
     assert [each.sequence for each in rows.messages(batch)] == [0, 2]
     assert rows.skipped == 1
@@ -53,14 +53,14 @@ def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
 
 def test_a_text_is_too_large_by_its_bytes() -> None:
     more = {"maxMessageBytes": "3", "onTooLarge": "skip"}
-    rows = Rows(parsed(SinkOptions, BASE | more), "job/0")
+    rows = Rows(parse_options(SinkOptions, BASE | more), "job/0")
     batch = pa.RecordBatch.from_pydict({"body": ["abc", "\u00e4\u00f6", "d"]})
     assert [each.sequence for each in rows.messages(batch)] == [0, 2]
     assert rows.skipped == 1
 
 
 def test_a_priority_parts_rows_that_would_share_a_request() -> None:
-    rows = Rows(parsed(SinkOptions, BASE), "job/0")
+    rows = Rows(parse_options(SinkOptions, BASE), "job/0")
     levels = pa.array([7, 7, None], pa.int32())
     batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b", b"c"], "priority": levels})
     first, second, third = rows.messages(batch)
@@ -86,7 +86,7 @@ def test_what_a_row_says_wrongly_is_named(columns: dict[str, Any], said: str) ->
     whole = {"body": ["a", "b"]} | columns
     if "queueId" in columns:
         whole["brokerName"] = ["b", "b"]
-    rows = Rows(parsed(SinkOptions, given), None)
+    rows = Rows(parse_options(SinkOptions, given), None)
     with pytest.raises(MessageRefused, match=said):
         list(rows.messages(pa.RecordBatch.from_pydict(whole)))
 

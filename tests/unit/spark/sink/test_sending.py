@@ -11,7 +11,7 @@ import pytest
 from rocketpost.client import Message, MessageQueue, Producer
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.errors import ConfigError, ConnectionLost, RouteNotFound
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.options import SinkOptions, check_columns
 from rocketpost.spark.sink.rows import Outgoing
 from rocketpost.spark.sink.sending import Sending, together
@@ -59,7 +59,7 @@ def test_requests_are_bounded_in_bytes() -> None:
 @in_virtual_time
 async def test_a_rate_is_kept_from_the_first_row_on_and_not_made_up_for() -> None:
     sending = Sending(
-        parsed(SinkOptions, BASE | {"rateLimitPerTask": "100"}), partition=0, batch_id=0
+        parse_options(SinkOptions, BASE | {"rateLimitPerTask": "100"}), partition=0, batch_id=0
     )
     loop = asyncio.get_running_loop()
     for _ in range(20):
@@ -73,11 +73,11 @@ async def test_a_rate_is_kept_from_the_first_row_on_and_not_made_up_for() -> Non
 
 
 def test_a_sink_is_named_after_its_checkpoint() -> None:
-    one = parsed(SinkOptions, BASE | {"checkpointLocation": "/a"})
-    other = parsed(SinkOptions, BASE | {"checkpointLocation": "/b"})
+    one = parse_options(SinkOptions, BASE | {"checkpointLocation": "/a"})
+    other = parse_options(SinkOptions, BASE | {"checkpointLocation": "/b"})
     assert one.sink != other.sink
     with pytest.raises(ConfigError, match="needs sinkId"):
-        parsed(SinkOptions, BASE).sink  # noqa: B018
+        parse_options(SinkOptions, BASE).sink  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_sink_is_named_after_its_checkpoint() -> None:
 )
 def test_columns_are_checked(columns: list[tuple[str, str]], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        check_columns(columns, parsed(SinkOptions, BASE))
+        check_columns(columns, parse_options(SinkOptions, BASE))
 
 
 class Unsteady:
@@ -133,7 +133,7 @@ def keyed_rows(count: int) -> pa.RecordBatch:
 
 @in_virtual_time
 async def test_after_an_outage_the_last_message_of_a_key_is_the_last() -> None:
-    sending = Sending(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    sending = Sending(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
     broker = Unsteady(b"1", times=3)
     sending._producers[None] = cast("Producer", broker)
     await sending.send(keyed_rows(5))
@@ -144,7 +144,7 @@ async def test_after_an_outage_the_last_message_of_a_key_is_the_last() -> None:
 
 @in_virtual_time
 async def test_a_topic_that_vanishes_while_all_is_sent_again_costs_no_row() -> None:
-    options = parsed(SinkOptions, BASE | {"sendTimeoutMs": "1000"})
+    options = parse_options(SinkOptions, BASE | {"sendTimeoutMs": "1000"})
     sending = Sending(options, partition=0, batch_id=1)
     broker = Unsteady(b"1", times=2, unknown_at=tuple(range(8, 14)))
     sending._producers[None] = cast("Producer", broker)
@@ -156,7 +156,7 @@ async def test_a_topic_that_vanishes_while_all_is_sent_again_costs_no_row() -> N
 
 @in_virtual_time
 async def test_an_outage_that_lasts_fails_the_task() -> None:
-    options = parsed(SinkOptions, BASE | {"sendTimeoutMs": "5000"})
+    options = parse_options(SinkOptions, BASE | {"sendTimeoutMs": "5000"})
     sending = Sending(options, partition=0, batch_id=0)
     sending._producers[None] = cast("Producer", Unsteady(b"1", times=1000))
     await sending.send(keyed_rows(2))
@@ -178,7 +178,7 @@ def plain_rows(count: int) -> pa.RecordBatch:
 
 @in_virtual_time
 async def test_in_the_first_batch_a_topic_that_nobody_knows_fails_soon() -> None:
-    sending = Lonely(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    sending = Lonely(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
     unknown = Unsteady(b"", times=0, unknown_at=tuple(range(1000)))
     sending._producers[None] = cast("Producer", unknown)
     await sending.send(plain_rows(5))  # rows that share a request are not waited for
@@ -189,7 +189,7 @@ async def test_in_the_first_batch_a_topic_that_nobody_knows_fails_soon() -> None
 
 @in_virtual_time
 async def test_a_topic_that_has_taken_a_row_is_waited_for_in_the_first_batch_too() -> None:
-    sending = Lonely(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    sending = Lonely(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
     broker = Unsteady(b"", times=0, unknown_at=tuple(range(6, 14)))
     sending._producers[None] = cast("Producer", broker)
     await sending.send(plain_rows(5))
@@ -208,7 +208,7 @@ async def test_a_row_that_a_broker_refuses_is_told() -> None:
             future.set_exception(MessageIllegal("no such queue"))
             return future
 
-    sending = Sending(parsed(SinkOptions, BASE), partition=0, batch_id=0)
+    sending = Sending(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
     sending._producers[None] = cast("Producer", Refusing(b"", times=0))
     row = {"body": [b"x"], "keys": ["order-7"], "brokerName": ["b"], "queueId": [99]}
     await sending.send(pa.RecordBatch.from_pydict(row))

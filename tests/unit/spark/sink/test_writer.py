@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.packing import Packing
-from rocketpost.spark.options import parsed
+from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.writer import BatchWriter, StreamWriter, Written
 from rocketpost.spark.source.plan import QueueKey
@@ -19,7 +19,7 @@ MARKED = {"nameServer": "x:1", "delivery": "effectivelyOnce", "sinkId": "job"}
 
 
 def sink(given: Mapping[str, str]) -> tuple[SinkOptions, Packing]:
-    options = parsed(SinkOptions, given)
+    options = parse_options(SinkOptions, given)
     return options, Packing(StructType([field_of("body", BinaryType())]), options)
 
 

@@ -15,7 +15,7 @@ from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_ZLIB, INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark.records.columns import projected
 from rocketpost.spark.source import batches as module
-from rocketpost.spark.source.batches import batches
+from rocketpost.spark.source.batches import decode_batches
 from rocketpost.spark.source.plan import QueueKey, Range
 
 from ..made_records import packed, record
@@ -36,7 +36,7 @@ def read(
 ) -> list[dict[str, Any]]:
     data = [b"".join(map(packed, some)) for some in pulled]
     wanted = Range(QUEUE, start, end)
-    found = batches(data, wanted, COLUMNS, tags=tags, decompressed=True)
+    found = decode_batches(data, wanted, COLUMNS, tags=tags, decompressed=True)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -65,7 +65,7 @@ def test_tags_are_compared_themselves_not_by_their_hash() -> None:
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH_ROWS", 4)
     data = [b"".join(map(packed, numbered(0, 10)))]
-    found = batches(data, Range(QUEUE, 0, 10), COLUMNS, tags=frozenset(), decompressed=True)
+    found = decode_batches(data, Range(QUEUE, 0, 10), COLUMNS, tags=frozenset(), decompressed=True)
     assert [batch.num_rows for batch in found] == [4, 4, 2]
 
 
@@ -92,7 +92,7 @@ def test_such_a_batch_may_be_compressed_as_a_whole() -> None:
 def test_bytes_that_are_no_record_are_an_error_that_says_where() -> None:
     data = [packed(msgspec.structs.replace(record(), queue_offset=7)) + b"?" * 100]
     with pytest.raises(RemoteProtocolError, match="after offset 7 of queue 0 of T on broker-a"):
-        list(batches(data, Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True))
+        list(decode_batches(data, Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True))
 
 
 def test_a_record_whose_lengths_lie_is_an_error_that_says_where() -> None:
@@ -100,5 +100,7 @@ def test_a_record_whose_lengths_lie_is_an_error_that_says_where() -> None:
     data[84] = 0x7F
     with pytest.raises(RemoteProtocolError, match=r"queue 0 of T on broker-a: .*position 7"):
         list(
-            batches([bytes(data)], Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True)
+            decode_batches(
+                [bytes(data)], Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True
+            )
         )

@@ -21,29 +21,29 @@ offsets = st.dictionaries(queues, st.integers(0, 10_000), max_size=12)
 @settings(deadline=None)
 @given(offsets)
 def test_offsets_survive_json(some: Offsets) -> None:
-    assert plan.flat(json.loads(json.dumps(plan.nested(some))), what="it") == some
+    assert plan.flatten_offsets(json.loads(json.dumps(plan.nest_offsets(some))), what="it") == some
 
 
 @settings(deadline=None)
 @given(offsets)
 def test_equal_offsets_are_equal_text(some: Offsets) -> None:
     shuffled = dict(reversed(list(some.items())))
-    assert json.dumps(plan.nested(some)) == json.dumps(plan.nested(shuffled))
+    assert json.dumps(plan.nest_offsets(some)) == json.dumps(plan.nest_offsets(shuffled))
 
 
 @pytest.mark.parametrize("value", [[], {"T": 1}, {"T": {"a": {"x": 1}}}, {"T": {"a": {"0": "1"}}}])
 def test_other_json_is_refused_with_an_example(value: object) -> None:
     with pytest.raises(ConfigError, match="startingOffsets must look like"):
-        plan.flat(value, what="startingOffsets")
+        plan.flatten_offsets(value, what="startingOffsets")
 
 
 def test_queues_are_told_by_broker() -> None:
     some = [QueueKey("T", broker, at) for broker in "cab" for at in (0, 1, 2, 5)]
-    assert plan.in_words(some[:3]) == "queues 0-2 of T on c"
-    assert plan.in_words(some[:8]) == "queues 0-2, 5 of T on a, queues 0-2, 5 of T on c"
+    assert plan.describe_queues(some[:3]) == "queues 0-2 of T on c"
+    assert plan.describe_queues(some[:8]) == "queues 0-2, 5 of T on a, queues 0-2, 5 of T on c"
     many = [QueueKey("T", f"b{at}", 3) for at in range(9)]
-    assert plan.in_words(many).startswith("queue 3 of T on b0, queue 3 of T on b1, ")
-    assert plan.in_words(many).endswith(" and more on 5 brokers")
+    assert plan.describe_queues(many).startswith("queue 3 of T on b0, queue 3 of T on b1, ")
+    assert plan.describe_queues(many).endswith(" and more on 5 brokers")
 
 
 def test_the_first_end_carries_the_start_that_it_belongs_to() -> None:
@@ -63,7 +63,7 @@ def test_a_later_end_carries_no_start() -> None:
 
 def test_an_offset_of_another_version_is_refused() -> None:
     with pytest.raises(ConfigError, match="not of this source"):
-        plan.queues_of({"v": 2, "queues": {}})
+        plan.checkpoint_offsets({"v": 2, "queues": {}})
 
 
 @settings(deadline=None)
@@ -71,7 +71,7 @@ def test_an_offset_of_another_version_is_refused() -> None:
 def test_admission_moves_every_backlog_and_nothing_too_far(
     start: Offsets, available: Offsets, count_max: int
 ) -> None:
-    ends = plan.admitted(start, available, count_max)
+    ends = plan.limit_ends(start, available, count_max)
     moved = 0
     for queue, end in ends.items():
         begun = start.get(queue, end)
@@ -87,25 +87,25 @@ def test_admission_moves_every_backlog_and_nothing_too_far(
 
 
 def test_a_queue_that_was_made_anew_is_told_and_read_from_its_beginning() -> None:
-    ends = plan.admitted({A0: 90}, {A0: 7}, None)
-    found, losses = plan.ranges({A0: 90}, ends, {A0: Bounds(2, 7)})
+    ends = plan.limit_ends({A0: 90}, {A0: 7}, None)
+    found, losses = plan.plan_ranges({A0: 90}, ends, {A0: Bounds(2, 7)})
     assert found == [Range(A0, 2, 7)]
     assert "but 90 was there" in losses[0].text
 
 
 def test_a_queue_made_anew_has_no_backlog() -> None:
-    assert plan.backlog({A0: 90, A1: 2}, {A0: 7, A1: 5}) == {A0: 0, A1: 3}
+    assert plan.count_backlog({A0: 90, A1: 2}, {A0: 7, A1: 5}) == {A0: 0, A1: 3}
 
 
 def test_without_a_bound_everything_is_admitted() -> None:
-    assert plan.admitted({A0: 1}, {A0: 9, A1: 4}, None) == {A0: 9, A1: 4}
+    assert plan.limit_ends({A0: 1}, {A0: 9, A1: 4}, None) == {A0: 9, A1: 4}
 
 
 def test_ranges_and_losses() -> None:
     start = {A0: 5, A1: 3, B0: 2}
     end = {A0: 20, A1: 10, B0: 7, QueueKey("T", "b", 1): 4}
     bounds = {A0: Bounds(8, 30), A1: Bounds(0, 6), QueueKey("T", "b", 1): Bounds(1, 4)}
-    found, losses = plan.ranges(start, end, bounds)
+    found, losses = plan.plan_ranges(start, end, bounds)
     assert found == [
         Range(A0, 8, 20),
         Range(A1, 3, 6),
@@ -134,7 +134,9 @@ ranges_ = st.lists(
 def test_tasks_cover_every_range_once_and_in_order(
     pieces: list[Range], count_min: int | None, records_max: int | None, count_max: int
 ) -> None:
-    tasks = plan.tasks(pieces, count_min=count_min, records_max=records_max, count_max=count_max)
+    tasks = plan.plan_tasks(
+        pieces, count_min=count_min, records_max=records_max, count_max=count_max
+    )
     assert all(tasks)
     parts = sorted(part for task in tasks for part in task)
     for piece in pieces:
@@ -150,7 +152,7 @@ def test_tasks_cover_every_range_once_and_in_order(
 
 def test_a_long_queue_is_split_and_short_ones_share() -> None:
     long = [Range(A0, 0, 1000)]
-    assert len(plan.tasks(long, count_min=4, records_max=None, count_max=32)) == 4
+    assert len(plan.plan_tasks(long, count_min=4, records_max=None, count_max=32)) == 4
     short = [Range(QueueKey("T", "a", q), 0, 1) for q in range(100)]
-    assert len(plan.tasks(short, count_min=None, records_max=None, count_max=8)) == 8
-    assert len(plan.tasks(short, count_min=None, records_max=None, count_max=0)) == 100
+    assert len(plan.plan_tasks(short, count_min=None, records_max=None, count_max=8)) == 8
+    assert len(plan.plan_tasks(short, count_min=None, records_max=None, count_max=0)) == 100

@@ -27,7 +27,12 @@ from pyspark.sql.datasource import (
 
 from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 from rocketpost.spark.source.plan import QueueKey, Range
-from rocketpost.spark.source.predicates import Numbers, Predicates, Texts, extracted
+from rocketpost.spark.source.predicates import (
+    NumberBounds,
+    Predicates,
+    TextBounds,
+    extract_predicates,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT_COLUMNS = {
@@ -141,7 +146,7 @@ def passes(each: Filter, row: dict[str, Any]) -> bool | None:
 def test_bounds_never_lose_a_row_that_passes(filters: list[Filter], row: dict[str, Any]) -> None:
     if not all(passes(each, row) for each in filters):
         return
-    found = extracted(filters)
+    found = extract_predicates(filters)
     for column, name in (TEXT_COLUMNS | NUMBER_COLUMNS | {"storeTimestamp": "store_ms"}).items():
         assert getattr(found, name).admits(row[column])
 
@@ -151,7 +156,7 @@ def test_pruned_ranges_have_every_offset_that_passes(
     filters: list[Filter], start: int, end: int
 ) -> None:
     queue = QueueKey("T", "a", 0)
-    pieces = extracted(filters).pruned([Range(queue, start, end)])
+    pieces = extract_predicates(filters).prune([Range(queue, start, end)])
     kept = [offset for piece in pieces for offset in range(piece.start, piece.end)]
     assert kept == sorted(set(kept))
     assert set(kept) <= set(range(start, end))
@@ -164,35 +169,35 @@ def test_pruned_ranges_have_every_offset_that_passes(
     ("filters", "expected"),
     [
         ([], Predicates()),
-        ([EqualTo(("TOPIC",), "T")], Predicates(topics=Texts(frozenset({"T"})))),
+        ([EqualTo(("TOPIC",), "T")], Predicates(topics=TextBounds(frozenset({"T"})))),
         (
             [In(("tags",), ("A", "B", None)), EqualTo(("tags",), "A")],
-            Predicates(tags=Texts(frozenset({"A"}))),
+            Predicates(tags=TextBounds(frozenset({"A"}))),
         ),
         (
             [StringStartsWith(("keys",), "or"), StringStartsWith(("keys",), "order-")],
-            Predicates(keys=Texts(prefix="order-")),
+            Predicates(keys=TextBounds(prefix="order-")),
         ),
         (
             [StringStartsWith(("keys",), "a"), StringStartsWith(("keys",), "b")],
-            Predicates(keys=Texts(frozenset())),
+            Predicates(keys=TextBounds(frozenset())),
         ),
         (
             [GreaterThan(("queueOffset",), 5), LessThanOrEqual(("queueOffset",), 9)],
-            Predicates(offsets=Numbers(6, 9)),
+            Predicates(offsets=NumberBounds(6, 9)),
         ),
         (
             [LessThan(("storeTimestamp",), EPOCH + timedelta(microseconds=1500))],
-            Predicates(store_ms=Numbers(None, 1)),
+            Predicates(store_ms=NumberBounds(None, 1)),
         ),
         (
             [GreaterThanOrEqual(("storeTimestamp",), EPOCH + timedelta(microseconds=1500))],
-            Predicates(store_ms=Numbers(2, None)),
+            Predicates(store_ms=NumberBounds(2, None)),
         ),
         # No store time lies between two milliseconds.
         (
             [EqualTo(("storeTimestamp",), EPOCH + timedelta(microseconds=1))],
-            Predicates(store_ms=Numbers(1, 0, frozenset())),
+            Predicates(store_ms=NumberBounds(1, 0, frozenset())),
         ),
         # A time of no zone could be any.
         ([EqualTo(("storeTimestamp",), datetime(2026, 1, 1))], Predicates()),
@@ -200,7 +205,7 @@ def test_pruned_ranges_have_every_offset_that_passes(
     ],
 )
 def test_what_filters_say(filters: list[Filter], expected: Predicates) -> None:
-    assert extracted(filters) == expected
+    assert extract_predicates(filters) == expected
 
 
 def test_queues_are_chosen_by_topic_broker_and_id() -> None:
@@ -215,10 +220,10 @@ def test_queues_are_chosen_by_topic_broker_and_id() -> None:
         EqualTo(("brokerName",), "b"),
         In(("queueId",), (1, 7)),
     ]
-    assert extracted(filters).pruned(every) == [Range(QueueKey("T", "b", 1), 0, 10)]
+    assert extract_predicates(filters).prune(every) == [Range(QueueKey("T", "b", 1), 0, 10)]
 
 
 def test_offsets_far_apart_are_read_apart() -> None:
-    wanted = extracted([In(("queueOffset",), (3, 5, 500, 10_000))])
-    assert list(wanted.offsets.spans(0, 1000)) == [(3, 6), (500, 501)]
-    assert list(wanted.offsets.spans(20, 400)) == []
+    wanted = extract_predicates([In(("queueOffset",), (3, 5, 500, 10_000))])
+    assert list(wanted.offsets.intervals(0, 1000)) == [(3, 6), (500, 501)]
+    assert list(wanted.offsets.intervals(20, 400)) == []

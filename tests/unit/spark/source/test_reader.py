@@ -21,11 +21,11 @@ from pyspark.sql.types import StringType, StructType
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.shape import Shape
-from rocketpost.spark.options import SourceOptions, parsed
+from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.source import plan
 from rocketpost.spark.source.batches import BATCH_BYTES
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
-from rocketpost.spark.source.reader import BatchReader, FilteringReader, Ranges, StreamReader
+from rocketpost.spark.source.reader import BatchReader, FilteringReader, StreamReader, TaskRanges
 
 from ..made_records import packed, record
 
@@ -70,9 +70,9 @@ class FakeLink:
 
 
 @pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
+def broker_session(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
     fake = FakeLink()
-    monkeypatch.setattr("rocketpost.spark.source.reader.Link", fake)
+    monkeypatch.setattr("rocketpost.spark.source.reader.BrokerSession", fake)
     return fake
 
 
@@ -81,7 +81,7 @@ def stream(**more: str) -> StreamReader:
 
 
 def ranges(parts: Iterable[InputPartition]) -> list[Range]:
-    return sorted(each for part in parts if isinstance(part, Ranges) for each in part.ranges)
+    return sorted(each for part in parts if isinstance(part, TaskRanges) for each in part.ranges)
 
 
 def everything() -> ReadAllAvailable:
@@ -89,7 +89,7 @@ def everything() -> ReadAllAvailable:
 
 
 def made(**more: str) -> tuple[SourceOptions, Shape]:
-    options = parsed(SourceOptions, BASE | more)
+    options = parse_options(SourceOptions, BASE | more)
     return options, Shape(StructType([field_of("topic", StringType())]), options)
 
 
@@ -123,58 +123,60 @@ def test_trap_spark_makes_a_part_where_there_is_none() -> None:
     assert list(BatchReader(*made()).read(InputPartition(None))) == []
 
 
-def test_trap_the_initial_offset_is_asked_for_twice(link: FakeLink) -> None:
+def test_trap_the_initial_offset_is_asked_for_twice(broker_session: FakeLink) -> None:
     reader = stream()
     first = reader.initialOffset()
-    link.there[A] = Bounds(10, 120)  # latest moves on
+    broker_session.there[A] = Bounds(10, 120)  # latest moves on
     assert reader.initialOffset() == first
 
 
-def test_trap_the_initial_offset_is_asked_for_again_after_a_restart(link: FakeLink) -> None:
+def test_trap_the_initial_offset_is_asked_for_again_after_a_restart(
+    broker_session: FakeLink,
+) -> None:
     reader = stream()
     start = reader.initialOffset()
-    link.there[A] = Bounds(10, 120)
+    broker_session.there[A] = Bounds(10, 120)
     end = reader.latestOffset(start, everything())
     # The driver dies in batch 0. The next one plans it by the end that was written down.
-    link.there[A] = Bounds(10, 150)
+    broker_session.there[A] = Bounds(10, 150)
     again = stream()
     assert ranges(again.partitions(again.initialOffset(), end)) == [Range(A, 100, 120)]
 
 
-def test_trap_an_empty_first_batch_keeps_where_the_query_began(link: FakeLink) -> None:
+def test_trap_an_empty_first_batch_keeps_where_the_query_began(broker_session: FakeLink) -> None:
     reader = stream()
     start = reader.initialOffset()
     end = reader.latestOffset(start, everything())
     assert end == start
     assert end["initial"]
     assert ranges(reader.partitions(start, end)) == []
-    link.there[B] = Bounds(0, 60)
+    broker_session.there[B] = Bounds(0, 60)
     assert reader.latestOffset(end, everything())["base"] == start["queues"]
 
 
-def test_trap_commit_comes_late_and_stop_never(link: FakeLink) -> None:
+def test_trap_commit_comes_late_and_stop_never(broker_session: FakeLink) -> None:
     assert StreamReader.commit is DataSourceStreamReader.commit
     assert StreamReader.stop is DataSourceStreamReader.stop
     reader = stream(group="g", commitOffsetsToBroker="true", startingOffsets="earliest")
     start = reader.initialOffset()
     end = reader.latestOffset(start, everything())
-    assert link.committed == {}  # where a query begins was not processed by it
+    assert broker_session.committed == {}  # where a query begins was not processed by it
     assert reader.latestOffset(end, everything()) == end
-    assert link.committed == {A: 100, B: 50}
+    assert broker_session.committed == {A: 100, B: 50}
 
 
-def test_trap_a_task_that_runs_again_reads_the_same(link: FakeLink) -> None:
+def test_trap_a_task_that_runs_again_reads_the_same(broker_session: FakeLink) -> None:
     reader = stream(startingOffsets="earliest", minPartitions="7")
     start = reader.initialOffset()
     end = reader.latestOffset(start, everything())
     parts = ranges(reader.partitions(start, end))
-    link.there[A] = Bounds(10, 500)
+    broker_session.there[A] = Bounds(10, 500)
     assert ranges(stream(startingOffsets="earliest", minPartitions="7").partitions(start, end)) == (
         parts
     )
 
 
-def test_trap_all_that_is_available_means_all(link: FakeLink) -> None:
+def test_trap_all_that_is_available_means_all(broker_session: FakeLink) -> None:
     bounded = {"maxOffsetsPerTrigger": "10", "maxBytesPerTrigger": "2000"}
     for more, limit, count in (
         (bounded, ReadMaxRows(10), 10),
@@ -185,60 +187,60 @@ def test_trap_all_that_is_available_means_all(link: FakeLink) -> None:
         assert reader.getDefaultReadLimit() == limit
         start = reader.initialOffset()
         for asked, expected in ((limit, count), (everything(), 140)):
-            end = plan.queues_of(reader.latestOffset(start, asked))
+            end = plan.checkpoint_offsets(reader.latestOffset(start, asked))
             assert end[A] - 10 + end[B] - expected in (0, 1)  # each queue is rounded up
 
 
 def test_queues_that_come_while_a_stream_runs_are_read_from_their_first_message(
-    link: FakeLink,
+    broker_session: FakeLink,
 ) -> None:
     reader = stream()
     start = reader.initialOffset()
-    link.there[C] = Bounds(3, 7)
+    broker_session.there[C] = Bounds(3, 7)
     end = reader.latestOffset(start, everything())
     assert ranges(reader.partitions(start, end)) == [Range(C, 3, 7)]
 
 
-def test_new_queues_are_noticed_when_what_is_known_is_too_old(link: FakeLink) -> None:
+def test_new_queues_are_noticed_when_what_is_known_is_too_old(broker_session: FakeLink) -> None:
     reader = StreamReader(*made(metadataCacheTtlMs="3600000"))
     start = reader.initialOffset()
     reader.latestOffset(start, everything())
-    asked = link.asked
-    link.there[C] = Bounds(3, 7)
+    asked = broker_session.asked
+    broker_session.there[C] = Bounds(3, 7)
     assert reader.latestOffset(start, everything()) == start
-    assert link.asked == asked
+    assert broker_session.asked == asked
     assert StreamReader(*made()).latestOffset(start, everything()) != start
 
 
-def gone_and_back(link: FakeLink, **more: str) -> tuple[StreamReader, Any, Any]:
+def gone_and_back(broker_session: FakeLink, **more: str) -> tuple[StreamReader, Any, Any]:
     """Return a stream of which a queue was deleted between two batches."""
     reader = stream(startingOffsets="earliest", **more)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(20))
-    del link.there[B]
-    link.gone = {B}
+    del broker_session.there[B]
+    broker_session.gone = {B}
     return reader, start, end
 
 
-def test_a_queue_that_goes_while_a_stream_runs_stops_it(link: FakeLink) -> None:
-    reader, start, end = gone_and_back(link)
+def test_a_queue_that_goes_while_a_stream_runs_stops_it(broker_session: FakeLink) -> None:
+    reader, start, end = gone_and_back(broker_session)
     with pytest.raises(ClientError, match="queue 1 of T on a is gone, offsets 0 to"):
         reader.partitions(start, end)
     with pytest.raises(ClientError, match="queue 1 of T on a was there and is gone"):
         reader.latestOffset(end, everything())
 
 
-def test_or_is_left_out_and_read_anew_when_it_comes_back(link: FakeLink) -> None:
-    reader, start, end = gone_and_back(link, failOnDataLoss="false")
+def test_or_is_left_out_and_read_anew_when_it_comes_back(broker_session: FakeLink) -> None:
+    reader, start, end = gone_and_back(broker_session, failOnDataLoss="false")
     assert [piece.queue for piece in ranges(reader.partitions(start, end))] == [A]
     after = reader.latestOffset(end, everything())
     assert [piece.queue for piece in ranges(reader.partitions(end, after))] == [A]
-    link.there[A] = Bounds(10, 110)  # a batch that has nothing to do with what is gone
+    broker_session.there[A] = Bounds(10, 110)  # a batch that has nothing to do with what is gone
     alone = reader.latestOffset(after, everything())
     assert ranges(reader.partitions(after, alone)) == [Range(A, 100, 110)]
     after = alone
-    link.there[B] = Bounds(0, 4)  # made anew, and shorter than what was read of it
-    link.gone = set()
+    broker_session.there[B] = Bounds(0, 4)  # made anew, and shorter than what was read of it
+    broker_session.gone = set()
     last = reader.latestOffset(after, everything())
     assert ranges(reader.partitions(after, last)) == [Range(B, 0, 4)]
 
@@ -259,8 +261,8 @@ def test_a_query_with_a_limit_ends_its_pulls_before_its_link(
             finally:
                 ended.append("pull")
 
-    monkeypatch.setattr("rocketpost.spark.source.reader.Link", Pulling())
-    found = BatchReader(*made()).read(Ranges([Range(A, 10, 100)]))
+    monkeypatch.setattr("rocketpost.spark.source.reader.BrokerSession", Pulling())
+    found = BatchReader(*made()).read(TaskRanges([Range(A, 10, 100)]))
     assert isinstance(found, Generator)
     assert next(found).num_rows == 1
     found.close()

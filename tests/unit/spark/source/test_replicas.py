@@ -7,7 +7,7 @@ import pytest
 from rocketpost.client.consumer.fetch import PullStatus, RawPull, Replica
 from rocketpost.codec.faults import TopicNotExist
 from rocketpost.errors import ConnectionLost, RequestTimeout
-from rocketpost.spark.source.replicas import pulled_from
+from rocketpost.spark.source.replicas import pull_from_replica
 
 MASTER = RawPull(PullStatus.FOUND, 20, 0, 30, b"master")
 SLAVE = RawPull(PullStatus.FOUND, 20, 0, 25, b"slave")
@@ -39,7 +39,7 @@ async def test_who_is_asked(read_from: str, slave: RawPull | Exception, expected
             raise slave
         return slave
 
-    assert await pulled_from(read_from, 10, pull) == expected
+    assert await pull_from_replica(read_from, 10, pull) == expected
 
 
 async def test_what_the_master_lacks_is_told() -> None:
@@ -47,4 +47,4 @@ async def test_what_the_master_lacks_is_told() -> None:
         raise ConnectionLost(replica.value)
 
     with pytest.raises(ConnectionLost, match="master"):
-        await pulled_from("slave", 10, pull)
+        await pull_from_replica("slave", 10, pull)

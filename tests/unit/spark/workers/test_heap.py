@@ -12,12 +12,12 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from rocketpost.spark.workers import heap as worker_heap
-from rocketpost.spark.workers.heap import keep_loaded
+from rocketpost.spark.workers.heap import keep_heap
 
 
 @pytest.fixture(autouse=True)
 def _as_if_new(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(worker_heap._Kept, "modules", 0)
+    monkeypatch.setattr(worker_heap._Frozen, "modules", 0)
     yield
     gc.unfreeze()
 
@@ -35,7 +35,7 @@ def test_an_ordinary_process_is_left_alone(
 ) -> None:
     started_as(monkeypatch, name)
     before = gc.get_freeze_count()
-    keep_loaded()
+    keep_heap()
     assert gc.get_freeze_count() == before
 
 
@@ -45,30 +45,30 @@ def test_a_worker_keeps_what_is_loaded_once(
     monkeypatch: pytest.MonkeyPatch, daemon: str, loaded: int, *, is_kept: bool
 ) -> None:
     started_as(monkeypatch, daemon)
-    keep_loaded()
+    keep_heap()
     kept = gc.get_freeze_count()
     assert kept > 10_000
     for number in range(loaded):  # by the first task, after its beginning
         monkeypatch.setitem(sys.modules, f"loaded{number}", types.ModuleType("loaded"))
     later: list[list[object]] = [[] for _ in range(1000)]
     for _ in range(2):
-        keep_loaded()
+        keep_heap()
         assert (gc.get_freeze_count() >= kept + len(later)) == is_kept
     later += [[] for _ in range(10_000)]
-    keep_loaded()
+    keep_heap()
     assert gc.get_freeze_count() < kept + len(later)
 
 
 def test_freed_memory_stays() -> None:
-    faults = {way: int(_faults(way)) for way in ("keep_freed()", "None")}
-    assert faults["keep_freed()"] * 10 < faults["None"]
+    faults = {way: int(_faults(way)) for way in ("keep_freed_memory()", "None")}
+    assert faults["keep_freed_memory()"] * 10 < faults["None"]
 
 
 def _faults(way: str) -> str:
     """Return how many pages a process was given anew that makes and drops the same buffers."""
     script = (
         "import resource\n"
-        "from rocketpost.spark.workers.heap import keep_freed\n"
+        "from rocketpost.spark.workers.heap import keep_freed_memory\n"
         "def pages(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "def batch(): return [b'x' * (2 << 20) for _ in range(4)]\n"
         f"{way}\n"

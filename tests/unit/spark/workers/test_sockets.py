@@ -39,7 +39,7 @@ def test_a_path_may_be_as_long_as_spark_can_use(
 ) -> None:
     parent = "/" + "t" * (parent_bytes - 1)
     monkeypatch.setattr("tempfile.gettempdir", lambda: parent)
-    monkeypatch.setattr(sockets, "_directory", lambda parent: Path(parent) / "rp-12345678")
+    monkeypatch.setattr(sockets, "_make_directory", lambda parent: Path(parent) / "rp-12345678")
     wanted = {ENABLED: "true", DIRECTORY: f"{parent}/rp-12345678"}
     assert socket_settings() == (wanted if fits else {})
 

@@ -15,8 +15,8 @@ from rocketpost.model import properties as names
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpost.model.route import MASTER_ID
-from rocketpost.spark.broker_session import Link
-from rocketpost.spark.client_group import Line
+from rocketpost.spark.broker_session import BrokerSession
+from rocketpost.spark.client_group import ClientGroup
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines.audit.config import AuditConfig
 
@@ -29,7 +29,7 @@ _DELIVERY_MS: Final = 10_000
 """How long brokers may take to deliver what is due: they look in turns, and may be busy."""
 
 
-class _Brokers(Line):
+class _Brokers(ClientGroup):
     """A blocking line to brokers, for their settings."""
 
     def __init__(self, name_servers: str) -> None:
@@ -71,8 +71,8 @@ def _source(config: AuditConfig, topic: str) -> SourceOptions:
 def _brokers(source: SourceOptions) -> frozenset[str]:
     """Return the brokers that have a topic; none if they keep no such messages."""
     try:
-        with Link(source) as link:
-            return frozenset(queue.broker for queue in link.queues())
+        with BrokerSession(source) as broker_session:
+            return frozenset(queue.broker for queue in broker_session.queues())
     except RouteNotFound:
         return frozenset()
 

@@ -13,7 +13,7 @@ from rocketpost.codec.record import CRC_MASK
 from rocketpost.errors import ConfigError, Fault
 from rocketpost.model.names import is_system_group
 from rocketpost.model.sysflag import COMPRESSED
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.lake.lake import check_topics
 from rocketpost.spark.log.end import layout_of
 from rocketpost.spark.log.options import LogOptions
@@ -23,7 +23,7 @@ from rocketpost.spark.pipelines.audit import checks
 from rocketpost.spark.pipelines.audit.config import AuditConfig
 from rocketpost.spark.pipelines.audit.report import PlannedQueue
 from rocketpost.spark.source.plan import Bounds, QueueKey
-from rocketpost.spark.spelling import some_like
+from rocketpost.spark.suggestions import list_similar
 
 logger = logging.getLogger(__name__)
 
@@ -143,31 +143,33 @@ def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, 
         ConfigError: No broker knows the group.
         ClientError: Brokers cannot be asked.
     """
-    with Link(config.source_options()) as link:
-        queues = link.queues()
-        have = link.bounds(queues)
-        committed = link.group_offsets(queues) if config.group else {}
+    with BrokerSession(config.source_options()) as broker_session:
+        queues = broker_session.queues()
+        have = broker_session.bounds(queues)
+        committed = broker_session.group_offsets(queues) if config.group else {}
         # Brokers say 0 of a young queue to every group, also to one that does not exist.
         if config.group and not any(committed.values()):
-            _check_group(link, config, queues)
+            _check_group(broker_session, config, queues)
     return have, committed
 
 
-def _check_group(link: Link, config: AuditConfig, queues: list[QueueKey]) -> None:
+def _check_group(
+    broker_session: BrokerSession, config: AuditConfig, queues: list[QueueKey]
+) -> None:
     """Refuse a group that nobody knows: every message would seem to wait for it.
 
     Raises:
         ConfigError: It is one.
     """
     try:
-        consuming = link.consuming(config.topics)
-        if config.group in consuming or config.group in link.known_groups(queues):
+        consuming = broker_session.consuming_groups(config.topics)
+        if config.group in consuming or config.group in broker_session.known_groups(queues):
             return
     except Fault as fault:  # such as one that tells it to administrators only
         logger.debug("a broker does not tell its groups: fault=%s", fault)
         return
     users = [group for group in consuming if not is_system_group(group)]
-    hint = f"those that consume {', '.join(config.topics)} are {some_like(config.group, users)}"
+    hint = f"those that consume {', '.join(config.topics)} are {list_similar(config.group, users)}"
     if not users:
         hint = f"no group consumes {', '.join(config.topics)} yet; leave it out"
     raise ConfigError(f"no broker knows the group {config.group}; {hint}")

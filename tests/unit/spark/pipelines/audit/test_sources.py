@@ -40,7 +40,7 @@ class FakeLink:
         at = (0, 5) if self._group in ("billing", "deleted") else (0, None)
         return dict(zip(queues, at, strict=True))
 
-    def consuming(self, topics: tuple[str, ...]) -> frozenset[str]:
+    def consuming_groups(self, topics: tuple[str, ...]) -> frozenset[str]:
         assert topics == ("Orders",)
         return self.consumers
 
@@ -55,7 +55,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> type[FakeLink]:
     class Brokers(FakeLink):
         pass
 
-    monkeypatch.setattr("rocketpost.spark.pipelines.audit.sources.Link", Brokers)
+    monkeypatch.setattr("rocketpost.spark.pipelines.audit.sources.BrokerSession", Brokers)
     return Brokers
 
 

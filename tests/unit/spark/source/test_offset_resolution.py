@@ -8,12 +8,17 @@ from typing import Any, cast
 import pytest
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.broker_session import Link
+from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.source import resolve
-from rocketpost.spark.source.narrowing import Stored
-from rocketpost.spark.source.plan import Bounds, Loss, Offsets, QueueKey
-from rocketpost.spark.source.predicates import Texts
+from rocketpost.spark.source.offset_resolution import (
+    report_losses,
+    resolve_end,
+    resolve_start,
+    tags_expression,
+)
+from rocketpost.spark.source.plan import Bounds, DataLoss, Offsets, QueueKey
+from rocketpost.spark.source.predicates import TextBounds
+from rocketpost.spark.source.time_bounds import StoredMessage
 
 A, B = QueueKey("T", "a", 0), QueueKey("T", "a", 1)
 BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 50)}
@@ -31,17 +36,17 @@ class FakeLink:
     def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
         return {queue: BOUNDS[queue] for queue in queues}
 
-    def at_time(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
+    def search_offsets(self, queues: Iterable[QueueKey], ms: dict[QueueKey, int]) -> Offsets:
         return {queue: min(ms[queue] // 10, BOUNDS[queue].end) for queue in queues}
 
-    def stored(self, offsets: Offsets) -> dict[QueueKey, Stored | None]:
-        return {queue: Stored(at, at * 10) for queue, at in offsets.items()}
+    def read_stored(self, offsets: Offsets) -> dict[QueueKey, StoredMessage | None]:
+        return {queue: StoredMessage(at, at * 10) for queue, at in offsets.items()}
 
     def group_offsets(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int | None]:
         return {queue: self.group.get(queue) for queue in queues}
 
 
-LINK = cast("Link", FakeLink())
+LINK = cast("BrokerSession", FakeLink())
 
 
 def options(**more: Any) -> SourceOptions:
@@ -49,7 +54,7 @@ def options(**more: Any) -> SourceOptions:
 
 
 def start(default: str = "latest", **more: Any) -> Offsets:
-    return resolve.starting(LINK, options(**more), default=default)
+    return resolve_start(LINK, options(**more), default=default)
 
 
 def test_where_a_query_begins() -> None:
@@ -94,14 +99,14 @@ def test_options_must_name_all_queues_and_no_others(key: str, text: str, said: s
         start(**{key: text})
     ends = options(**{key.replace("starting", "ending"): text})
     with pytest.raises(ConfigError, match=said):
-        resolve.ending(LINK, ends, BOUNDS)
+        resolve_end(LINK, ends, BOUNDS)
 
 
 def test_where_a_batch_ends() -> None:
-    assert resolve.ending(LINK, options(), BOUNDS) == {A: 100, B: 50}
-    assert resolve.ending(LINK, options(ending_timestamp=300), BOUNDS) == {A: 30, B: 30}
+    assert resolve_end(LINK, options(), BOUNDS) == {A: 100, B: 50}
+    assert resolve_end(LINK, options(ending_timestamp=300), BOUNDS) == {A: 30, B: 30}
     given = options(ending_offsets='{"T":{"a":{"0":7,"1":-1}}}')
-    assert resolve.ending(LINK, given, BOUNDS) == {A: 7, B: 50}
+    assert resolve_end(LINK, given, BOUNDS) == {A: 7, B: 50}
 
 
 @pytest.mark.parametrize(
@@ -122,25 +127,25 @@ def test_where_a_batch_ends() -> None:
 def test_tags_that_are_wanted_are_told_to_brokers(
     before: str, wanted: set[str] | None, after: str
 ) -> None:
-    texts = Texts(None if wanted is None else frozenset(wanted))
-    assert resolve.tags_expression(options(expression=before), texts) == after
+    texts = TextBounds(None if wanted is None else frozenset(wanted))
+    assert tags_expression(options(expression=before), texts) == after
 
 
 def test_hashes_that_may_not_be_of_tags_are_not_compared() -> None:
-    texts = Texts(frozenset({"A"}))
+    texts = TextBounds(frozenset({"A"}))
     delays = SourceOptions(name_servers="x:1", topic="SCHEDULE_TOPIC_XXXX")
-    assert resolve.tags_expression(delays, texts) == "*"
+    assert tags_expression(delays, texts) == "*"
     sql = options(expression="a = 1", expression_type="SQL92")
-    assert resolve.tags_expression(sql, texts) == "a = 1"
+    assert tags_expression(sql, texts) == "a = 1"
 
 
 def test_losses_fail_a_query_or_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    losses = [Loss(A, "3 to 5 were deleted"), Loss(B, "gone")]
+    losses = [DataLoss(A, "3 to 5 were deleted"), DataLoss(B, "gone")]
     with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 queues more\)"):
-        resolve.report(losses, fail=True)
-    resolve.report(losses, fail=False)
+        report_losses(losses, fail=True)
+    report_losses(losses, fail=False)
     assert [each.getMessage() for each in caplog.records] == [
         "messages are gone: 3 to 5 were deleted",
         "messages are gone: gone",
     ]
-    resolve.report([], fail=True)
+    report_losses([], fail=True)

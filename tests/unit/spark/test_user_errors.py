@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.telling import plainly
+from rocketpost.spark.user_errors import user_facing_errors
 
 
 def deep(count: int) -> int:
@@ -21,7 +21,7 @@ def deep(count: int) -> int:
         raise ConfigError("seven is no number; give one") from error
 
 
-@plainly
+@user_facing_errors
 def asked(start: int, limit: int) -> int:
     return deep(start + limit)
 
@@ -37,7 +37,7 @@ def test_only_the_sentence_is_left(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_bugs_show_where_they_are() -> None:
-    @plainly
+    @user_facing_errors
     def broken() -> int:
         return [][1]
 

@@ -11,7 +11,12 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from rocketpost.spark.workers.end import DAEMON, end_quietly, forked_by, with_a_task
+from rocketpost.spark.workers.shutdown import (
+    DAEMON,
+    ignore_disconnects,
+    quiet_planning_worker,
+    worker_daemon,
+)
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -38,18 +43,18 @@ def process(monkeypatch: pytest.MonkeyPatch, started_as: str | None) -> types.Mo
 
 def test_a_task_is_done_as_ever(pair: Pair) -> None:
     pair[1].sendall(b"task")
-    assert with_a_task(spark_worker)(pair[0], True) == 0
+    assert ignore_disconnects(spark_worker)(pair[0], True) == 0
 
 
 def test_without_a_task_nothing_is_done(pair: Pair) -> None:
     pair[1].close()
-    assert with_a_task(spark_worker)(pair[0], True) == 1
+    assert ignore_disconnects(spark_worker)(pair[0], True) == 1
 
 
 def test_rows_that_nobody_took_end_a_worker_in_silence(pair: Pair) -> None:
     pair[0].sendall(b"rows of the task before")
     pair[1].close()
-    assert with_a_task(spark_worker)(pair[0], True) == 1
+    assert ignore_disconnects(spark_worker)(pair[0], True) == 1
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
@@ -58,7 +63,7 @@ def test_rows_that_nobody_takes_end_a_worker_in_silence(pair: Pair, error: type[
         raise error
 
     pair[1].sendall(b"task")
-    assert with_a_task(unheard)(pair[0], True) == 1
+    assert ignore_disconnects(unheard)(pair[0], True) == 1
 
 
 def test_other_errors_of_a_worker_are_told(pair: Pair) -> None:
@@ -67,15 +72,15 @@ def test_other_errors_of_a_worker_are_told(pair: Pair) -> None:
 
     pair[1].sendall(b"task")
     with pytest.raises(PermissionError):
-        with_a_task(broken)(pair[0], True)
+        ignore_disconnects(broken)(pair[0], True)
 
 
 def test_a_worker_that_plans_is_changed_once(monkeypatch: pytest.MonkeyPatch, pair: Pair) -> None:
     main = process(monkeypatch, "pyspark.daemon")
     main.worker = spark_worker  # type: ignore[attr-defined]
-    end_quietly()
+    quiet_planning_worker()
     changed = main.worker
-    end_quietly()
+    quiet_planning_worker()
     assert main.worker is changed
     pair[1].close()
     assert changed(pair[0], True) == 1
@@ -87,14 +92,14 @@ def test_other_processes_are_left_alone(
 ) -> None:
     main = process(monkeypatch, started_as)
     main.worker = spark_worker  # type: ignore[attr-defined]
-    end_quietly()
+    quiet_planning_worker()
     assert main.worker is spark_worker
-    assert forked_by() == (DAEMON if started_as == DAEMON else None)
+    assert worker_daemon() == (DAEMON if started_as == DAEMON else None)
 
 
 def test_another_pyspark_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     main = process(monkeypatch, "pyspark.daemon")
-    end_quietly()
+    quiet_planning_worker()
     assert not hasattr(main, "worker")
 
 

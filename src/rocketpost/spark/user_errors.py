@@ -1,8 +1,8 @@
-"""Errors as users of Spark meet them.
+"""Errors without tracebacks for users of Spark.
 
-Spark shows the whole way of an error through Python, and beneath forty lines about loops and
-threads nobody finds the sentence that matters. What we raise on purpose says what was wrong and
-what to do; the way to it goes to the log, for those who want it.
+Spark shows the whole Python traceback of an error, and nobody finds the one sentence that matters
+below forty lines about loops and threads. The message of our own errors says what was wrong and
+what to do. Their tracebacks go to the log.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def plainly(called: Callable[P, T]) -> Callable[P, T]:
-    """Let errors of ours leave what Spark calls on the driver without the way that they came."""
+def user_facing_errors(called: Callable[P, T]) -> Callable[P, T]:
+    """Remove tracebacks from our own errors; decorates methods that Spark calls on the driver."""
 
     @functools.wraps(called)
-    def calling(*args: P.args, **kwargs: P.kwargs) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return called(*args, **kwargs)
         except RocketpostError as error:
             logger.debug("a call of Spark failed: name=%s", called.__name__, exc_info=True)
             raise error.with_traceback(None) from None
 
-    return calling
+    return call

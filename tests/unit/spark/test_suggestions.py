@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rocketpost.spark.spelling import some_like
+from rocketpost.spark.suggestions import list_similar
 
 
 def test_names_most_alike_come_first_and_not_all_of_many() -> None:
-    assert some_like("x", []) == ""
-    assert some_like("biling", ["alpha", "billing", "alpha"]) == "billing, alpha"
-    many = some_like("name-77", [f"name-{number}" for number in range(99)])
+    assert list_similar("x", []) == ""
+    assert list_similar("biling", ["alpha", "billing", "alpha"]) == "billing, alpha"
+    many = list_similar("name-77", [f"name-{number}" for number in range(99)])
     assert many.startswith("name-77, ")
     assert (many.count(","), many.endswith(", ...")) == (20, True)
