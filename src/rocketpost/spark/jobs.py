@@ -21,7 +21,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.options import SourceOptions, parse_options
-from rocketpost.spark.sink.options import COLUMNS, Delivery, SinkOptions, check_columns, sink_of
+from rocketpost.spark.sink.options import (
+    COLUMNS,
+    Delivery,
+    SinkOptions,
+    check_columns,
+    derive_sink_name,
+)
 
 ONCE: Final = "once"
 _TASKS: Final = 4
@@ -184,4 +190,4 @@ def _sort_key(column: Column, kind: DataType) -> Column:
 def _sink_id(checkpoint: str) -> str:
     if not checkpoint:
         raise ConfigError("a checkpoint is required: by it a second run is known")
-    return sink_of(checkpoint)
+    return derive_sink_name(checkpoint)

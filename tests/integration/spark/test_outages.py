@@ -25,9 +25,9 @@ from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.records.columns import full
-from rocketpost.spark.sink.brokers import FILE, noted_blocking
+from rocketpost.spark.sink.known_brokers import FILE, update_known_brokers_blocking
 from rocketpost.spark.sink.options import SinkOptions
-from rocketpost.spark.sink.sending import Sending
+from rocketpost.spark.sink.sender import Sender
 from rocketpost.spark.source.batches import decode_batches
 from rocketpost.spark.source.plan import QueueKey, Range, checkpoint_offsets
 from rocketpost.spark.source.reader import StreamReader
@@ -208,7 +208,7 @@ async def test_a_task_of_a_sink_outlives_a_restart(
             "sendTimeoutMs": str(FOREVER),
         },
     )
-    sending = Sending(sink, partition=0, batch_id=1)
+    sending = Sender(sink, partition=0, batch_id=1)
     with away(pair, 0, 1):  # before the first
         await sending.send(rows(0, 50, keyed=keyed))
     await sending.finish()
@@ -236,16 +236,16 @@ async def test_what_a_broker_holds_that_is_away_is_not_stored_elsewhere(
         send_timeout_ms=FOREVER,
     )
     count = 2 * BLOCK
-    brokers = await asyncio.to_thread(noted_blocking, sink)
+    brokers = await asyncio.to_thread(update_known_brokers_blocking, sink)
     assert brokers == {"broker-0", "broker-1"}
-    first = Sending(sink, partition=0, batch_id=3, brokers=brokers)
+    first = Sender(sink, partition=0, batch_id=3, brokers=brokers)
     await first.send(rows(0, count, keyed=False))
     await first.finish()
     await first.close()
     assert len({queue.broker for queue in await stored(pair, "Held")}) == 2
     with away(pair, 1):  # another driver runs the batch again meanwhile
-        brokers = await asyncio.to_thread(noted_blocking, sink)
-        second = Sending(sink, partition=0, batch_id=3, brokers=brokers)
+        brokers = await asyncio.to_thread(update_known_brokers_blocking, sink)
+        second = Sender(sink, partition=0, batch_id=3, brokers=brokers)
         await second.send(rows(0, count, keyed=False))
         await second.finish()
         await second.close()
@@ -265,9 +265,9 @@ async def test_a_broker_that_does_not_come_back_stops_the_sink(
         send_timeout_ms=300,
     )
     (tmp_path / FILE).write_text('["broker-0", "broker-9"]')
-    brokers = await asyncio.to_thread(noted_blocking, sink)
+    brokers = await asyncio.to_thread(update_known_brokers_blocking, sink)
     assert brokers == {"broker-0", "broker-1", "broker-9"}
-    sending = Sending(sink, partition=0, batch_id=1, brokers=brokers)
+    sending = Sender(sink, partition=0, batch_id=1, brokers=brokers)
     with pytest.raises(ClientError, match=f"broker-9 is away.*remove it from .*{FILE}"):
         await sending.send(rows(0, 1, keyed=True))
     await sending.close()
@@ -277,7 +277,7 @@ async def test_a_broker_that_does_not_come_back_stops_the_sink(
 async def test_a_sink_without_its_topic_fails_at_the_start(tmp_path: Path) -> None:
     with Cluster(tmp_path, settings={"autoCreateTopicEnable": "false"}) as cluster:
         sink = SinkOptions(name_servers=cluster.addresses, topic="Missing", send_timeout_ms=FOREVER)
-        sending = Sending(sink, partition=0, batch_id=0)
+        sending = Sender(sink, partition=0, batch_id=0)
         with pytest.raises(RouteNotFound, match="Missing"):
             await sending.send(rows(0, 1, keyed=True))
         await sending.close()

@@ -127,8 +127,8 @@ def test_workers_of_all_kinds_wait_for_a_task(spark: SparkSession) -> None:
 ENOUGH = """
 import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceReader
-from rocketpost.spark import RocketMQSource
 from rocketpost.spark.session import make_session
+from rocketpost.spark.workers.preparation import prepare_worker
 
 class Reader(DataSourceReader):
     def read(self, partition):
@@ -137,12 +137,17 @@ class Reader(DataSourceReader):
             yield batch
 
 class Source(DataSource):
-    # Workers that plan come from Spark's own daemon and end in silence only if they load our
-    # package. On a busy machine Spark lets one go while the test runs.
-    ours = RocketMQSource
+    # Workers that plan come from Spark's own daemon and end without a traceback only if they are
+    # prepared, as our sources do. On a busy machine Spark drops one while the test runs.
     name = classmethod(lambda cls: "much")
-    schema = lambda self: "text string"
-    reader = lambda self, schema: Reader()
+
+    def schema(self):
+        prepare_worker()
+        return "text string"
+
+    def reader(self, schema):
+        prepare_worker()
+        return Reader()
 
 spark = make_session("enough", master="local[2]", options={"spark.driver.memory": "512m"})
 spark.dataSource.register(Source)

@@ -1,1 +1,1 @@
-"""Rows of Spark to messages."""
+"""The sink: sends rows of Spark as messages."""

@@ -1,13 +1,13 @@
-"""Marks: what of a batch an earlier attempt has stored, found out from any broker.
+"""Marks: offsets after which messages of a batch may be stored, on brokers of any kind.
 
-Brokers of other makes do not know what a producer has sent. So every message of a sink has a unique
-id that follows from its row, and the ends of the target queues are kept as marks when a batch is
-committed. What an earlier attempt stored lies behind the mark and is found there by its id.
+Apache's brokers do not record which messages a producer has sent. So every message of a sink has a
+unique id that follows from its row, and when a batch is committed the ends of the target queues are
+stored as marks. Messages of an earlier attempt are after the mark and are found there by their ids.
 
-Marks are offsets of two groups that nobody consumes with, ``SPARK_SINK_<sink>_0`` and ``_1``. The
-commit of batch ``b`` writes those of ``b % 2``, and its tasks read those of ``(b - 1) % 2``: these
-stay as they are however often the batch runs, also after its own commit. A mark that is too low, or
-lost, only makes the search longer; without one it starts at the first message that is there.
+Marks are offsets of two groups that no consumer uses, ``SPARK_SINK_<sink>_0`` and ``_1``. The
+commit of batch ``b`` writes those of ``b % 2``, and its tasks read those of ``(b - 1) % 2``. These
+do not change however often the batch runs, even after its own commit. A mark that is too low or
+lost only makes the search longer. Without a mark it starts at the first message of the queue.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rocketpost.spark.source.batches import decode_batches
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
 
 UNMARKED_MAX: Final = 1_000_000
-"""So many messages are searched without a mark and without a word of the user."""
+"""The most messages that are searched without a mark, unless the user sets a start."""
 _SINK: Final = re.compile("[A-Za-z0-9_-]{1,80}")
 _KEYS: Final = (
     Column("uniqKey", pa.string(), "string", nullable=True),
@@ -42,29 +42,29 @@ _KEYS: Final = (
 )
 _ID_TIME: Final = slice(20, 28)
 _NO_TIME: Final = "00000000"
-"""Ids that are made of numbers have this where others have the time."""
+"""The time in ids that follow from row numbers."""
 
 
 @dataclass(frozen=True)
-class Stand:
-    """State of a queue: the marks of even and odd batches, and what it has."""
+class QueueMarks:
+    """The marks of even and odd batches in a queue, and its bounds."""
 
     marks: tuple[int, int]
     bounds: Bounds
 
-    def unsure(self, batch_id: int) -> Bounds:
-        """Return where messages of a batch may lie."""
+    def search_bounds(self, batch_id: int) -> Bounds:
+        """Return the bounds of offsets where messages of a batch may be stored."""
         mark = self.marks[(batch_id - 1) % 2]
         first, end = self.bounds
-        # Beyond the end: the topic was made anew, and nothing is known of it.
+        # A mark beyond the end is useless: the topic was created again.
         return Bounds(max(first, mark) if mark <= end else first, end)
 
 
-Stands = dict[QueueKey, Stand]
+MarksByQueue = dict[QueueKey, QueueMarks]
 
 
-def group_of(sink: str, parity: int) -> str:
-    """Return the group that keeps marks of a sink."""
+def mark_group(sink: str, parity: int) -> str:
+    """Return the group that stores marks of a sink."""
     name = sink if _SINK.fullmatch(sink) else sha256(sink.encode()).hexdigest()[:32]
     return f"SPARK_SINK_{name}_{parity}"
 
@@ -74,28 +74,28 @@ class Marks:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._groups = group_of(options.sink, 0), group_of(options.sink, 1)
+        self._groups = mark_group(options.sink, 0), mark_group(options.sink, 1)
 
-    def stands(self, topic: str) -> Stands:
-        """Return what is known of the queues of a topic; of one that nobody knows nothing is."""
-        with self._broker_session(topic) as broker_session:
+    def read_marks(self, topic: str) -> MarksByQueue:
+        """Return the marks and bounds of the queues of a topic; empty if the topic is unknown."""
+        with self._open_session(topic) as broker_session:
             try:
                 queues = broker_session.queues()
             except RouteNotFound:
                 return {}
-            # The marks first: what is stored between two looks must lie behind them.
-            even, odd = (broker_session.offsets_of(group, queues) for group in self._groups)
+            # Marks before ends: messages stored between the two requests must be after the marks.
+            even, odd = (broker_session.read_offsets(group, queues) for group in self._groups)
             bounds = broker_session.bounds(queues)
-            floor = self._floor(broker_session, queues)
+            floor = self._find_floor(broker_session, queues)
         return {
-            queue: Stand(
+            queue: QueueMarks(
                 (max(even[queue], floor[queue]), max(odd[queue], floor[queue])), bounds[queue]
             )
             for queue in queues
         }
 
-    def found(self, ranges: Iterable[Range]) -> dict[str, tuple[QueueKey, int]]:
-        """Return the ids of sinks in ranges of queues, and where each is.
+    def find_ids(self, ranges: Iterable[Range]) -> dict[str, tuple[QueueKey, int]]:
+        """Return the message ids of sinks in ranges, each with its queue and offset.
 
         Raises:
             ClientError: Messages cannot be read.
@@ -106,7 +106,7 @@ class Marks:
             if wanted.length > 0:
                 by_topic.setdefault(wanted.queue.topic, []).append(wanted)
         for topic, some in by_topic.items():
-            with self._broker_session(topic) as broker_session:
+            with self._open_session(topic) as broker_session:
                 for wanted in some:
                     pulled = broker_session.pull(wanted)
                     for batch in decode_batches(
@@ -119,14 +119,14 @@ class Marks:
         return found
 
     def is_indexed(self, topic: str, message_id: str, *, is_known: bool) -> bool:
-        """Tell whether brokers know a message by its id.
+        """Return whether brokers find a message by its id.
 
         Args:
-            topic: Where to look.
+            topic: The topic.
             message_id: The id.
-            is_known: Whether the topic was there before, so that it is waited for.
+            is_known: Whether the topic existed before, so that the call waits for it.
         """
-        with self._broker_session(topic) as broker_session:
+        with self._open_session(topic) as broker_session:
             try:
                 return broker_session.is_indexed(
                     topic, message_id, unknown_max=None if is_known else 0
@@ -134,44 +134,44 @@ class Marks:
             except RouteNotFound:
                 return False
 
-    def ends(self, queues: Iterable[QueueKey]) -> Offsets:
-        """Return where queues end now."""
+    def find_ends(self, queues: Iterable[QueueKey]) -> Offsets:
+        """Return the present ends of queues."""
         queues = list(queues)
-        with self._broker_session(queues[0].topic) as broker_session:
+        with self._open_session(queues[0].topic) as broker_session:
             return {queue: bounds.end for queue, bounds in broker_session.bounds(queues).items()}
 
     def commit(self, batch_id: int, firsts: Mapping[QueueKey, int]) -> None:
-        """Keep where the queues of a batch end, now that all of it is stored.
+        """Store the ends of queues as marks, after all messages of a batch are stored.
 
         Args:
             batch_id: The number of the batch.
-            firsts: No message of the batch lies before these; at least one for each topic.
+            firsts: Offsets of the first messages of the batch; at least one for each topic.
         """
         for topic in sorted({queue.topic for queue in firsts}):
-            with self._broker_session(topic) as broker_session:
+            with self._open_session(topic) as broker_session:
                 queues = broker_session.queues()
                 ends = {
                     queue: bounds.end for queue, bounds in broker_session.bounds(queues).items()
                 }
-                # A topic that is new to the sink gets the other mark as well, or the batch would
-                # have to look through all of the topic if it ran once more.
+                # A topic that is new to the sink gets the other mark, too. Otherwise a repeated
+                # batch would search the whole topic.
                 other = self._groups[(batch_id - 1) % 2]
-                known = broker_session.offsets_of(other, queues)
+                known = broker_session.read_offsets(other, queues)
                 missing = [queue for queue in queues if not known[queue]]
-                broker_session.commit_for(
+                broker_session.store_offsets(
                     other, {queue: firsts.get(queue, ends[queue]) for queue in missing}
                 )
-                broker_session.commit_for(self._groups[batch_id % 2], ends)
+                broker_session.store_offsets(self._groups[batch_id % 2], ends)
 
-    def _floor(self, broker_session: MarkLink, queues: list[QueueKey]) -> Offsets:
+    def _find_floor(self, broker_session: MarkSession, queues: list[QueueKey]) -> Offsets:
         since = self._options.scan_since
         if since is None:
             return dict.fromkeys(queues, 0)
         return broker_session.search_offsets(queues, dict.fromkeys(queues, since))
 
-    def _broker_session(self, topic: str) -> MarkLink:
+    def _open_session(self, topic: str) -> MarkSession:
         options = self._options
-        return MarkLink(
+        return MarkSession(
             SourceOptions(
                 name_servers=options.name_servers,
                 topic=topic,
@@ -183,22 +183,22 @@ class Marks:
         )
 
 
-class MarkLink(BrokerSession):
-    """A link that also asks for the offsets of groups it does not pull with."""
+class MarkSession(BrokerSession):
+    """A broker session that reads and stores offsets of any group."""
 
-    def offsets_of(self, group: str, queues: Iterable[QueueKey]) -> Offsets:
-        """Return where a group stands, 0 where it has never been."""
+    def read_offsets(self, group: str, queues: Iterable[QueueKey]) -> Offsets:
+        """Return the offsets of a group; 0 for queues without one."""
 
         async def one(queue: MessageQueue) -> int:
             return await OffsetCalls(self._admin.session).group_offset(group, queue) or 0
 
         return self._thread.call(self._ask_each_queue(queues, one))
 
-    def commit_for(self, group: str, offsets: Offsets) -> None:
-        """Store where a group stands; brokers that do not know it get to know it.
+    def store_offsets(self, group: str, offsets: Offsets) -> None:
+        """Store the offsets of a group, and create the group if necessary.
 
         Raises:
-            Fault: A broker does not let us.
+            Fault: A broker refuses.
         """
         calls = OffsetCalls(self._admin.session)
 
@@ -215,7 +215,7 @@ class MarkLink(BrokerSession):
         self._thread.call(self._ask_each_queue(offsets, one))
 
     def is_indexed(self, topic: str, message_id: str, *, unknown_max: int | None) -> bool:
-        """Tell whether brokers know a message by its id."""
+        """Return whether brokers find a message by its id."""
 
         async def ask() -> bool:
             return bool(await self._admin.messages.by_unique_id(topic, message_id))
@@ -223,27 +223,27 @@ class MarkLink(BrokerSession):
         return self._thread.call(self._retry(ask, unknown_max=unknown_max))
 
 
-def unsure(stands: Stands, batch_id: int, *, is_bounded: bool = False) -> list[Range]:
-    """Return where messages of a batch may lie, in queues of one topic.
+def plan_search(marks: MarksByQueue, batch_id: int, *, is_bounded: bool = False) -> list[Range]:
+    """Return the ranges to search for messages of a batch, in queues of one topic.
 
     Args:
-        stands: What is known of the queues.
+        marks: The marks of the queues.
         batch_id: The number of the batch.
-        is_bounded: Whether the user has said since when there may be any.
+        is_bounded: Whether the user has set the start of the search.
 
     Raises:
-        ConfigError: That is nearly everything, and the user has said nothing.
+        ConfigError: There are too many messages, and the user has set no start.
     """
     ranges = []
     unmarked = 0
-    for queue, stand in stands.items():
-        start, end = stand.unsure(batch_id)
-        if stand.marks[(batch_id - 1) % 2] == 0:
+    for queue, each in marks.items():
+        start, end = each.search_bounds(batch_id)
+        if each.marks[(batch_id - 1) % 2] == 0:
             unmarked += end - start
         if start < end:
             ranges.append(Range(queue, start, end))
     if unmarked > UNMARKED_MAX and not is_bounded:
-        topic = next(iter(stands)).topic
+        topic = next(iter(marks)).topic
         raise ConfigError(
             f"this sink has no mark in {topic}, which has {unmarked} messages: each task would "
             "look through all of them for what an earlier run stored. Say since when the sink "

@@ -1,4 +1,4 @@
-"""Options of the sink, and the columns that it takes."""
+"""Options of the sink, and its columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketpost.spark.option_checks import check_name_servers
 
 
 class Delivery(enum.Enum):
-    """What a task, a batch or a driver that runs twice comes to."""
+    """The guarantee for rows of a task, batch or driver that runs twice."""
 
     AT_LEAST_ONCE = "atLeastOnce"
     EXACTLY_ONCE = "exactlyOnce"
@@ -38,14 +38,14 @@ COLUMNS: Final = {
     "producerId": ("string",),
     "sequence": ("bigint",),
 }
-"""What a row may say, and the types that each column may have."""
+"""The columns of the sink, and the types that each may have."""
 
 _SINK_ID_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions(BodyOptions):
-    """Where rows go, and what is promised about them."""
+    """Options of the sink ``format("rocketmq")``."""
 
     name_servers: str = option("nameServer", "")
     topic: str = option("topic", "")
@@ -96,17 +96,17 @@ class SinkOptions(BodyOptions):
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether what runs twice is stored once."""
+        """Whether brokers store repeated rows once."""
         return self.delivery == Delivery.EXACTLY_ONCE.value
 
     @property
     def is_marked(self) -> bool:
-        """Whether what runs twice is looked for before it is sent."""
+        """Whether tasks search for stored rows before they send."""
         return self.delivery == Delivery.EFFECTIVELY_ONCE.value
 
     @property
     def is_named(self) -> bool:
-        """Whether :attr:`sink` has a name."""
+        """Whether the options identify the sink."""
         return bool(self.sink_id or self.checkpoint)
 
     @property
@@ -117,7 +117,7 @@ class SinkOptions(BodyOptions):
             ConfigError: The options do not identify the sink.
         """
         self.check_sink_name()
-        return self.sink_id or sink_of(self.checkpoint)
+        return self.sink_id or derive_sink_name(self.checkpoint)
 
     def check_sink_name(self) -> None:
         """Check that the options identify the sink, so that a second run is recognized.
@@ -133,8 +133,8 @@ class SinkOptions(BodyOptions):
             )
 
 
-def sink_of(checkpoint: str) -> str:
-    """Return the name of a sink that has none of its own."""
+def derive_sink_name(checkpoint: str) -> str:
+    """Return the name of a sink that is identified by its checkpoint."""
     return hashlib.sha256(checkpoint.encode()).hexdigest()[:_SINK_ID_DIGITS]
 
 
@@ -142,7 +142,7 @@ def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:
     """Check the columns of a frame.
 
     Raises:
-        ConfigError: One is missing, unknown or of another type; it is named.
+        ConfigError: A column is missing, unknown or of another type.
     """
     given = dict(columns)
     known = {name.lower(): name for name in COLUMNS}

@@ -1,4 +1,4 @@
-"""Rows to messages: what each column says, and the number of each row."""
+"""Conversion of rows into numbered messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rocketpost.errors import MessageRefused
 from rocketpost.spark.sink.options import COLUMNS, SinkOptions
 
 
-class Outgoing(NamedTuple):
-    """A message, and where and as what it goes."""
+class OutgoingMessage(NamedTuple):
+    """A message with its queue and its number."""
 
     message: Message
     queue: MessageQueue | None
@@ -24,11 +24,11 @@ class Outgoing(NamedTuple):
 
     @property
     def may_share(self) -> bool:
-        """Whether it may go together with its neighbours."""
+        """Whether the message may share a request with others."""
         return self.message.sharding_key is None and not self.message.is_delayed
 
-    def follows(self, other: Outgoing) -> bool:
-        """Tell whether it may be in one request with ``other``, right behind it."""
+    def follows(self, other: OutgoingMessage) -> bool:
+        """Return whether the message may follow ``other`` in the same request."""
         return (
             self.may_share
             and other.may_share
@@ -42,7 +42,7 @@ class Outgoing(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What the columns of the sink say, in their order."""
+    """The values of the sink's columns, in their order."""
 
     body: bytes | None
     topic: str | None
@@ -61,11 +61,11 @@ class _Row(NamedTuple):
 
 
 class Rows:
-    """Makes messages of the rows of one task.
+    """Converts the rows of one task into messages.
 
     Args:
-        options: The sink's.
-        own_id: The producer of rows that bring no numbers along; None if rows have no numbers.
+        options: The options of the sink.
+        own_id: The producer id for rows without their own numbers; None for no numbers.
     """
 
     def __init__(self, options: SinkOptions, own_id: str | None) -> None:
@@ -74,29 +74,31 @@ class Rows:
         self._row = 0
         self.skipped = 0
 
-    def messages(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
+    def messages(self, rows: pa.RecordBatch) -> Iterator[OutgoingMessage]:
         """Yield the messages of rows.
 
         Raises:
-            MessageRefused: A row means none; its number in the task is named.
+            MessageRefused: A row is not a valid message; the text has its number in the task.
         """
         options, own_id = self._options, self._own_id
         is_numbered = "sequence" in map(str.lower, rows.schema.names)
-        for row in map(_Row, *_columns(rows)):
+        for row in map(_Row, *_list_columns(rows)):
             number, self._row = self._row, self._row + 1
             try:
-                message, queue = _message(row, options), _queue(row, options)
-                producer_id, sequence = _number(row) if is_numbered else (own_id, number)
+                message, queue = _make_message(row, options), _find_queue(row, options)
+                producer_id, sequence = _read_number(row) if is_numbered else (own_id, number)
             except MessageRefused as error:
                 if options.on_too_large == "skip" and _is_too_large(row, options):
                     self.skipped += 1
                     continue
                 raise MessageRefused(f"row {number} of the task: {error}") from None
-            yield Outgoing(message, queue, producer_id, None if producer_id is None else sequence)
+            yield OutgoingMessage(
+                message, queue, producer_id, None if producer_id is None else sequence
+            )
 
 
-def _columns(rows: pa.RecordBatch) -> list[Iterable[Any]]:
-    """Return every column that the sink knows, as values; nulls for those that are missing."""
+def _list_columns(rows: pa.RecordBatch) -> list[Iterable[Any]]:
+    """Return the values of all columns of the sink; nulls for missing columns."""
     given = dict(zip(map(str.lower, rows.schema.names), rows.columns, strict=True))
     columns: list[Iterable[Any]] = []
     for name in COLUMNS:
@@ -108,11 +110,11 @@ def _columns(rows: pa.RecordBatch) -> list[Iterable[Any]]:
     return columns
 
 
-def _message(row: _Row, options: SinkOptions) -> Message:
-    """Return the message that a row means.
+def _make_message(row: _Row, options: SinkOptions) -> Message:
+    """Return the message of a row.
 
     Raises:
-        MessageRefused: It means none.
+        MessageRefused: The row is not a valid message.
     """
     body, topic = row.body, options.topic or row.topic
     if not body:
@@ -139,11 +141,11 @@ def _message(row: _Row, options: SinkOptions) -> Message:
         priority=row.priority,
     )
     if row.properties or row.keys:
-        message.property_text("")  # says if they are too long
+        message.property_text("")  # raises if they are too long
     return message
 
 
-def _queue(row: _Row, options: SinkOptions) -> MessageQueue | None:
+def _find_queue(row: _Row, options: SinkOptions) -> MessageQueue | None:
     if row.queue_id is None and row.broker_name is None:
         return None
     if row.queue_id is None or row.broker_name is None:
@@ -151,7 +153,7 @@ def _queue(row: _Row, options: SinkOptions) -> MessageQueue | None:
     return MessageQueue(row.broker_name, row.queue_id, options.topic or row.topic or "")
 
 
-def _number(row: _Row) -> tuple[str, int]:
+def _read_number(row: _Row) -> tuple[str, int]:
     if row.producer_id is None or row.sequence is None:
         raise MessageRefused("its producerId or sequence is null")
     return row.producer_id, row.sequence

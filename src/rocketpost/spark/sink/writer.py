@@ -1,12 +1,12 @@
-"""Rows to messages: what Spark calls to write a frame or a stream to topics.
+"""Writers that Spark calls to send a frame or a stream to topics.
 
-A task sends its rows in their order and returns when every one is acknowledged. With
-``delivery=exactlyOnce`` each message has a number: that of its row in the task, under a producer
-named after sink and task whose epoch is the batch, or the numbers that the frame brings along. A
-task, a batch or a driver that runs twice sends the same numbers, and brokers store each once. With
-``delivery=effectivelyOnce`` the numbers become ids, and what is there already is left out
-(``spark.sink.marked``); the driver looks at the queues before the tasks start, and marks their ends
-when all have ended.
+A task sends its rows in order and returns when each is acknowledged. With ``delivery=exactlyOnce``
+each message has a number. It is the number of the row in the task, under a producer named after the
+sink and the task with the batch as epoch, or it comes from columns of the frame. A task, batch or
+driver that runs twice sends the same numbers, and brokers store each once. With
+``delivery=effectivelyOnce`` the numbers become message ids, and tasks skip stored rows
+(``spark.sink.marked_sender``). The driver reads the marks before the tasks start, and stores new
+ones when all tasks have ended.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from rocketpost.client.blocking.loop_thread import LoopThread, shared
 from rocketpost.errors import ConfigError, NotSupported
 from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.outage import TRANSIENT
-from rocketpost.spark.sink.brokers import noted_blocking
-from rocketpost.spark.sink.marked import MarkedSending
-from rocketpost.spark.sink.marks import Marks, Stands
+from rocketpost.spark.sink.known_brokers import update_known_brokers_blocking
+from rocketpost.spark.sink.marked_sender import MarkedSender
+from rocketpost.spark.sink.marks import Marks, MarksByQueue
 from rocketpost.spark.sink.options import SinkOptions
-from rocketpost.spark.sink.sending import Sending
+from rocketpost.spark.sink.sender import Sender
 from rocketpost.spark.source.plan import Offsets
 from rocketpost.spark.workers.preparation import prepare_worker
 
 logger = logging.getLogger(__name__)
 
-_ROWS_AT_ONCE: Final = 1000
+_ROWS_PER_BATCH: Final = 1000
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What a task did."""
+class TaskResult(WriterCommitMessage):
+    """The result of a task."""
 
     sent: int
     skipped: int
     firsts: Offsets = field(default_factory=dict)
-    """No row of the task lies before these, if somebody has to know."""
+    """Offsets of the first rows of the task, for marks."""
     batch_id: int = 0
-    """The batch under which it was looked for what is there already."""
+    """The number of the batch with which stored rows were searched."""
 
 
-class _Plan(NamedTuple):
-    """What a driver tells its tasks."""
+class _SinkPlan(NamedTuple):
+    """Facts that the driver collects for its tasks."""
 
-    stands: Mapping[str, Stands]
-    """Where marks stand, by topic; for brokers that do not number."""
+    marks: Mapping[str, MarksByQueue]
+    """Marks by topic, for ``delivery=effectivelyOnce``."""
     brokers: frozenset[str]
-    """Which brokers may hold what an earlier run has sent."""
+    """Brokers that may have rows of an earlier run."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -70,14 +70,14 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, packing: Packing) -> None:
         self.options = options
         self.packing = packing
-        self.plan = _plan(options)
+        self.plan = _make_plan(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return _write(self.options, self.plan, _packed(self.packing, iterator))
+        return _write(self.options, self.plan, _pack_batches(self.packing, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Mark what is stored, if nobody else remembers it."""
+        """Store marks, if the delivery needs them."""
         prepare_worker()
         _mark(self.options, messages)
 
@@ -88,28 +88,30 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, packing: Packing) -> None:
         self.options = options
         self.packing = packing
-        self.plan = _plan(options)
+        self.plan = _make_plan(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return _write(self.options, self.plan, _packed(self.packing, iterator))
+        return _write(self.options, self.plan, _pack_batches(self.packing, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Mark what is stored, if nobody else remembers it; all of it is stored already."""
+        """Store marks, if the delivery needs them; the rows themselves are stored already."""
         prepare_worker()
         _mark(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was sent stays; Spark runs the batch again, and numbers keep it from doubling."""
+        """Do nothing: rows stay stored, and their numbers prevent duplicates in the next run."""
 
 
-def _plan(options: SinkOptions) -> _Plan:
-    """Return what is known before any task of this run has started."""
-    stands = {}
+def _make_plan(options: SinkOptions) -> _SinkPlan:
+    """Collect the facts for the tasks, before any task of this run has started."""
+    marks = {}
     if options.is_marked and options.topic:
-        stands[options.topic] = Marks(options).stands(options.topic)
-    brokers = noted_blocking(options) if options.is_exactly_once else frozenset[str]()
-    return _Plan(stands, brokers)
+        marks[options.topic] = Marks(options).read_marks(options.topic)
+    brokers = (
+        update_known_brokers_blocking(options) if options.is_exactly_once else frozenset[str]()
+    )
+    return _SinkPlan(marks, brokers)
 
 
 def _mark(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -118,29 +120,29 @@ def _mark(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) 
     firsts: Offsets = {}
     batch_id = 0
     for message in messages:
-        assert isinstance(message, Written)
-        # Tasks know it best: in foreachBatch they have a batch of a stream, and the driver none.
+        assert isinstance(message, TaskResult)
+        # From a task: in foreachBatch tasks know the batch of the stream, and the driver does not.
         batch_id = message.batch_id
         for queue, first in message.firsts.items():
             firsts[queue] = min(first, firsts.get(queue, first))
     try:
         Marks(options).commit(batch_id, firsts)
     except TRANSIENT as error:
-        # All is stored. The next batch searches from the marks before, which takes longer.
+        # All rows are stored. The next batch searches from the previous marks, which takes longer.
         logger.warning("marks not written: sink=%s reason=%s", options.sink, error)
 
 
-def _packed(packing: Packing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack_batches(packing: Packing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield small batches with bodies of bytes."""
     row = 0
     for batch in batches:
-        for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            some = batch.slice(at, _ROWS_AT_ONCE)
+        for at in range(0, batch.num_rows, _ROWS_PER_BATCH):
+            some = batch.slice(at, _ROWS_PER_BATCH)
             yield packing.packed(some, row)
             row += some.num_rows
 
 
-def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Written:
+def _write(options: SinkOptions, plan: _SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     prepare_worker()
     context = TaskContext.get()
     assert context is not None
@@ -150,10 +152,10 @@ def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch])
     thread = shared.enter()
     try:
         if options.is_marked:
-            return _marked(thread, options, plan.stands, epoch, batches)
-        sending = thread.call(_opened(options, plan.brokers, context.partitionId(), epoch))
+            return _send_marked(thread, options, plan.marks, epoch, batches)
+        sending = thread.call(_open_sender(options, plan.brokers, context.partitionId(), epoch))
         try:
-            return _sent(thread, sending, batches)
+            return _send_all(thread, sending, batches)
         finally:
             thread.call(sending.close())
     except NotSupported as error:
@@ -165,16 +167,16 @@ def _write(options: SinkOptions, plan: _Plan, batches: Iterator[pa.RecordBatch])
         shared.leave()
 
 
-def _marked(
+def _send_marked(
     thread: LoopThread,
     options: SinkOptions,
-    plan: Mapping[str, Stands],
+    plan: Mapping[str, MarksByQueue],
     batch_id: int,
     batches: Iterator[pa.RecordBatch],
-) -> Written:
+) -> TaskResult:
     context = TaskContext.get()
     assert context is not None
-    sending = MarkedSending(
+    sending = MarkedSender(
         thread,
         options,
         partition=context.partitionId(),
@@ -187,18 +189,18 @@ def _marked(
             sending.send(batch)
     finally:
         sending.close()
-    return Written(sending.sent, sending.skipped, sending.firsts, batch_id)
+    return TaskResult(sending.sent, sending.skipped, sending.firsts, batch_id)
 
 
-async def _opened(
+async def _open_sender(
     options: SinkOptions, brokers: frozenset[str], partition: int, batch_id: int
-) -> Sending:
+) -> Sender:
     await asyncio.sleep(0)
-    return Sending(options, partition=partition, batch_id=batch_id, brokers=brokers)
+    return Sender(options, partition=partition, batch_id=batch_id, brokers=brokers)
 
 
-def _sent(thread: LoopThread, sending: Sending, batches: Iterator[pa.RecordBatch]) -> Written:
+def _send_all(thread: LoopThread, sending: Sender, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     for batch in batches:
         thread.call(sending.send(batch))
     thread.call(sending.finish())
-    return Written(sending.sent, sending.skipped)
+    return TaskResult(sending.sent, sending.skipped)

@@ -6,7 +6,7 @@ import pytest
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import group_problem
-from rocketpost.spark.sink.marks import UNMARKED_MAX, Stand, group_of, unsure
+from rocketpost.spark.sink.marks import UNMARKED_MAX, QueueMarks, mark_group, plan_search
 from rocketpost.spark.source.plan import Bounds, QueueKey, Range
 
 QUEUE = QueueKey("T", "a", 0)
@@ -14,14 +14,14 @@ OTHER = QueueKey("T", "a", 1)
 
 
 def test_a_batch_goes_by_the_mark_of_the_batch_before() -> None:
-    stand = Stand(marks=(10, 20), bounds=Bounds(0, 30))
-    assert stand.unsure(3) == Bounds(10, 30)  # batch 2 left it
-    assert stand.unsure(4) == Bounds(20, 30)  # batch 3 left it
-    assert stand.unsure(0) == Bounds(20, 30)  # what was there when the sink began
+    stand = QueueMarks(marks=(10, 20), bounds=Bounds(0, 30))
+    assert stand.search_bounds(3) == Bounds(10, 30)  # batch 2 left it
+    assert stand.search_bounds(4) == Bounds(20, 30)  # batch 3 left it
+    assert stand.search_bounds(0) == Bounds(20, 30)  # what was there when the sink began
 
 
 def test_nothing_is_looked_for_where_nothing_came_since_the_mark() -> None:
-    assert unsure({QUEUE: Stand((30, 30), Bounds(0, 30))}, 5) == []
+    assert plan_search({QUEUE: QueueMarks((30, 30), Bounds(0, 30))}, 5) == []
 
 
 @pytest.mark.parametrize(
@@ -36,21 +36,21 @@ def test_nothing_is_looked_for_where_nothing_came_since_the_mark() -> None:
 def test_a_mark_that_means_nothing_makes_the_search_longer(
     mark: int, bounds: Bounds, start: int
 ) -> None:
-    assert unsure({QUEUE: Stand((mark, mark), bounds)}, 5) == [Range(QUEUE, start, 30)]
+    assert plan_search({QUEUE: QueueMarks((mark, mark), bounds)}, 5) == [Range(QUEUE, start, 30)]
 
 
 def test_a_long_search_without_a_mark_must_be_asked_for() -> None:
     half = UNMARKED_MAX // 2 + 1
-    stands = {queue: Stand((0, half), Bounds(0, half)) for queue in (QUEUE, OTHER)}
+    stands = {queue: QueueMarks((0, half), Bounds(0, half)) for queue in (QUEUE, OTHER)}
     with pytest.raises(ConfigError, match=f"{2 * half} messages.*scanSince=") as raised:
-        unsure(stands, 5)
+        plan_search(stands, 5)
     assert "no mark in T" in str(raised.value)
-    assert len(unsure(stands, 5, is_bounded=True)) == 2
-    assert unsure(stands, 4) == []
+    assert len(plan_search(stands, 5, is_bounded=True)) == 2
+    assert plan_search(stands, 4) == []
 
 
 def test_any_sink_has_groups_of_its_own() -> None:
-    assert group_of("orders", 0) == "SPARK_SINK_orders_0"
-    strange = [group_of(name, 1) for name in ("a/b", "a b", "ü" * 300)]
+    assert mark_group("orders", 0) == "SPARK_SINK_orders_0"
+    strange = [mark_group(name, 1) for name in ("a/b", "a b", "ü" * 300)]
     assert len(set(strange)) == 3
     assert [group_problem(name) for name in strange] == [None] * 3

@@ -11,7 +11,7 @@ from rocketpost.spark.bodies.codec import field_of
 from rocketpost.spark.bodies.packing import Packing
 from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.options import SinkOptions
-from rocketpost.spark.sink.writer import BatchWriter, StreamWriter, Written
+from rocketpost.spark.sink.writer import BatchWriter, StreamWriter, TaskResult
 from rocketpost.spark.source.plan import QueueKey
 
 QUEUE, OTHER = (QueueKey("T", "a", number) for number in range(2))
@@ -47,11 +47,11 @@ def test_trap_a_frame_in_for_each_batch_is_marked_as_the_batch_of_its_tasks(
     marks: FakeMarks,
 ) -> None:
     # Its tasks find the number of the stream's batch, and look behind the marks of the one before.
-    tasks = [Written(1, 0, {QUEUE: 7}, 3), Written(2, 0, {QUEUE: 5, OTHER: 9}, 3)]
+    tasks = [TaskResult(1, 0, {QUEUE: 7}, 3), TaskResult(2, 0, {QUEUE: 5, OTHER: 9}, 3)]
     BatchWriter(*sink(MARKED)).commit([*tasks])
     assert marks.marked == [(3, {QUEUE: 5, OTHER: 9})]
 
 
 def test_a_batch_of_a_stream_is_marked_as_that_of_its_tasks(marks: FakeMarks) -> None:
-    StreamWriter(*sink(MARKED | {"epoch": "8"})).commit([Written(1, 0, {}, 8)], 4)
+    StreamWriter(*sink(MARKED | {"epoch": "8"})).commit([TaskResult(1, 0, {}, 8)], 4)
     assert marks.marked == [(8, {})]

@@ -1,15 +1,16 @@
-"""Sends the rows of one task so that any broker has each once: what is there already is left out.
+"""Sender of the rows of one task that stores each row once on any broker.
 
-A row's message has an id that follows from its number. Before the first row of a topic goes out,
-what an earlier attempt may have stored is looked through (``spark.sink.marks``) and left out.
-Requests go to one queue each, one at a time, so that a failure leaves a beginning of what was sent
-there and order is kept. After a failure the queue is looked at again: what came through is not
-repeated.
+The message of a row has an id that follows from the row's number. Before it sends the first row of
+a topic, the sender searches for messages that an earlier attempt stored (``spark.sink.marks``), and
+skips those rows. Each request goes to one queue, one at a time, so that after a failure the queue
+has the first part of the rows, in order. The sender then searches the queue again and does not
+repeat rows that were stored.
 
-What other tasks of the batch send meanwhile is looked through only if it must be, or every task
-would read what all others write. The driver tells where the queues ended before any task started;
-an attempt that Spark counts as the first looks no further, unless the first row of the topic, which
-always goes before all others, is found in the index: Spark counts anew when it runs a stage again.
+Messages of other tasks of the batch are searched only if necessary; otherwise every task would read
+what all others write. The driver passes the ends of the queues from before any task started. An
+attempt that Spark counts as the first searches only up to there, unless the first row of the topic,
+which is always sent before all others, is in the index: Spark restarts its count when it repeats a
+stage.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.model.stamp import Stamp
 from rocketpost.spark.options import find_credentials
 from rocketpost.spark.outage import TRANSIENT, retry_during_outage
-from rocketpost.spark.sink.marks import Marks, Stands, unsure
+from rocketpost.spark.sink.marks import Marks, MarksByQueue, plan_search
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.rows import Rows
 from rocketpost.spark.source.plan import Offsets, QueueKey, Range
 
-_TOGETHER_MAX: Final = 1000
+_REQUEST_ROWS_MAX: Final = 1000
 _ATTEMPTS: Final = 3
-"""So many attempts fit into ``sendTimeoutMs``."""
+"""Number of attempts within ``sendTimeoutMs``."""
 _BURST_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 0.1
 _UNKNOWN_MAX: Final = 3
 SETTLE_SECONDS: Final = 1.0
-"""What a dead attempt has sent is stored by then: brokers drop requests that wait 200 ms."""
+"""Requests of a dead attempt are stored after this time: brokers drop those that wait 200 ms."""
 
 
 class Row(NamedTuple):
-    """A message, its id and its queue."""
+    """A message with its id and its queue."""
 
     message_id: str
     message: Message
@@ -56,23 +57,23 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> QueueKey:
-        """The queue, as offsets have it."""
+        """The key of the queue."""
         return QueueKey(self.queue.topic, self.queue.broker_name, self.queue.queue_id)
 
 
-class MarkedSending:
-    """Sends for one task. Blocking; belongs to the thread of the task.
+class MarkedSender:
+    """Sends the rows of one task. Blocking; belongs to the thread of the task.
 
     Args:
-        thread: The loop of the process.
-        options: The sink's.
+        thread: The event-loop thread of the process.
+        options: The options of the sink.
         partition: The number of the task.
         batch_id: The number of the batch; 0 if there is only one.
-        plan: What the driver knew of topics before any task of this run was started.
-        is_again: Whether an earlier attempt of this run may have sent something.
-        marks: Where to look for what is stored.
-        producer: Sends, each request once; one is started if None.
-        settle_seconds: After so long what a dead attempt has sent is stored or lost.
+        plan: The marks of topics before any task of this run was started.
+        is_again: Whether an earlier attempt of this run may have sent rows.
+        marks: The marks of the sink.
+        producer: The producer, without retries; one is started if None.
+        settle_seconds: The time after which requests of a dead attempt are stored or lost.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class MarkedSending:
         *,
         partition: int,
         batch_id: int,
-        plan: Mapping[str, Stands],
+        plan: Mapping[str, MarksByQueue],
         is_again: bool,
         marks: Marks | None = None,
         producer: Producer | None = None,
@@ -99,48 +100,48 @@ class MarkedSending:
         self._is_again = is_again
         self._is_settled = False
         self._opened: set[str] = set()
-        """Topics whose first row of this task is stored."""
+        """Topics for which the first row of this task is stored."""
         self._turn = partition
         self._due = 0.0
         self._producer = producer
         self._queues: dict[str, list[MessageQueue]] = {}
         self._ends: Offsets = {}
-        """Up to where each queue was looked through, or is known to be ours."""
+        """The offset of each queue up to which messages were searched, or sent by this task."""
         self._found: dict[str, tuple[QueueKey, int]] = {}
         self.firsts: Offsets = {}
-        """No row of this task lies before these."""
+        """Offsets of the first rows of this task."""
         self.sent = 0
         self.stored_before = 0
 
     @property
     def skipped(self) -> int:
-        """How many rows were left out for their size."""
+        """The number of rows skipped because of their size."""
         return self._rows.skipped
 
     def send(self, rows: pa.RecordBatch) -> None:
         """Send rows, and return when all are acknowledged.
 
         Raises:
-            RocketpostError: One was refused or could not be sent.
+            RocketpostError: A row was refused or could not be sent.
         """
-        for some in self._bursts(list(self._new(rows))):
-            heads = self._heads(some)
+        for some in self._pace_rows(list(self._select_new(rows))):
+            heads = self._select_first_rows(some)
             for row in heads.values():
                 self._deliver([row])
             self._deliver([row for row in some if row.message_id not in heads])
             self.sent += len(some)
 
     def finish(self) -> None:
-        """Everything is acknowledged already."""
+        """Do nothing: all rows are acknowledged already."""
 
     def close(self) -> None:
         """Close the connections."""
         if self._producer is not None:
             self._thread.call(self._producer.stop())
 
-    def _new(self, rows: pa.RecordBatch) -> Iterator[Row]:
+    def _select_new(self, rows: pa.RecordBatch) -> Iterator[Row]:
         """Yield the rows that are not stored yet, each with its queue."""
-        turns: dict[str, _Turn] = {}
+        turns: dict[str, _RoundRobin] = {}
         for out in self._rows.messages(rows):
             assert out.producer_id is not None
             assert out.sequence is not None
@@ -148,7 +149,7 @@ class MarkedSending:
             epoch = self._batch_id if out.producer_id == self._own_id else 0
             message_id = stamp_id(Stamp(out.producer_id, epoch, out.sequence))
             if topic not in self._queues:
-                self._meet(topic, message_id)
+                self._search_topic(topic, message_id)
             if self._is_stored(message_id):
                 self.stored_before += 1
                 continue
@@ -158,14 +159,14 @@ class MarkedSending:
             if queue is None and out.message.sharding_key:
                 queue = select_by_hash(self._queues[topic], out.message.sharding_key)
             if queue is None:
-                turn = turns.setdefault(topic, _Turn(self._options.batch_bytes))
+                turn = turns.setdefault(topic, _RoundRobin(self._options.batch_bytes))
                 self._turn += turn.is_over(size)
                 queue = self._queues[topic][self._turn % len(self._queues[topic])]
             yield Row(message_id, out.message, queue, size)
         self._turn += bool(turns)
 
-    def _heads(self, rows: list[Row]) -> dict[str, Row]:
-        """Return the rows that are the first of this task for their topic, by id."""
+    def _select_first_rows(self, rows: list[Row]) -> dict[str, Row]:
+        """Return the first row of this task for each topic, by id."""
         heads = {}
         for row in rows:
             if row.queue.topic not in self._opened:
@@ -173,40 +174,44 @@ class MarkedSending:
                 heads[row.message_id] = row
         return heads
 
-    # What is there already.
+    # Search for stored rows.
 
-    def _meet(self, topic: str, first_id: str) -> None:
-        """Look through what earlier attempts may have sent to a topic."""
+    def _search_topic(self, topic: str, first_id: str) -> None:
+        """Search for rows that earlier attempts sent to a topic."""
         producer = self._started()
-        stands = self._plan.get(topic)
-        if stands is not None and not self._is_again:
-            self._is_again = self._marks.is_indexed(topic, first_id, is_known=bool(stands))
+        marks = self._plan.get(topic)
+        if marks is not None and not self._is_again:
+            self._is_again = self._marks.is_indexed(topic, first_id, is_known=bool(marks))
         if self._is_again and not self._is_settled:
             time.sleep(self._settle_seconds)
             self._is_settled = True
         if self._is_again:
-            stands = None
-        if stands is None:
-            stands = self._marks.stands(topic)
-        queues = self._thread.call(self._route(producer, topic, is_known=bool(stands)))
-        hidden = {_key(queue) for queue in queues} - set(stands)
+            marks = None
+        if marks is None:
+            marks = self._marks.read_marks(topic)
+        queues = self._thread.call(self._find_queues(producer, topic, is_known=bool(marks)))
+        hidden = {_queue_key(queue) for queue in queues} - set(marks)
         if hidden:
-            # Also where nobody knew the topic: its broker may be back by now, with our messages.
-            stands = self._marks.stands(topic)
-            hidden -= set(stands)
-            if stands and hidden:
+            # Also for an unknown topic: its broker may have returned meanwhile, with our messages.
+            marks = self._marks.read_marks(topic)
+            hidden -= set(marks)
+            if marks and hidden:
                 raise ConfigError(
                     f"{min(hidden)} can be written to but not read, and so nobody can tell what "
                     "an earlier attempt stored there; let the topic have as many read queues as "
                     "write queues"
                 )
         is_bounded = self._options.scan_since is not None
-        self._found |= self._marks.found(unsure(stands, self._batch_id, is_bounded=is_bounded))
-        self._ends |= {queue: stand.bounds.end for queue, stand in stands.items()}
+        self._found |= self._marks.find_ids(
+            plan_search(marks, self._batch_id, is_bounded=is_bounded)
+        )
+        self._ends |= {queue: each.bounds.end for queue, each in marks.items()}
         self._queues[topic] = queues
 
-    async def _route(self, producer: Producer, topic: str, *, is_known: bool) -> list[MessageQueue]:
-        """Return the queues of a topic; one that is known is waited for."""
+    async def _find_queues(
+        self, producer: Producer, topic: str, *, is_known: bool
+    ) -> list[MessageQueue]:
+        """Return the queues of a topic; wait for a topic that existed before."""
         return await retry_during_outage(
             partial(producer.queues, topic),
             seconds=self._options.send_timeout_ms / 1000,
@@ -215,31 +220,31 @@ class MarkedSending:
         )
 
     def _is_stored(self, message_id: str) -> bool:
-        place = self._found.get(message_id)
-        if place is None:
+        stored_at = self._found.get(message_id)
+        if stored_at is None:
             return False
         if not self._is_settled:
-            # There was an earlier attempt, and what it sent last may have come in meanwhile.
+            # There was an earlier attempt, and its last rows may have been stored meanwhile.
             self._is_settled = True
             time.sleep(self._settle_seconds)
-            self._look_again(list(self._ends))
-        self._note(*place)
+            self._search_again(list(self._ends))
+        self._note_first(*stored_at)
         return True
 
-    def _look_again(self, queues: list[QueueKey]) -> None:
+    def _search_again(self, queues: list[QueueKey]) -> None:
         by_topic: dict[str, list[QueueKey]] = {}
         for queue in queues:
             by_topic.setdefault(queue.topic, []).append(queue)
         for some in by_topic.values():
-            ends = self._marks.ends(some)
+            ends = self._marks.find_ends(some)
             ranges = [Range(queue, self._ends.get(queue, 0), ends[queue]) for queue in some]
-            self._found |= self._marks.found(ranges)
+            self._found |= self._marks.find_ids(ranges)
             self._ends |= ends
 
-    def _note(self, queue: QueueKey, offset: int) -> None:
+    def _note_first(self, queue: QueueKey, offset: int) -> None:
         self.firsts[queue] = min(offset, self.firsts.get(queue, offset))
 
-    # Sending.
+    # Send rows.
 
     def _deliver(self, rows: list[Row]) -> None:
         """Send rows until all are stored."""
@@ -251,26 +256,26 @@ class MarkedSending:
             if not isinstance(error, TRANSIENT) or time.monotonic() > until:
                 raise error
             time.sleep(self._settle_seconds)
-            self._look_again(sorted({row.key for row in rows}))
+            self._search_again(sorted({row.key for row in rows}))
             stored = [row for row in rows if row.message_id in self._found]
             for row in stored:
-                self._note(*self._found[row.message_id])
+                self._note_first(*self._found[row.message_id])
             rows = [row for row in rows if row.message_id not in self._found]
 
     async def _attempt(self, rows: list[Row]) -> tuple[list[Row], RocketpostError | None]:
-        """Send rows once; returns those that were not acknowledged, and why."""
-        places = asyncio.Semaphore(self._options.in_flight)
+        """Send rows once; return those that were not acknowledged, and the error."""
+        gate = asyncio.Semaphore(self._options.in_flight)
         by_queue: dict[MessageQueue, list[Row]] = {}
         for row in rows:
             by_queue.setdefault(row.queue, []).append(row)
 
         async def one(some: list[Row]) -> tuple[list[Row], RocketpostError | None]:
-            async with places:
+            async with gate:
                 return await self._send_in_order(some)
 
         ended = await asyncio.gather(*map(one, by_queue.values()))
         errors = [error for _, error in ended if error is not None]
-        # One that will not pass counts more than one that may.
+        # A permanent error is reported before a transient one.
         errors.sort(key=lambda error: isinstance(error, TRANSIENT))
         return [row for some, _ in ended for row in some], errors[0] if errors else None
 
@@ -279,7 +284,7 @@ class MarkedSending:
         assert producer is not None
         seconds = self._options.send_timeout_ms / 1000 / _ATTEMPTS
         at = 0
-        for some in requests(rows, bytes_max=self._options.batch_bytes):
+        for some in split_requests(rows, bytes_max=self._options.batch_bytes):
             first = some[0]
             try:
                 if len(some) == 1:
@@ -301,12 +306,12 @@ class MarkedSending:
             except RocketpostError as error:
                 return rows[at:], error
             at += len(some)
-            self._note(first.key, result.queue_offset)
+            self._note_first(first.key, result.queue_offset)
             self._ends[first.key] = result.queue_offset + len(some)
         return [], None
 
-    def _bursts(self, rows: list[Row]) -> Iterator[list[Row]]:
-        """Yield rows, at the wished rate if there is one."""
+    def _pace_rows(self, rows: list[Row]) -> Iterator[list[Row]]:
+        """Yield groups of rows, at the rate of the options if there is one."""
         rate = self._options.rate
         count = max(1, int(rate * _BURST_SECONDS)) if rate is not None else len(rows)
         for at in range(0, len(rows), max(1, count)):
@@ -320,20 +325,20 @@ class MarkedSending:
 
     def _started(self) -> Producer:
         if self._producer is None:
-            self._producer = self._thread.call(_started(self._options))
+            self._producer = self._thread.call(_start_producer(self._options))
         return self._producer
 
 
-class _Turn:
-    """How much the queue whose turn it is has got."""
+class _RoundRobin:
+    """Counts the rows and bytes of the queue that is being filled."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = self._count = 0
 
     def is_over(self, size: int) -> bool:
-        """Count a row, and tell whether it is the first of another turn."""
-        is_over = self._bytes + size > self._bytes_max or self._count == _TOGETHER_MAX
+        """Count a row, and return whether it belongs to the next queue."""
+        is_over = self._bytes + size > self._bytes_max or self._count == _REQUEST_ROWS_MAX
         if is_over and self._count:
             self._bytes, self._count = size, 1
             return True
@@ -341,12 +346,12 @@ class _Turn:
         return False
 
 
-def requests(rows: list[Row], *, bytes_max: int) -> Iterator[list[Row]]:
-    """Put rows of one queue together that share a request, in their order."""
+def split_requests(rows: list[Row], *, bytes_max: int) -> Iterator[list[Row]]:
+    """Yield the rows of one queue in groups that share a request, in order."""
     some: list[Row] = []
     size = 0
     for row in rows:
-        if some and (size + row.size > bytes_max or len(some) == _TOGETHER_MAX):
+        if some and (size + row.size > bytes_max or len(some) == _REQUEST_ROWS_MAX):
             yield some
             some, size = [], 0
         some.append(row)
@@ -355,7 +360,7 @@ def requests(rows: list[Row], *, bytes_max: int) -> Iterator[list[Row]]:
         yield some
 
 
-async def _started(options: SinkOptions) -> Producer:
+async def _start_producer(options: SinkOptions) -> Producer:
     config = ProducerConfig(
         name_servers=options.name_servers,
         send_timeout=options.send_timeout_ms / 1000,
@@ -368,5 +373,5 @@ async def _started(options: SinkOptions) -> Producer:
     return producer
 
 
-def _key(queue: MessageQueue) -> QueueKey:
+def _queue_key(queue: MessageQueue) -> QueueKey:
     return QueueKey(queue.topic, queue.broker_name, queue.queue_id)

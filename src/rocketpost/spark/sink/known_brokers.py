@@ -1,9 +1,9 @@
-"""Which brokers may hold what a sink has sent, so that a second run asks every one of them.
+"""Brokers that may have messages of a sink, so that a second run asks every one of them.
 
-A broker that is away is in no route, and a task that runs again would not ask it: what it holds
-would be stored a second time elsewhere. So the driver notes which brokers it has seen, beside
-Spark's checkpoint in ``rocketmq-brokers.json``, and tasks of an exactly-once sink begin only when
-all of them are there.
+A broker that is down is in no route, so a repeated task would not ask it, and would store its
+messages a second time elsewhere. So the driver keeps the names of all brokers that it has seen,
+next to Spark's checkpoint in ``rocketmq-brokers.json``. Tasks of an exactly-once sink begin only
+when all of them are up.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ FILE: Final = "rocketmq-brokers.json"
 _PAUSE_SECONDS: Final = 0.1
 
 
-def noted_blocking(options: SinkOptions) -> frozenset[str]:
-    """Return the names of all brokers that a sink has ever seen, having looked for new ones.
+def update_known_brokers_blocking(options: SinkOptions) -> frozenset[str]:
+    """Add new brokers to the file, and return all brokers that a sink has ever seen.
 
     Raises:
-        RocketpostError: No name server answers, or what was noted cannot be read.
+        RocketpostError: No name server answers, or the file cannot be read.
     """
     known = _read(options.checkpoint) if options.checkpoint else frozenset[str]()
     thread = shared.enter()
     try:
-        seen = known | thread.call(_seen(options))
+        seen = known | thread.call(_find_brokers(options))
     finally:
         shared.leave()
     if options.checkpoint and seen != known:
@@ -46,7 +46,7 @@ def noted_blocking(options: SinkOptions) -> frozenset[str]:
     return seen
 
 
-async def _seen(options: SinkOptions) -> frozenset[str]:
+async def _find_brokers(options: SinkOptions) -> frozenset[str]:
     config = ClientConfig(name_servers=options.name_servers, credentials=find_credentials(options))
     async with AdminClient(config=config) as admin:
 
@@ -56,7 +56,7 @@ async def _seen(options: SinkOptions) -> frozenset[str]:
                     route = await admin.cluster.route(options.topic)
                     return frozenset(broker.broker_name for broker in route.broker_datas)
                 except RouteNotFound:
-                    pass  # the first message makes it, who knows where
+                    pass  # the first message creates the topic, on any broker
             return frozenset((await admin.cluster.info()).broker_addr_table)
 
         seconds = options.send_timeout_ms / 1000
@@ -66,7 +66,7 @@ async def _seen(options: SinkOptions) -> frozenset[str]:
 def _read(checkpoint: str) -> frozenset[str]:
     path = f"{checkpoint}/{FILE}"
     try:
-        files, root = _opened(path)
+        files, root = _open_path(path)
         if files.get_file_info(root).type is fs.FileType.NotFound:
             return frozenset()
         with files.open_input_stream(root) as stream:
@@ -81,18 +81,18 @@ def _read(checkpoint: str) -> frozenset[str]:
 def _write(checkpoint: str, names: frozenset[str]) -> None:
     path = f"{checkpoint}/{FILE}"
     try:
-        files, root = _opened(path)
+        files, root = _open_path(path)
         files.create_dir(root.rpartition("/")[0], recursive=True)
         with files.open_output_stream(f"{root}.new") as stream:
             stream.write(json.dumps(sorted(names)).encode())
         files.move(f"{root}.new", root)
     except pa.ArrowInvalid:
-        return  # as was said when it could not be read
+        return  # logged when the file could not be read
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error}") from error
 
 
-def _opened(path: str) -> tuple[fs.FileSystem, str]:
+def _open_path(path: str) -> tuple[fs.FileSystem, str]:
     if "://" in path or path.startswith("file:"):
         files, root = fs.FileSystem.from_uri(path)
         return files, root

@@ -1,8 +1,9 @@
-"""Sends the rows of one task: in order, many at a time, every one acknowledged or an error.
+"""Sender of the rows of one task: in order, many at a time, each acknowledged or an error.
 
-What fails because a server is away is sent again for ``sendTimeoutMs``. Numbered messages are so by
-their producer, which keeps their order. Of others everything from the first that failed on is sent
-again, also what came through behind it: the last message of a key must stay the last.
+Rows that fail because a server is down are sent again for ``sendTimeoutMs``. Numbered messages are
+repeated by their producer, which keeps their order. Without numbers, all messages from the first
+failed one on are sent again, even those that were stored, because the last message of a key must
+stay the last.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
 from rocketpost.spark.options import find_credentials
 from rocketpost.spark.outage import TRANSIENT, TemporarilyMissing, retry_during_outage
-from rocketpost.spark.sink.brokers import FILE
+from rocketpost.spark.sink.known_brokers import FILE
 from rocketpost.spark.sink.options import SinkOptions
-from rocketpost.spark.sink.rows import Outgoing, Rows
+from rocketpost.spark.sink.rows import OutgoingMessage, Rows
 
 T = TypeVar("T")
 
 PRODUCERS_MAX: Final = 1024
-_TOGETHER_MAX: Final = 1000
+_REQUEST_ROWS_MAX: Final = 1000
 _ORDERED_MIN: Final = 16
-"""Fewer rows for one queue go one by one, many under way; so many are waited for together."""
+"""Fewer rows for one queue are sent one by one; this many share a request that is awaited."""
 _BURST_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 0.1
 _UNKNOWN_MAX: Final = 3
-"""How often a topic that nobody knows is asked for again when a sink starts."""
+"""Number of retries for an unknown topic when a sink starts."""
 
 
-class Sending:
-    """Sends for one task. Belongs to the event loop.
+class Sender:
+    """Sends the rows of one task. Belongs to the event loop.
 
     Args:
-        options: The sink's.
+        options: The options of the sink.
         partition: The number of the task.
         batch_id: The number of the batch; 0 if there is only one.
-        brokers: Those that may hold what an earlier run has sent; they must be there.
+        brokers: Brokers that may have rows of an earlier run; they must be up.
     """
 
     def __init__(
@@ -60,21 +61,21 @@ class Sending:
         self._batch_id = batch_id
         self._producers: dict[str | None, Producer] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._places = asyncio.Semaphore(options.in_flight)
+        self._slots = asyncio.Semaphore(options.in_flight)
         self._due = 0.0
-        """When the next row may be sent, if there is a rate."""
+        """The time at which the next row may be sent, if there is a rate."""
         self._failure: BaseException | None = None
-        self._passing: BaseException | None = None
-        """Why something must be sent again."""
-        self._met: set[tuple[str, str | None]] = set()
-        """Topics and producers of which brokers have told what they hold."""
-        self._taken: set[str] = set()
-        """Topics that have taken a row of this task."""
+        self._transient_error: BaseException | None = None
+        """The error because of which rows must be sent again."""
+        self._asked: set[tuple[str, str | None]] = set()
+        """Topics and producers for which all brokers were asked."""
+        self._accepting_topics: set[str] = set()
+        """Topics that have stored a row of this task."""
         self._tickets = itertools.count()
-        self._unsure: dict[int, list[Outgoing]] = {}
-        """What is under way without a number and, after a failure, all that came behind it."""
+        self._unconfirmed: dict[int, list[OutgoingMessage]] = {}
+        """Requests without numbers that are under way, and after a failure all later ones."""
         self._own_id = ""
-        """The producer of rows that bring no numbers along."""
+        """The producer id for rows without their own numbers."""
         if options.is_exactly_once and options.is_named:
             self._own_id = f"{options.sink}/{partition}"
         self._rows = Rows(options, self._own_id if options.is_exactly_once else None)
@@ -83,51 +84,51 @@ class Sending:
 
     @property
     def skipped(self) -> int:
-        """How many rows were left out for their size."""
+        """The number of rows skipped because of their size."""
         return self._rows.skipped
 
     async def send(self, rows: pa.RecordBatch) -> None:
-        """Start to send rows; waits while too many are under way.
+        """Start to send rows; wait while too many are under way.
 
         Raises:
-            RocketpostError: One was refused or could not be sent, of these or of earlier ones.
+            RocketpostError: One of these or of earlier rows was refused or could not be sent.
         """
         options = self._options
-        count_max = _TOGETHER_MAX
+        count_max = _REQUEST_ROWS_MAX
         if options.rate is not None:
             count_max = min(count_max, max(1, int(options.rate * _BURST_SECONDS)))
-        new = await self._new(list(self._rows.messages(rows)))
-        for some in together(iter(new), bytes_max=options.batch_bytes, count_max=count_max):
+        new = await self._select_new(list(self._rows.messages(rows)))
+        for some in group_requests(iter(new), bytes_max=options.batch_bytes, count_max=count_max):
             await self._pace(len(some))
-            self._check()
-            await self._mend()
+            self._raise_failure()
+            await self._resend_failed()
             await self._start(some)
             self.sent += len(some)
 
     async def finish(self) -> None:
-        """Return when everything is acknowledged.
+        """Wait until all rows are acknowledged.
 
         Raises:
-            RocketpostError: Something was refused or could not be sent.
+            RocketpostError: A row was refused or could not be sent.
         """
-        await self._idle()
-        await self._mend()
+        await self._wait_idle()
+        await self._resend_failed()
 
     async def close(self) -> None:
-        """Wait for what is under way and close the connections."""
+        """Wait for requests under way and close the connections."""
         for producer in self._producers.values():
             await producer.stop()
         self._producers.clear()
 
-    async def _start(self, some: list[Outgoing]) -> None:
+    async def _start(self, some: list[OutgoingMessage]) -> None:
         """Start to send rows that share a request; those of one queue are in order."""
-        producer = await self._producer(some[0].producer_id)
+        producer = await self._open_producer(some[0].producer_id)
         is_anywhere = some[0].queue is None
         if len(some) > 1 and is_anywhere:
-            await self._places.acquire()
+            await self._slots.acquire()
             self._watch(asyncio.create_task(self._send_together(producer, some)), some)
         elif len(some) >= _ORDERED_MIN:
-            # Nothing may overtake it. What was started before leaves before.
+            # No later request may overtake this one. Earlier ones were sent before.
             batch = asyncio.create_task(self._send_batch(producer, some))
             self._watch(batch, some)
             await asyncio.wait([batch])
@@ -135,13 +136,13 @@ class Sending:
             for one in some:
                 self._watch(await self._send_soon(producer, one), [one])
 
-    async def _send_soon(self, producer: Producer, one: Outgoing) -> asyncio.Future[Any]:
+    async def _send_soon(self, producer: Producer, one: OutgoingMessage) -> asyncio.Future[Any]:
         async def start() -> asyncio.Future[Any]:
             return await producer.send_soon(one.message, queue=one.queue, sequence=one.sequence)
 
-        return await self._patiently(start, one.message.topic)
+        return await self._retry_unknown_topic(start, one.message.topic)
 
-    async def _send_batch(self, producer: Producer, some: list[Outgoing]) -> None:
+    async def _send_batch(self, producer: Producer, some: list[OutgoingMessage]) -> None:
         messages, first = [each.message for each in some], some[0]
 
         async def send() -> object:
@@ -149,24 +150,26 @@ class Sending:
                 messages, queue=first.queue, first_sequence=first.sequence
             )
 
-        await self._patiently(send, first.message.topic)
+        await self._retry_unknown_topic(send, first.message.topic)
 
-    async def _new(self, rows: list[Outgoing]) -> list[Outgoing]:
+    async def _select_new(self, rows: list[OutgoingMessage]) -> list[OutgoingMessage]:
         """Return the rows that no earlier run has stored.
 
-        One of which nobody knows any more counts as new: brokers refuse it, which is an error,
+        A row that brokers no longer remember counts as new. Brokers refuse it, which is an error,
         unless the options say that such rows were stored.
         """
         if not rows or rows[0].sequence is None:
             return rows
         is_forgotten_new = self._options.on_forgotten == "error"
-        new: list[Outgoing] = []
-        for (topic, producer_id), each in itertools.groupby(rows, _numbered_by):
+        new: list[OutgoingMessage] = []
+        for (topic, producer_id), each in itertools.groupby(rows, _topic_and_producer):
             some = list(each)
-            producer = await self._producer(producer_id)
-            if (topic, producer_id) not in self._met:
-                await self._patiently(partial(self._meet, producer, topic), topic)
-                self._met.add((topic, producer_id))
+            producer = await self._open_producer(producer_id)
+            if (topic, producer_id) not in self._asked:
+                await self._retry_unknown_topic(
+                    partial(self._require_brokers, producer, topic), topic
+                )
+                self._asked.add((topic, producer_id))
             sequences = [row.sequence for row in some if row.sequence is not None]
             known = await producer.were_stored(topic, sequences)
             new += [
@@ -177,11 +180,11 @@ class Sending:
         self.stored_before += len(rows) - len(new)
         return new
 
-    async def _meet(self, producer: Producer, topic: str) -> None:
-        """Have every broker tell what it holds of a producer.
+    async def _require_brokers(self, producer: Producer, topic: str) -> None:
+        """Check that every known broker has reported the stored rows of a producer.
 
         Raises:
-            TemporarilyMissing: One is away, and may hold something.
+            TemporarilyMissing: A broker is down, and may have stored rows.
         """
         if missing := self._brokers - await producer.asked_brokers(topic):
             hint = f"remove it from {self._options.checkpoint}/{FILE}"
@@ -190,14 +193,14 @@ class Sending:
                 f"if it is gone for good, {hint if self._options.checkpoint else 'start again'}"
             )
 
-    async def _send_together(self, producer: Producer, some: list[Outgoing]) -> None:
+    async def _send_together(self, producer: Producer, some: list[OutgoingMessage]) -> None:
         try:
             await self._send_batch(producer, some)
         finally:
-            self._places.release()
+            self._slots.release()
 
-    async def _patiently(self, start: Callable[[], Awaitable[T]], topic: str) -> T:
-        """Start a send, and wait for the topic if it is not there."""
+    async def _retry_unknown_topic(self, start: Callable[[], Awaitable[T]], topic: str) -> T:
+        """Start a send, and retry while the topic is missing."""
 
         async def ask() -> T:
             try:
@@ -211,12 +214,12 @@ class Sending:
             ask,
             seconds=self._options.send_timeout_ms / 1000,
             pause=_PAUSE_SECONDS,
-            unknown_max=None if self._was_there(topic) else _UNKNOWN_MAX,
+            unknown_max=None if self._existed(topic) else _UNKNOWN_MAX,
         )
 
-    def _was_there(self, topic: str) -> bool:
-        """Tell whether a topic that nobody knows is away, and not a mistake."""
-        return self._batch_id > 0 or topic in self._taken
+    def _existed(self, topic: str) -> bool:
+        """Return whether a topic existed before, so that its absence is temporary."""
+        return self._batch_id > 0 or topic in self._accepting_topics
 
     async def _has_brokers(self) -> bool:
         options = self._options
@@ -226,59 +229,61 @@ class Sending:
         async with AdminClient(config=config) as admin:
             return bool((await admin.cluster.info()).broker_addr_table)
 
-    async def _mend(self) -> None:
-        """Send again what failed and all behind it, in order, until it is acknowledged."""
-        if self._passing is None:
+    async def _resend_failed(self) -> None:
+        """Send failed rows and all later ones again, in order, until they are acknowledged."""
+        if self._transient_error is None:
             return
-        await self._idle()
-        again = list(self._unsure.values())
+        await self._wait_idle()
+        again = list(self._unconfirmed.values())
 
         async def resend() -> None:
-            await self._idle()
-            self._unsure, self._passing = {}, None
+            await self._wait_idle()
+            self._unconfirmed, self._transient_error = {}, None
             for some in again:
                 await self._start(some)
-            await self._idle()
-            if (error := self._passing) is not None:
+            await self._wait_idle()
+            if (error := self._transient_error) is not None:
                 raise error
 
         seconds = self._options.send_timeout_ms / 1000
         await retry_during_outage(resend, seconds=seconds, pause=_PAUSE_SECONDS)
 
-    async def _idle(self) -> None:
+    async def _wait_idle(self) -> None:
         if self._under_way:
             await asyncio.wait(self._under_way)
-        self._check()
+        self._raise_failure()
 
-    def _watch(self, future: asyncio.Future[Any], some: list[Outgoing]) -> None:
+    def _watch(self, future: asyncio.Future[Any], some: list[OutgoingMessage]) -> None:
         ticket = next(self._tickets)
         if some[0].producer_id is None:
-            self._unsure[ticket] = some
+            self._unconfirmed[ticket] = some
         self._under_way.add(future)
-        future.add_done_callback(lambda done: self._done(done, ticket, some))
+        future.add_done_callback(lambda done: self._finish(done, ticket, some))
 
-    def _done(self, future: asyncio.Future[Any], ticket: int, some: list[Outgoing]) -> None:
+    def _finish(
+        self, future: asyncio.Future[Any], ticket: int, some: list[OutgoingMessage]
+    ) -> None:
         topic = some[0].message.topic
         self._under_way.discard(future)
         error = ClientError("a send was cancelled") if future.cancelled() else future.exception()
         if error is None:
-            self._taken.add(topic)
-        if error is None and self._passing is None:
-            self._unsure.pop(ticket, None)
-        elif isinstance(error, RouteNotFound) and not self._was_there(topic):
+            self._accepting_topics.add(topic)
+        if error is None and self._transient_error is None:
+            self._unconfirmed.pop(ticket, None)
+        elif isinstance(error, RouteNotFound) and not self._existed(topic):
             self._failure = self._failure or error
-        elif ticket in self._unsure and isinstance(error, TRANSIENT):
-            self._passing = self._passing or error
+        elif ticket in self._unconfirmed and isinstance(error, TRANSIENT):
+            self._transient_error = self._transient_error or error
         elif error is not None:
-            error.add_note(_told(some))
+            error.add_note(_describe_rows(some))
             self._failure = self._failure or error
 
-    def _check(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     async def _pace(self, count: int) -> None:
-        """Wait until rows may be sent; what was missed for long is not made up for."""
+        """Wait until rows may be sent. Time lost in long pauses is not made up."""
         rate = self._options.rate
         if rate is not None:
             now = asyncio.get_running_loop().time()
@@ -287,7 +292,7 @@ class Sending:
             if due > now:
                 await asyncio.sleep(due - now)
 
-    async def _producer(self, producer_id: str | None) -> Producer:
+    async def _open_producer(self, producer_id: str | None) -> Producer:
         producer = self._producers.get(producer_id)
         if producer is None:
             if len(self._producers) >= PRODUCERS_MAX:
@@ -312,8 +317,8 @@ class Sending:
         return producer
 
 
-def _told(some: list[Outgoing]) -> str:
-    """Return which rows were refused, as far as one can tell: brokers know no rows."""
+def _describe_rows(some: list[OutgoingMessage]) -> str:
+    """Return a description of the rows of a refused request."""
     first = some[0]
     where = ""
     if (queue := first.queue) is not None:
@@ -322,15 +327,15 @@ def _told(some: list[Outgoing]) -> str:
     return f"{which} {first.message!r}{where}"
 
 
-def _numbered_by(row: Outgoing) -> tuple[str, str | None]:
+def _topic_and_producer(row: OutgoingMessage) -> tuple[str, str | None]:
     return row.message.topic, row.producer_id
 
 
-def together(
-    messages: Iterator[Outgoing], *, bytes_max: int, count_max: int = _TOGETHER_MAX
-) -> Iterator[list[Outgoing]]:
-    """Put neighbours together that may share a request."""
-    some: list[Outgoing] = []
+def group_requests(
+    messages: Iterator[OutgoingMessage], *, bytes_max: int, count_max: int = _REQUEST_ROWS_MAX
+) -> Iterator[list[OutgoingMessage]]:
+    """Yield groups of adjacent messages that may share a request."""
+    some: list[OutgoingMessage] = []
     size = 0
     for message in messages:
         length = len(message.message.body)

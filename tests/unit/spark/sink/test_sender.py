@@ -13,20 +13,20 @@ from rocketpost.codec.faults import MessageIllegal
 from rocketpost.errors import ConfigError, ConnectionLost, RouteNotFound
 from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.options import SinkOptions, check_columns
-from rocketpost.spark.sink.rows import Outgoing
-from rocketpost.spark.sink.sending import Sending, together
+from rocketpost.spark.sink.rows import OutgoingMessage
+from rocketpost.spark.sink.sender import Sender, group_requests
 from rocketpost.testing.virtual_time import in_virtual_time
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "T"}
 
 
-def out(body: bytes = b"x", sequence: int | None = None, **more: str) -> Outgoing:
+def out(body: bytes = b"x", sequence: int | None = None, **more: str) -> OutgoingMessage:
     producer = None if sequence is None else more.pop("producer_id", "p")
-    return Outgoing(Message(more.pop("topic", "T"), body, **more), None, producer, sequence)
+    return OutgoingMessage(Message(more.pop("topic", "T"), body, **more), None, producer, sequence)
 
 
-def sizes(*some: Outgoing, bytes_max: int = 1000) -> list[int]:
-    return [len(each) for each in together(iter(some), bytes_max=bytes_max)]
+def sizes(*some: OutgoingMessage, bytes_max: int = 1000) -> list[int]:
+    return [len(each) for each in group_requests(iter(some), bytes_max=bytes_max)]
 
 
 def test_neighbours_share_a_request() -> None:
@@ -58,7 +58,7 @@ def test_requests_are_bounded_in_bytes() -> None:
 
 @in_virtual_time
 async def test_a_rate_is_kept_from_the_first_row_on_and_not_made_up_for() -> None:
-    sending = Sending(
+    sending = Sender(
         parse_options(SinkOptions, BASE | {"rateLimitPerTask": "100"}), partition=0, batch_id=0
     )
     loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ def keyed_rows(count: int) -> pa.RecordBatch:
 
 @in_virtual_time
 async def test_after_an_outage_the_last_message_of_a_key_is_the_last() -> None:
-    sending = Sending(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
+    sending = Sender(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
     broker = Unsteady(b"1", times=3)
     sending._producers[None] = cast("Producer", broker)
     await sending.send(keyed_rows(5))
@@ -145,7 +145,7 @@ async def test_after_an_outage_the_last_message_of_a_key_is_the_last() -> None:
 @in_virtual_time
 async def test_a_topic_that_vanishes_while_all_is_sent_again_costs_no_row() -> None:
     options = parse_options(SinkOptions, BASE | {"sendTimeoutMs": "1000"})
-    sending = Sending(options, partition=0, batch_id=1)
+    sending = Sender(options, partition=0, batch_id=1)
     broker = Unsteady(b"1", times=2, unknown_at=tuple(range(8, 14)))
     sending._producers[None] = cast("Producer", broker)
     await sending.send(keyed_rows(5))
@@ -157,7 +157,7 @@ async def test_a_topic_that_vanishes_while_all_is_sent_again_costs_no_row() -> N
 @in_virtual_time
 async def test_an_outage_that_lasts_fails_the_task() -> None:
     options = parse_options(SinkOptions, BASE | {"sendTimeoutMs": "5000"})
-    sending = Sending(options, partition=0, batch_id=0)
+    sending = Sender(options, partition=0, batch_id=0)
     sending._producers[None] = cast("Producer", Unsteady(b"1", times=1000))
     await sending.send(keyed_rows(2))
     with pytest.raises(ConnectionLost):
@@ -165,7 +165,7 @@ async def test_an_outage_that_lasts_fails_the_task() -> None:
     assert 3 < asyncio.get_running_loop().time() <= 5
 
 
-class Lonely(Sending):
+class Lonely(Sender):
     """Its cluster has brokers, whatever they know."""
 
     async def _has_brokers(self) -> bool:
@@ -193,7 +193,7 @@ async def test_a_topic_that_has_taken_a_row_is_waited_for_in_the_first_batch_too
     broker = Unsteady(b"", times=0, unknown_at=tuple(range(6, 14)))
     sending._producers[None] = cast("Producer", broker)
     await sending.send(plain_rows(5))
-    await sending._idle()
+    await sending._wait_idle()
     await sending.send(plain_rows(5))
     await sending.finish()
     assert len(broker.stored) == 10
@@ -208,7 +208,7 @@ async def test_a_row_that_a_broker_refuses_is_told() -> None:
             future.set_exception(MessageIllegal("no such queue"))
             return future
 
-    sending = Sending(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
+    sending = Sender(parse_options(SinkOptions, BASE), partition=0, batch_id=0)
     sending._producers[None] = cast("Producer", Refusing(b"", times=0))
     row = {"body": [b"x"], "keys": ["order-7"], "brokerName": ["b"], "queueId": [99]}
     await sending.send(pa.RecordBatch.from_pydict(row))

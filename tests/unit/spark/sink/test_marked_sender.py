@@ -17,8 +17,8 @@ from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.errors import ConfigError, ConnectionLost, RocketpostError
 from rocketpost.spark.options import parse_options
-from rocketpost.spark.sink.marked import MarkedSending, Row, _Turn, requests
-from rocketpost.spark.sink.marks import Marks, Stand, Stands
+from rocketpost.spark.sink.marked_sender import MarkedSender, Row, _RoundRobin, split_requests
+from rocketpost.spark.sink.marks import Marks, MarksByQueue, QueueMarks
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
 
@@ -60,8 +60,8 @@ class FakeBroker:
             raise Killed
         return len(some) - len(ids)
 
-    def plan(self) -> dict[str, Stands]:
-        return {"T": FakeMarks(self).stands("T")}
+    def plan(self) -> dict[str, MarksByQueue]:
+        return {"T": FakeMarks(self).read_marks("T")}
 
     def commit(self, batch_id: int) -> None:
         for queue, marks in self.marks.items():
@@ -78,14 +78,14 @@ class FakeMarks(Marks):
         super().__init__(parse_options(SinkOptions, OPTIONS))
         self._broker = broker
 
-    def stands(self, topic: str) -> Stands:
+    def read_marks(self, topic: str) -> MarksByQueue:
         broker = self._broker
         return {
-            queue: Stand(broker.marks[queue], Bounds(0, len(some)))
+            queue: QueueMarks(broker.marks[queue], Bounds(0, len(some)))
             for queue, some in broker.stored.items()
         }
 
-    def found(self, ranges: Iterable[Range]) -> dict[str, tuple[QueueKey, int]]:
+    def find_ids(self, ranges: Iterable[Range]) -> dict[str, tuple[QueueKey, int]]:
         found = {}
         for queue, start, end in ranges:
             for offset in range(start, end):
@@ -93,7 +93,7 @@ class FakeMarks(Marks):
                 found[self._broker.stored[queue][offset][0]] = queue, offset
         return found
 
-    def ends(self, queues: Iterable[QueueKey]) -> Offsets:
+    def find_ends(self, queues: Iterable[QueueKey]) -> Offsets:
         return {queue: len(self._broker.stored[queue]) for queue in queues}
 
     def is_indexed(self, topic: str, message_id: str, *, is_known: bool) -> bool:
@@ -158,11 +158,11 @@ def task(
     batch: pa.RecordBatch,
     *,
     batch_id: int = 0,
-    plan: dict[str, Stands] | None = None,
+    plan: dict[str, MarksByQueue] | None = None,
     is_again: bool = False,
-) -> MarkedSending:
+) -> MarkedSender:
     loop = Loop()
-    sending = MarkedSending(
+    sending = MarkedSender(
         cast(LoopThread, loop),
         parse_options(SinkOptions, OPTIONS),
         partition=0,
@@ -313,7 +313,7 @@ def rows(*sizes: int) -> list[Row]:
 
 
 def cut(*sizes: int, bytes_max: int = 100) -> list[list[str]]:
-    some = requests(rows(*sizes), bytes_max=bytes_max)
+    some = split_requests(rows(*sizes), bytes_max=bytes_max)
     return [[row.message_id for row in each] for each in some]
 
 
@@ -325,8 +325,8 @@ def test_rows_of_a_queue_share_requests_in_their_order() -> None:
 
 
 def test_a_queue_has_its_turn_until_a_request_is_full() -> None:
-    turn = _Turn(100)
+    turn = _RoundRobin(100)
     over = [turn.is_over(size) for size in (500, 40, 40, 40, 60, 1)]
     assert over == [False, True, False, True, False, True]
-    many = _Turn(10**9)
+    many = _RoundRobin(10**9)
     assert [at for at in range(2100) if many.is_over(1)] == [1000, 2000]

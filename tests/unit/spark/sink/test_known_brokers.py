@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import StoreError
-from rocketpost.spark.sink.brokers import FILE, _read, _write
+from rocketpost.spark.sink.known_brokers import FILE, _read, _write
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
