@@ -88,7 +88,7 @@ class TourLedger:
 
 @dataclass(slots=True)
 class TourTimes:
-    """TourTimes of the tour's events, on the monotonic clock."""
+    """Times of the tour's events, on the monotonic clock."""
 
     started: float = 0.0
     sent: float = 0.0

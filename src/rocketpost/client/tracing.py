@@ -113,7 +113,7 @@ class Tracer:
         """Return a callback for the result of a send that begins now."""
         began_ms, began = _now_ms(), time.monotonic()
 
-        def done(future: asyncio.Future[SendResult]) -> None:
+        def trace_result(future: asyncio.Future[SendResult]) -> None:
             if future.cancelled():
                 return
             result = None if future.exception() is not None else future.result()
@@ -121,7 +121,7 @@ class Tracer:
             went = queue if result is None else result.queue
             self._trace_send(messages, out, went, result, began_ms=began_ms, cost_ms=cost_ms)
 
-        return done
+        return trace_result
 
     def _trace_send(
         self,

@@ -63,7 +63,7 @@ _LOOKUPS: Final = 3
 
 @dataclass(slots=True)
 class CampaignReport:
-    """CampaignReport of a campaign."""
+    """Report of a campaign."""
 
     seed: int
     rounds: int = 0

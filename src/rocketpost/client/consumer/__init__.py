@@ -1,1 +1,1 @@
-"""Consumers: pull, lite pull and simple, and the shared parts of all of them."""
+"""Consumers: pull, lite pull and simple, and the parts that all consumers share."""

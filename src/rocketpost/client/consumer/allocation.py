@@ -1,9 +1,9 @@
-"""Strategies that share out the queues of a topic among the members of a group.
+"""Strategies that assign the queues of a topic to the members of a group.
 
 Every member computes its own share from the same sorted lists, so all must compute alike: these are
-RocketMQ's algorithms to the letter. A strategy is a callable of the shape of
-:class:`AllocationStrategy`, one of your own included; ``name`` is what brokers and other clients
-call it. One that raises leaves the queues as they are until the next round.
+exactly RocketMQ's algorithms. A strategy is a callable like :class:`AllocationStrategy`; users may
+write their own. Brokers and other clients know it by its ``name``. If it raises, the queues stay
+unchanged until the next round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Hash = Callable[[str], int]
 
 
 class AllocationStrategy(Protocol):
-    """Decides which queues are ours."""
+    """Chooses the queues of one member."""
 
     @property
     def name(self) -> str:
@@ -43,21 +43,21 @@ class AllocationStrategy(Protocol):
 
 
 def check_strategy(strategy: AllocationStrategy) -> AllocationStrategy:
-    """Return a strategy that can be asked.
+    """Return a strategy after checking that it can be called.
 
     Raises:
-        ConfigError: It has no name, or is no function of id, queues and members.
+        ConfigError: It has no name, or is not a function of id, queues and members.
     """
     if isinstance(strategy, type):
         raise ConfigError(f"strategy must be an object, not a class: pass {strategy.__name__}()")
     check_function("strategy", strategy, arguments=3, may_be_async=False)
     if not isinstance(getattr(strategy, "name", None), str):
-        raise ConfigError("strategy needs a name, which brokers are told")
+        raise ConfigError("strategy needs a name, which is sent to brokers")
     return strategy
 
 
 class Average:
-    """Contiguous blocks of as equal a size as can be; the first members get the longer ones."""
+    """Contiguous blocks of nearly equal size; the first members get the longer ones."""
 
     name = "AVG"
 
@@ -71,34 +71,34 @@ class Average:
 
 
 class AverageByCircle:
-    """Queues dealt out like cards."""
+    """Queues dealt out one by one, round robin."""
 
     name = "AVG_BY_CIRCLE"
 
     def __call__(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return every queue that ``client_id`` is dealt."""
+        """Return the queues dealt to ``client_id``."""
         if client_id not in members:
             return []
         return circle_share(queues, members.index(client_id), len(members))
 
 
 def md5_hash(text: str) -> int:
-    """Return the first four bytes of the MD5 digest, the ring's hash unless another is given."""
+    """Return the first four bytes of the MD5 digest; the default hash of the ring."""
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 class ConsistentHash:
-    """Queues and members on a ring: few queues move when a member comes or goes.
+    """Queues and members on a hash ring: few queues move when a member comes or goes.
 
     Args:
-        virtual_nodes: How often each member stands on the ring.
-        hash_text: Where a text stands; all members must use the same.
+        virtual_nodes: Number of nodes per member on the ring.
+        hash_text: Hash of a text on the ring; all members must use the same.
 
     Raises:
-        ConfigError: There would be nobody on the ring.
+        ConfigError: ``virtual_nodes`` is not positive.
     """
 
     name = "CONSISTENT_HASH"
@@ -112,10 +112,10 @@ class ConsistentHash:
     def __call__(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the queues whose next node on the ring is one of ``client_id``."""
+        """Return the queues whose next node on the ring belongs to ``client_id``."""
         if client_id not in members:
             return []
-        # Of two nodes in one place the later one stays, as in Java's map.
+        # Of two nodes with the same hash the later one stays, as in Java's map.
         ring = {
             self._hash(f"{member}-{node}"): member
             for member in members
@@ -125,7 +125,7 @@ class ConsistentHash:
         return [queue for queue in queues if ring[self._node(places, queue)] == client_id]
 
     def _node(self, places: list[int], queue: MessageQueue) -> int:
-        # The text is that of Java's toString, which all members must hash alike.
+        # The text of Java's toString, so that all members hash the same.
         text = (
             f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
             f"queueId={queue.queue_id}]"
@@ -134,7 +134,7 @@ class ConsistentHash:
 
 
 class ByConfiguration:
-    """Always the same queues, whoever else is there. Nobody checks that every queue has an owner.
+    """A fixed list of queues. Nothing checks that every queue has an owner.
 
     Args:
         queues: The queues of this member.
@@ -148,18 +148,18 @@ class ByConfiguration:
     def __call__(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the configured queues of the topic at hand."""
+        """Return the configured queues of this topic."""
         topics = {queue.topic for queue in queues}
         return [queue for queue in self._queues if queue.topic in topics]
 
 
 class MachineRoom:
-    """Queues of brokers in some rooms only; a broker's name starts with its room and ``@``.
+    """Only the queues of brokers in some rooms; a broker's name starts with its room and ``@``.
 
-    Queues of other rooms are nobody's. That includes the group's retry topic, as in Java.
+    Queues of other rooms have no owner. That includes the group's retry topic, as in Java.
 
     Args:
-        rooms: The rooms that are consumed from; all members must name the same.
+        rooms: The rooms to consume from; all members must name the same.
     """
 
     name = "MACHINE_ROOM"
@@ -170,7 +170,7 @@ class MachineRoom:
     def __call__(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return a block of the rooms' queues, and one of those that are left over."""
+        """Return a block of the rooms' queues, and one of the remaining queues."""
         if client_id not in members:
             return []
         index = members.index(client_id)
@@ -181,7 +181,7 @@ class MachineRoom:
 
 
 class RoomResolver(Protocol):
-    """Knows where brokers and members stand."""
+    """Finds the rooms of brokers and members."""
 
     def queue_room(self, queue: MessageQueue) -> str:
         """Return the room of a queue's broker."""
@@ -193,11 +193,11 @@ class RoomResolver(Protocol):
 
 
 class MachineRoomNearby:
-    """Queues go to members of their own room; those of rooms without any member go to all.
+    """Queues go to members in the same room; those of rooms without a member go to all.
 
     Args:
-        inner: How the members of a room share its queues.
-        resolver: Who stands where; all members must get the same answers.
+        inner: The strategy among the members of a room.
+        resolver: Finds the rooms; all members must get the same answers.
     """
 
     def __init__(self, inner: AllocationStrategy, resolver: RoomResolver) -> None:
@@ -206,21 +206,21 @@ class MachineRoomNearby:
 
     @property
     def name(self) -> str:
-        """The strategy's name on the wire, which tells of the inner one."""
+        """The strategy's name on the wire, which includes that of the inner one."""
         return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
 
     def __call__(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return our part of our own room, then of every room where nobody is.
+        """Return the share in the member's own room, then in every room without a member.
 
         Raises:
             ConfigError: The resolver does not know a room.
         """
         if client_id not in members:
             return []
-        rooms = _grouped(queues, self._resolver.queue_room)
-        members_of = _grouped(members, self._resolver.member_room)
+        rooms = _group_by_room(queues, self._resolver.queue_room)
+        members_of = _group_by_room(members, self._resolver.member_room)
         mine = self._resolver.member_room(client_id)
         near = rooms.pop(mine, [])
         share = self._inner(client_id, near, members_of[mine]) if near else []
@@ -230,7 +230,7 @@ class MachineRoomNearby:
         return share
 
 
-def _grouped(things: Sequence[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:
+def _group_by_room(things: Sequence[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:
     rooms: dict[str, list[T]] = {}
     for thing in things:
         room = room_of(thing)
@@ -241,6 +241,6 @@ def _grouped(things: Sequence[T], room_of: Callable[[T], str]) -> dict[str, list
 
 
 def _room(broker_name: str) -> str | None:
-    """Return the room in ``room@name``; None if the name is not of this shape, as Java splits."""
+    """Return the room in ``room@name``; None for a name of another form, split as in Java."""
     parts = broker_name.rstrip(ROOM_SEPARATOR).split(ROOM_SEPARATOR)
     return parts[0] if len(parts) == 2 else None

@@ -1,7 +1,7 @@
-"""The queues that are ours, one task each that fetches: long polls, flow control, offsets.
+"""The queues assigned to a consumer, each with a task that fetches its messages.
 
-A queue's life: given by the rebalance, locked if it is handled in order, start offset found,
-fetched until it is taken away, its offset stored, unlocked, forgotten.
+The life of a queue: assigned by the rebalance, locked if it is orderly, start offset found, fetched
+until it is taken away, offset stored, unlocked, dropped.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ Snapshot = list[tuple[OwnedQueue, int]]
 
 
 class AssignedQueues:
-    """Fetches the queues that are ours. Belongs to the event loop.
+    """Fetches the messages of the assigned queues. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
+        session: The connections to brokers.
         group: The consumer group.
-        config: The consumer's.
-        subscription: Returns what we want of a topic; None if nothing any more.
-        consumption: Takes what was fetched.
-        progress: Where offsets are stored.
-        orderly: Whether a queue's messages are handled one after the other. Unless every member
-            gets every queue, it is fetched only while its broker locks it for us then.
-        manual: Whether offsets are stored by :meth:`persist` alone. Filters travel with each pull
-            then, for groups that brokers need not know.
-        sharing: Whether other members get our queues when we are cut off. If not, and they went
-            further all the same, we read on, and store nothing until we have caught up.
+        config: The settings of the consumer.
+        subscription: Returns the subscription to a topic; None if there is none any more.
+        consumption: Receives the fetched messages.
+        progress: Stores offsets.
+        orderly: Whether a queue's messages are handled in order. Unless every member gets every
+            queue, such a queue is fetched only while its broker locks it for us.
+        manual: Whether only :meth:`persist` stores offsets. Then each pull carries its filter,
+            since brokers need not know the group.
+        sharing: Whether other members get our queues when we are cut off. If not, and others have
+            nevertheless gone further, we continue, and store nothing until we have caught up.
     """
 
     def __init__(
@@ -105,26 +105,26 @@ class AssignedQueues:
 
     @property
     def owned(self) -> list[OwnedQueue]:
-        """The queues that are ours now."""
+        """The queues assigned now."""
         return [owned for owned, _ in self._owned.values()]
 
     def standing(self, owned: OwnedQueue) -> str:
-        """Return what keeps a queue from moving just now; empty if nothing does."""
+        """Return why a queue makes no progress now; empty if it does."""
         return "; ".join(filter(None, [owned.pause_reason, self._consumption.holding(owned)]))
 
     def tally(self, topic: str) -> Tally:
-        """Return how many messages of ``topic`` were fetched, and how long that took."""
+        """Return the number and duration of fetches of ``topic``."""
         return self._tallies.setdefault(topic, Tally())
 
     async def apply(self, topic: str, share: list[MessageQueue], alone: bool) -> None:
-        """Let ``share`` be the queues of ``topic`` that are ours."""
+        """Make ``share`` the assigned queues of ``topic``."""
         wanted = set(share)
         lost = [queue for queue in self._owned if queue.topic == topic and queue not in wanted]
         await self._release(lost)
         gained = [queue for queue in share if queue not in self._owned]
         for queue in gained:
-            # A queue that another member has to let go of should find its last offset stored. A
-            # locked one does: it is not unlocked before.
+            # Give the previous owner of a queue time to store its last offset. A locked queue does
+            # not need that: it is unlocked only afterwards.
             self._own(queue, settle=0.0 if alone or self._locked else SETTLE_SECONDS)
         if lost or gained:
             logger.info(
@@ -136,44 +136,44 @@ class AssignedQueues:
             )
 
     async def drop_other_topics(self, topics: list[str]) -> None:
-        """Let go of the queues of every topic that is not in ``topics``."""
+        """Release the queues of every topic that is not in ``topics``."""
         await self._release([queue for queue in self._owned if queue.topic not in topics])
 
     async def reset(self, queue: MessageQueue, offset: int) -> bool:
-        """Go on from ``offset``, wherever we stood; return whether the queue is ours.
+        """Continue from ``offset`` and store it; return whether the queue is ours.
 
-        What is in hand counts for nothing.
+        The outcomes of messages in hand are ignored.
         """
-        if not self.seek(queue, offset):  # at once: a rebalance meanwhile must find it taken
+        if not self.seek(queue, offset):  # first, so that a concurrent rebalance finds it owned
             return False
         await self._progress.store({queue: offset})
         return True
 
     def seek(self, queue: MessageQueue, offset: int) -> bool:
-        """Go on from ``offset`` without storing it; return whether the queue is ours."""
+        """Continue from ``offset`` without storing it; return whether the queue is ours."""
         owned = self._forget(queue)
         if owned is not None:
             self._start_over(owned, start=offset)
-            self._owned[queue][0].persisted = owned.persisted  # no more than this is stored of us
+            self._owned[queue][0].persisted = owned.persisted  # we have stored no more than this
         return owned is not None
 
     async def persist(self, snapshot: Snapshot | None = None) -> None:
-        """Store how far we have come, now or when a snapshot was taken."""
+        """Store our progress, as it is now or in a snapshot."""
         await self._persist(self.snapshot() if snapshot is None else snapshot)
 
     def snapshot(self) -> Snapshot:
-        """Return how far we have come."""
+        """Return our progress."""
         return _snapshot(self.owned)
 
     def pause(self, queues: Collection[MessageQueue] | None) -> None:
-        """Fetch nothing, or nothing of these queues, until :meth:`resume`."""
+        """Stop fetching, from all queues or these, until :meth:`resume`."""
         if queues is None:
             self._paused_all = True
         else:
             self._paused.update(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None) -> None:
-        """Fetch again; without ``queues`` everything that was paused."""
+        """Fetch again from ``queues``, or from all paused ones."""
         if queues is None:
             self._paused_all = False
             self._paused.clear()
@@ -183,7 +183,7 @@ class AssignedQueues:
         self._resumed = asyncio.Event()
 
     async def wait_until_begun(self, seconds: float) -> None:
-        """Return when the start offsets of our queues are known, at the latest after a while."""
+        """Wait until the start offsets of our queues are known, or for ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 for owned in self.owned:
@@ -192,11 +192,11 @@ class AssignedQueues:
             logger.warning("start offsets not known yet: group=%s", self._group)
 
     async def stop_fetching(self) -> None:
-        """Fetch nothing more; the queues stay ours until :meth:`close`."""
+        """Stop fetching; the queues stay ours until :meth:`close`."""
         await self._tasks.stop()
 
     async def close(self) -> None:
-        """Store the offsets and let go of every queue."""
+        """Store the offsets and release every queue."""
         leaving = list(self._leaving.values())
         await self._tasks.stop()
         await self._handovers.stop()
@@ -204,10 +204,10 @@ class AssignedQueues:
         idle = [owned for owned in mine if await self._consumption.settle(owned, 0.0)]
         if not self._manual:
             await self._persist(_snapshot(mine))
-        # A lock whose handler is still at work is left to run out.
+        # A lock whose handler is still running expires by itself.
         await self.locks.release(owned.queue for owned in idle if owned.lock)
 
-    # Owning and letting go.
+    # Ownership.
 
     def _own(self, queue: MessageQueue, *, settle: float, start: int | None = None) -> None:
         lock = QueueLock() if self._locked else None
@@ -239,7 +239,7 @@ class AssignedQueues:
             await self._persist(_snapshot(lost))
 
     def _hand_over(self, owned: OwnedQueue, *, stay: bool) -> None:
-        """Let the handler at work finish, then free the queue; ``stay``: for ourselves."""
+        """Let the running handler finish, then release the queue; ``stay`` keeps it for us."""
         if not self._orderly:
             return
         work = self._finish_handover(owned, before=self._leavers(owned.queue), stay=stay)
@@ -253,13 +253,13 @@ class AssignedQueues:
     async def _finish_handover(
         self, owned: OwnedQueue, *, before: list[asyncio.Task[None]], stay: bool
     ) -> None:
-        # Its lock is renewed meanwhile: nobody begins with the next message before this one is
-        # done, and what the handler did is stored for them.
+        # Its lock is renewed meanwhile: nobody begins the next message before this one is done and
+        # its offset is stored.
         if before:
             await asyncio.wait(before)
         settled = await self._consumption.settle(owned, self._config.consume_timeout)
         if not settled:
-            logger.error("handler keeps its queue from others no more: queue=%s", owned.queue)
+            logger.error("handler still runs, queue released: queue=%s", owned.queue)
         if not stay:
             await self._persist(_snapshot([owned]))
             if settled and owned.lock is not None:
@@ -269,15 +269,15 @@ class AssignedQueues:
         return [*self.owned, *self._leaving.values()]
 
     def _broker_lost(self, address: str) -> None:
-        """Doubt the queues of a broker that may have given us up and told others to go on."""
+        """Doubt our queues of a broker that may have dropped us and given them to others."""
         for owned in self.owned:
             if self._session.routes.is_master(owned.queue.broker_name, address):
                 owned.doubted = True
 
     async def _is_still_ours(self, owned: OwnedQueue) -> bool:
-        """Return whether to go on with a queue that others may have had meanwhile.
+        """Return whether to continue with a queue that others may have had meanwhile.
 
-        If they went further than we, it is begun anew where they are.
+        If others went further than we did, the queue starts again at their offset.
         """
         try:
             is_behind = await self._is_behind(owned, owned.committable or 0)
@@ -289,18 +289,18 @@ class AssignedQueues:
             return not owned.dropped
         if not self._sharing():
             return True
-        logger.info("others went on meanwhile: queue=%s", owned.queue)
+        logger.info("another member went further meanwhile: queue=%s", owned.queue)
         if self._forget(owned.queue) is not None:
             self._start_over(owned, start=None)
         return False
 
     async def _is_behind(self, owned: OwnedQueue, offset: int) -> bool:
-        """Tell whether others stored more than ``offset``; what we stored before a seek is ours."""
+        """Tell whether others stored more than ``offset``; our own offset before a seek is ours."""
         stored = await self._progress.load(owned.queue)
         return stored is not None and stored > offset and stored != owned.persisted
 
     async def _may_store(self, owned: OwnedQueue, offset: int) -> bool:
-        """Tell whether storing our offset takes nothing back that another member did."""
+        """Tell whether storing our offset undoes no progress of another member."""
         if owned.lock is not None:
             return owned.lock.held
         if not (owned.doubted or offset == owned.found_at):
@@ -332,7 +332,7 @@ class AssignedQueues:
             queues = sum(queue.topic == topic for queue in self._owned) or 1
             if config.topic_count_max is not None:
                 share = max(1, config.topic_count_max // queues)
-                # Of a lite pull consumer both bounds hold, as in Java.
+                # For a lite pull consumer both bounds hold, as in Java.
                 count_max = min(count_max, share) if self._manual else share
             if config.topic_bytes_max is not None:
                 bytes_max = max(1, config.topic_bytes_max // queues)
@@ -345,7 +345,7 @@ class AssignedQueues:
             await self.wait_until_wanted(owned.queue)
 
     async def wait_until_wanted(self, queue: MessageQueue) -> None:
-        """Return when a queue is not paused."""
+        """Wait until a queue is not paused."""
         while self._is_paused(queue):
             await self._resumed.wait()
 
@@ -380,7 +380,9 @@ class AssignedQueues:
                     await self.reset(owned.queue, result.next_offset)
                 return
             if result.messages:
-                await self._wait_until_wanted(owned)  # paused while the pull was held
+                await self._wait_until_wanted(
+                    owned
+                )  # it may have been paused while the pull was held
             offset = result.next_offset
             owned.take(result.messages, offset)
             self._consumption.submit(owned, result.messages)
@@ -406,7 +408,7 @@ class AssignedQueues:
         if start is None:
             owned.found_at = owned.committable
             if self._manual:
-                owned.persisted = owned.committable  # where nothing was polled is no progress
+                owned.persisted = owned.committable  # without a poll there is no progress to store
         return owned.tracker.next_offset
 
     async def _pull(
@@ -414,7 +416,7 @@ class AssignedQueues:
     ) -> PullResult | None:
         config = self._config
         tells = self._shared and owned.may_handle and not owned.doubted and not self._manual
-        # Whoever had the queue before may store more only now; we have nothing to add yet.
+        # The previous owner may still store its progress; we have none yet.
         committable = owned.committable if tells and not owned.is_untouched else None
         wish = PullQuery(
             queue=owned.queue,
@@ -435,7 +437,7 @@ class AssignedQueues:
                 await asyncio.sleep(_FLOW_CONTROL_SECONDS)
             return None
         except RocketpostError as error:
-            await self._pull_failed(owned, error)
+            await self._handle_pull_failure(owned, error)
             return None
         self._session.outages.report_success(owned.queue.broker_name, owned.queue.topic)
         if result.messages:
@@ -443,7 +445,7 @@ class AssignedQueues:
             self.tally(owned.queue.topic).count(len(result.messages), now - began, now=now)
         return result
 
-    async def _pull_failed(self, owned: OwnedQueue, error: RocketpostError) -> None:
+    async def _handle_pull_failure(self, owned: OwnedQueue, error: RocketpostError) -> None:
         self._session.outages.report_failure("pull failed", owned.queue, error)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest):
             await self._session.heartbeat_all()  # a broker that restarted does not know us
@@ -455,8 +457,8 @@ class AssignedQueues:
         queue, config = owned.queue, self._config
         stored = await self._progress.load(queue)
         if stored is not None:
-            # A broker also says 0 where nothing is stored and the queue is young or empty; 0 is
-            # stored then, or the group would be as new as before after a pause.
+            # A broker also answers 0 if nothing is stored and the queue is young or empty. Store 0
+            # then, or the group would count as new again after a pause.
             owned.persisted = stored or None
             return stored
         is_retry = queue.topic.startswith(RETRY_PREFIX)
@@ -474,8 +476,8 @@ class AssignedQueues:
     async def _end_offset(self, owned: OwnedQueue) -> int:
         """Return the end of a queue in which the group has no offset.
 
-        Brokers other than ours say "not found" for an empty queue. If it has messages now, they
-        may have been stored since: asked again, the broker says 0 of a queue that is young.
+        Apache's brokers answer "not found" for an empty queue. If it has messages now, they may
+        have been stored since: asked again, the broker answers 0 for a young queue.
         """
         end = await self._offsets.max_offset(owned.queue)
         if not end or not self._shared:

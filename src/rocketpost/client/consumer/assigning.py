@@ -1,7 +1,8 @@
-"""Queues that brokers share out: asked for, and put into effect.
+"""Queue assignment by brokers.
 
-The broker says for each topic which queues are ours, and whether to pull or to pop them. A broker
-that cannot (an old one, or one that does not know our strategy) leaves the topic to us for good.
+For each topic the broker says which queues are ours, and whether to pull or to pop them. If a
+broker cannot (it is old, or does not know our strategy), the members assign the topic themselves
+from then on.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerAssignment:
-    """Asks brokers for the queues of one group. Belongs to the event loop.
+    """Requests assignments for one group. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
+        session: The connections to brokers.
         group: The consumer group.
-        strategy: The name of the strategy that brokers are to use.
-        pull: Puts queues into effect that are to be pulled.
-        pop: Puts queues into effect that are to be popped.
-        pull_retries: Told a topic and where messages come again that members popped from it and
-            did not finish, None while they are popped with the topic; says if that is news.
+        strategy: The name of the strategy for brokers.
+        pull: Applies the queues to pull.
+        pop: Applies the queues to pop.
+        pull_retries: Called with a topic and the retry topic of messages that were popped from it
+            and not finished, or None while that is popped along with the topic; returns whether
+            this is a change.
     """
 
     def __init__(
@@ -54,13 +56,13 @@ class BrokerAssignment:
         self._ours: set[str] = set()
 
     async def share_out(self, topic: str) -> bool:
-        """Have a broker share out a topic; return False if that is left to us.
+        """Have a broker assign the queues of a topic; return False if members must do so.
 
         Raises:
             RouteNotFound: No broker of the topic is known.
             Fault: The broker refuses for now.
             ClientError: The broker does not answer.
-            RemoteProtocolError: The answer makes no sense.
+            RemoteProtocolError: The answer cannot be read.
         """
         if topic in self._ours:
             return False
@@ -79,13 +81,13 @@ class BrokerAssignment:
                 address, RequestCode.QUERY_ASSIGNMENT, body=encode(query)
             )
         except (RequestCodeNotSupported, InvalidParameter) as error:
-            logger.warning("brokers do not share out: topic=%s reason=%s", topic, error)
+            logger.warning("brokers do not assign queues: topic=%s reason=%s", topic, error)
             self._ours.add(topic)
             self._pop(topic, [])
             return False
         found = decode_assignments(answer.body).message_queue_assignments
         if found is None:
-            return True  # it cannot say now; what we have stays ours
+            return True  # it cannot say now; we keep our queues
         popped = [each.message_queue for each in found if each.mode == POP]
         pulled = [each.message_queue for each in found if each.mode != POP]
         self._pop(topic, popped)
@@ -95,7 +97,7 @@ class BrokerAssignment:
         return True
 
     async def _follow_retries(self, topic: str, *, is_pulled: bool) -> None:
-        """Pull what was popped before the group was told to pull, and comes again now."""
+        """Pull the retries of messages that were popped before the group switched to pulling."""
         retries = pop_retry_topic(self._group, topic)
         if is_pulled:
             try:
@@ -103,4 +105,4 @@ class BrokerAssignment:
             except RouteNotFound:
                 is_pulled = False
         if self._pull_retries(topic, retries if is_pulled else None):
-            await self._session.heartbeat_all()  # brokers refuse pulls of what nobody subscribes
+            await self._session.heartbeat_all()  # brokers refuse pulls without a subscription

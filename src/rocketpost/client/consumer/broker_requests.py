@@ -1,11 +1,11 @@
-"""Requests of brokers to a member of a group: share the queues anew, continue elsewhere.
+"""Requests of brokers to a member of a group: rebalance, and reset offsets.
 
     NOTIFY_CONSUMER_IDS_CHANGED   members came or went
-    RESET_CONSUMER_CLIENT_OFFSET  an administrator sets the group back or ahead
+    RESET_CONSUMER_CLIENT_OFFSET  an administrator resets offsets
 
-A queue that is reset is dropped with all that was fetched of it, its new offset is stored and it
-is fetched from there. Nothing that was at work for it counts any more. Of a queue that is handled
-in order the handler at work may finish first.
+A reset drops the fetched messages of a queue, stores its new offset and fetches from there. The
+outcomes of running handlers are ignored, but for an orderly queue the running handler may finish
+first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pulling: one request for the messages of a queue from an offset on, and what it came to."""
+"""Pull requests for the messages of a queue, and their results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BATCH: Final = INNER_BATCH | NEED_UNWRAP
 
 
 class Replica(enum.Enum):
-    """The server of a broker that a pull goes to."""
+    """The server of a broker to pull from."""
 
     SUGGESTED = "suggested"
     """The one that the last answer named; the master at first."""
@@ -58,7 +58,7 @@ class Replica(enum.Enum):
 
 
 class PullResult(NamedTuple):
-    """The messages found, and where to go on."""
+    """The messages found, and the next offset."""
 
     status: PullStatus
     next_offset: int
@@ -68,7 +68,7 @@ class PullResult(NamedTuple):
 
 
 class RawPull(NamedTuple):
-    """The same, with the records as they are stored, back to back."""
+    """The result of a pull with consecutive records as stored."""
 
     status: PullStatus
     next_offset: int
@@ -78,7 +78,7 @@ class RawPull(NamedTuple):
 
 
 class PullQuery(NamedTuple):
-    """Wish of one pull."""
+    """The parameters of one pull."""
 
     queue: MessageQueue
     offset: int
@@ -119,10 +119,10 @@ class Fetcher:
         return _found(wish, head, response)
 
     async def pull_raw(self, wish: PullQuery, *, timeout: float) -> RawPull:
-        """Pull once, for somebody who decodes many records together.
+        """Pull once, for a caller that decodes many records together.
 
-        Tags are compared by their hashes only. Raises what :meth:`pull` raises, but for answers
-        that cannot be read.
+        Tags are compared by their hashes only. Raises the errors of :meth:`pull`, except for
+        unreadable records.
         """
         status, head, response = await self._ask(wish, timeout)
         data = response.body if status is PullStatus.FOUND else b""
@@ -146,7 +146,7 @@ class Fetcher:
     async def _address(self, queue: MessageQueue, replica: Replica) -> tuple[str, bool]:
         routes = self._session.routes
 
-        def known() -> tuple[str, bool]:
+        def find() -> tuple[str, bool]:
             if replica is Replica.MASTER:
                 return routes.master(queue.broker_name), False
             if replica is Replica.SLAVE:
@@ -154,10 +154,10 @@ class Fetcher:
             return routes.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
 
         try:
-            return known()
+            return find()
         except RouteNotFound:
             await routes.fetch(queue.topic)
-            return known()
+            return find()
 
     def _header(self, wish: PullQuery, *, is_slave: bool) -> PullMessage:
         flag = PULL_SUSPEND if wish.hold_ms else 0
@@ -187,7 +187,7 @@ def _found(wish: PullQuery, head: PullResponse, response: Command) -> PullResult
     read = sum(record.size for record in records)
     next_offset = head.next_begin_offset
     if read < len(response.body):
-        # Java goes on behind what it cannot read, which loses it without a word.
+        # Java skips what it cannot read, and so loses it silently.
         if not records:
             raise RemoteProtocolError(
                 f"the message at offset {wish.offset} of {wish.queue} cannot be read"
@@ -201,7 +201,7 @@ def _found(wish: PullQuery, head: PullResponse, response: Command) -> PullResult
     ]
     wanted = wish.subscription.tags_set
     if wanted and wish.subscription.is_tag:
-        # Brokers compare hashes of tags; two tags may share one.
+        # Brokers compare hashes of tags, and two tags may share one.
         messages = [message for message in messages if message.tags in wanted]
     return PullResult(PullStatus.FOUND, next_offset, head.min_offset, head.max_offset, messages)
 
@@ -209,11 +209,11 @@ def _found(wish: PullQuery, head: PullResponse, response: Command) -> PullResult
 def unwrap_batch(record: Record, *, first: int) -> list[Record]:
     """Return the messages of a record: one, or those of a batch that is stored as one record.
 
-    Topics with ``queue.type=BatchCQ`` keep batches so; their messages count on from the record's
-    queue offset. Those before ``first`` are left out.
+    Topics with ``queue.type=BatchCQ`` store batches so; the offsets of their messages count from
+    the record's queue offset. Those before ``first`` are omitted.
 
     Raises:
-        RemoteProtocolError: It is marked as a batch and is none.
+        RemoteProtocolError: It is marked as a batch but is not one.
     """
     if record.sys_flag & _BATCH != _BATCH:
         return [record]

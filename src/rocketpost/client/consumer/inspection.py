@@ -1,10 +1,10 @@
-"""A consumer's answers to operators, whose requests a broker relays to it.
+"""A consumer's answers to operators' requests, which brokers relay.
 
     GET_CONSUMER_RUNNING_INFO        settings, subscriptions, queues in hand, rates
     GET_CONSUMER_STATUS_FROM_CLIENT  offsets, queue by queue
-    CONSUME_MESSAGE_DIRECTLY         have one message handled now and tell how it went
+    CONSUME_MESSAGE_DIRECTLY         handle one message now and report the outcome
 
-Members are named and spelt as in Java, ``droped`` included, since tools read them.
+Members are named and spelled as in Java, including ``droped``, since tools read them.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class Inspection:
     """Answers for one consumer. Belongs to the event loop.
 
     Args:
-        session: How brokers reach us.
+        session: The connections to brokers.
         group: The consumer group.
-        describe: Tells what we subscribe to.
+        describe: Returns our subscriptions.
         assigned_queues: The queues that are ours.
-        handlers: Who handles messages; None if the application polls them.
-        orderly: Whether a queue's messages are handled one after the other.
+        handlers: The handlers of messages; None if the application polls.
+        orderly: Whether a queue's messages are handled in order.
     """
 
     def __init__(

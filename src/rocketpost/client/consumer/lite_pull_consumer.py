@@ -1,4 +1,4 @@
-"""The lite pull consumer: the application polls, queues and fetching are seen to."""
+"""The lite pull consumer: the application polls, and fetching happens in the background."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from rocketpost.model.route import MessageQueue
 
 
 class LitePullConsumer(Lifecycle):
-    """Fetches ahead and hands over what is polled. Belongs to the event loop.
+    """Fetches ahead and returns messages to polls. Belongs to the event loop.
 
     ::
 
@@ -52,24 +52,24 @@ class LitePullConsumer(Lifecycle):
                 for message in await consumer.poll():
                     ...
 
-    Either :meth:`subscribe`, and the members of the group share the queues, or :meth:`assign`, and
-    these queues are read whoever else reads them. A commit covers everything that was polled, so
-    be done with it before: an automatic one happens at the start of a poll. It goes back after a
-    :meth:`seek` only: a member that was frozen or cut off does not undo what others did meanwhile,
-    it goes on where they are; with assigned queues it commits again once it is past them. A
-    broadcasting member (``config.model``) gets every queue and commits to a file of its own.
+    With :meth:`subscribe` the members of the group share the queues; with :meth:`assign` this
+    consumer reads the given queues, whoever else reads them. A commit covers everything polled, so
+    finish with messages before it; an automatic commit happens at the start of a poll. Commits go
+    backwards only after a :meth:`seek`: a member that was frozen or cut off does not undo the
+    progress of others but continues from it; with assigned queues it commits again once it is past
+    them. A broadcasting member (``config.model``) gets every queue and commits to its own file.
 
     Args:
         group: The consumer group.
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        config: Everything else.
-        strategy: How the members share the queues; all must use the same.
-        queue_listener: A plain function that is told a topic, its queues, and those that are ours
-            now, each time they change. Called on the loop, so it must be quick.
-        offset_store: Keeps the offsets in place of brokers and files.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        config: The other settings.
+        strategy: The strategy by which members share queues; all must use the same.
+        queue_listener: A plain function that is called with a topic, its queues and our share,
+            each time they change. It runs on the loop, so it must be quick.
+        offset_store: Keeps the offsets instead of brokers and files.
 
     Raises:
-        ConfigError: The group's name is illegal, or an argument makes no sense.
+        ConfigError: The group's name is illegal, or an argument is invalid.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class LitePullConsumer(Lifecycle):
         self._commits = Tasks()
         self._commit_due = 0.0
 
-    # What is read.
+    # Queues.
 
     def subscribe(self, topic: str, *, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> None:
-        """Take part in the sharing of the queues of ``topic``.
+        """Share the queues of ``topic`` with the other members.
 
         Raises:
             ConfigError: The topic's name is illegal.
@@ -113,12 +113,12 @@ class LitePullConsumer(Lifecycle):
         if self._assigned:
             raise ClientError("queues are assigned; subscribe and assign exclude each other")
         self._subscriptions[topic] = subscription_of(topic, tags, sql)
-        self._changed()
+        self._apply_changes()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read no more of ``topic``."""
+        """Stop reading ``topic``."""
         self._subscriptions.pop(topic, None)
-        self._changed()
+        self._apply_changes()
 
     async def assign(
         self,
@@ -127,10 +127,10 @@ class LitePullConsumer(Lifecycle):
         tags: str = SUBSCRIBE_ALL,
         sql: str | None = None,
     ) -> None:
-        """Read these queues, in place of those that were assigned before.
+        """Read these queues instead of those assigned before.
 
         Raises:
-            ConfigError: There are none.
+            ConfigError: There are no queues.
             ClientError: A topic is subscribed to, or the consumer is not running.
         """
         self._running()
@@ -149,13 +149,13 @@ class LitePullConsumer(Lifecycle):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are read now, sorted."""
+        """The queues that are being read, sorted."""
         self._running()
         owned = [owned.queue for owned in self._assigned_queues.owned]
         return sorted(owned, key=lambda queue: queue.sort_key)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of ``topic`` that can be read, sorted.
+        """Return the readable queues of ``topic``, sorted.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -165,10 +165,10 @@ class LitePullConsumer(Lifecycle):
     # Reading.
 
     async def poll(self, timeout: float = 5.0) -> list[ReceivedMessage]:
-        """Return some messages of one queue; none if none come within ``timeout`` seconds.
+        """Return messages of one queue; none if none arrive within ``timeout`` seconds.
 
         Raises:
-            ConfigError: The time is negative.
+            ConfigError: The timeout is negative.
         """
         self._running()
         check_seconds("timeout", timeout, zero=True)
@@ -179,9 +179,9 @@ class LitePullConsumer(Lifecycle):
         return await self._polling.take(timeout)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store what was polled as consumed, or ``offsets`` as the next ones, and wait for that.
+        """Commit everything polled, or ``offsets`` as the next ones.
 
-        What cannot be stored is logged; the next commit tries again.
+        Failures are logged; the next commit tries again.
         """
         self._running()
         if offsets is None:
@@ -193,7 +193,7 @@ class LitePullConsumer(Lifecycle):
             await self._progress.store(offsets)
 
     def commit_soon(self) -> None:
-        """Store what has been polled until now as consumed, without waiting for that."""
+        """Commit everything polled until now, without waiting."""
         self._running()
         snapshot = self._assigned_queues.snapshot()
         self._commits.start(self._assigned_queues.persist(snapshot), name="commit")
@@ -202,13 +202,13 @@ class LitePullConsumer(Lifecycle):
         """Return the group's stored offset; None if there is none."""
         return await self._running().patiently(queue.topic, lambda: self._progress.load(queue))
 
-    # Moving about.
+    # Seeking.
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from ``offset``; what was fetched and not polled is forgotten.
+        """Continue from ``offset``; messages fetched and not polled are dropped.
 
         Raises:
-            ConfigError: The offset lies outside the queue.
+            ConfigError: The offset is outside the queue.
             ClientError: The queue is not ours.
         """
         check_message_queue("queue", queue)
@@ -220,15 +220,15 @@ class LitePullConsumer(Lifecycle):
             raise ClientError(f"the queue {queue} is not ours")
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on from the oldest message."""
+        """Continue from the oldest message."""
         await self.seek(queue, await self._min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the newest message."""
+        """Continue after the newest message."""
         await self.seek(queue, await self._max_offset(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on from the first message stored at that time or later."""
+        """Continue from the first message stored at that time or later."""
         await self.seek(queue, await self.search_offset(queue, timestamp_ms))
 
     async def search_offset(
@@ -240,25 +240,25 @@ class LitePullConsumer(Lifecycle):
         )
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch nothing more, or nothing more of ``queues``."""
+        """Stop fetching, from all queues or from ``queues``."""
         self._running()
         check_queues(queues)
         self._assigned_queues.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch again, of ``queues`` or else of everything that was paused."""
+        """Fetch again from ``queues``, or from all paused ones."""
         self._running()
         check_queues(queues)
         self._assigned_queues.resume(queues)
 
-    # Coming and going.
+    # Start and stop.
 
     async def start(self) -> None:
-        """Connect, and begin to fetch what is subscribed to.
+        """Connect and start fetching the subscribed topics.
 
         Raises:
             NoNameServer: No name server is known, or none answers.
-            ClientError: It runs already, or another consumer uses its file of offsets.
+            ClientError: It is already running, or another consumer uses its file of offsets.
         """
         if self._session is not None:
             raise ClientError("the consumer is running already")
@@ -278,7 +278,7 @@ class LitePullConsumer(Lifecycle):
         self._background.start(self._rebalancer.run(), name="rebalance")
 
     async def stop(self) -> None:
-        """Commit, if that is automatic, stop fetching and take leave."""
+        """Commit if that is automatic, stop fetching and unregister."""
         session = self._session
         if session is None:
             return
@@ -288,7 +288,7 @@ class LitePullConsumer(Lifecycle):
                 await self.commit()
             await self._commits.wait(self.config.call_timeout)
         finally:
-            # In any case: as long as we send heartbeats, nobody else is given our queues.
+            # In any case: while we send heartbeats, our queues are not given to others.
             self._session = None
             await self._commits.stop()
             await self._assigned_queues.close()
@@ -342,7 +342,7 @@ class LitePullConsumer(Lifecycle):
         session.on_reconnect(self._rebalancer.wake)
         self._watchdog = HeartbeatWatchdog(session)
 
-    def _changed(self) -> None:
+    def _apply_changes(self) -> None:
         if self._session is not None:
             self._session.tasks.start(self._announce(self._session), name="announce subscriptions")
 

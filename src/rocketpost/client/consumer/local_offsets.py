@@ -1,11 +1,11 @@
-"""Offsets of a broadcasting member in a file of its own, in RocketMQ's format and place.
+"""Offsets of a broadcasting member in its own file, in RocketMQ's format and location.
 
     <directory>/<client id>/<group>/offsets.json      {"offsetTable":{{queue}:offset,...}}
-    <directory>/<client id>/<group>/offsets.json.bak  the one before
+    <directory>/<client id>/<group>/offsets.json.bak  the previous one
 
-A new file is written aside, made durable and renamed over the old one, so a crash leaves one of
-them whole. If the first cannot be read the second counts; if neither can, that is an error, since
-starting anew without a word would skip or repeat messages.
+A new file is written separately, made durable and renamed over the old one, so a crash leaves one
+of them intact. If the first cannot be read, the second counts; if neither can, that is an error,
+since starting over silently would skip or repeat messages.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class LocalOffsets:
     """The offsets of one member of one group. Belongs to the event loop.
 
     Args:
-        directory: Where all members of this machine keep theirs; the usual place if None.
-        client_id: Whose they are; must be the same after a restart.
+        directory: The directory of all members on this machine; the default one if None.
+        client_id: The client id; must be the same after a restart.
         group: The consumer group.
     """
 
@@ -48,11 +48,11 @@ class LocalOffsets:
         release_in_child(self)
 
     def descriptors(self) -> list[int]:
-        """Return the descriptor of the lock, which a forked child gives up."""
+        """Return the descriptor of the lock, which a forked child releases."""
         return [] if self._lock is None else [self._lock]
 
     async def open(self) -> None:
-        """Read what was stored, and keep others from storing there.
+        """Read the stored offsets, and lock the file.
 
         Raises:
             ClientError: Another consumer uses the file, or it cannot be read.
@@ -60,7 +60,7 @@ class LocalOffsets:
         await asyncio.to_thread(self._open_blocking)
 
     async def close(self) -> None:
-        """Let others have the file."""
+        """Unlock the file."""
         lock, self._lock = self._lock, None
         if lock is not None:
             await asyncio.to_thread(os.close, lock)
@@ -70,7 +70,7 @@ class LocalOffsets:
         return self._offsets.get(queue)
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        """Store offsets, keeping those of other queues."""
+        """Store offsets; keep those of other queues."""
         self._offsets.update(offsets)
         async with self._writing:
             data = encode_queue_offsets(self._offsets)
@@ -100,8 +100,7 @@ class LocalOffsets:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ClientError(
-                f"another consumer keeps its offsets in {self.path}; "
-                "give each an instance_name of its own"
+                f"another consumer uses the offsets in {self.path}; give each its own instance_name"
             ) from None
 
     def _read_blocking(self) -> dict[MessageQueue, int]:
@@ -126,7 +125,7 @@ class LocalOffsets:
             file.flush()
             os.fdatasync(file.fileno())
         with contextlib.suppress(FileNotFoundError):
-            # A link, not a rename: at no time is there a moment without the first file.
+            # A link, not a rename, so that the first file always exists.
             self._backup.unlink(missing_ok=True)
             os.link(self.path, self._backup)
         aside.replace(self.path)

@@ -1,9 +1,8 @@
-"""Requests about offsets: what brokers know of a queue and of a group's progress in it.
+"""Requests about the offsets of queues and of groups.
 
-Apache's broker makes the table of a group's offsets in a topic at the first commit, without a lock:
-of two first commits handled by two of its threads, one table replaces the other and an answered
-commit is lost. So our first commit to such a table is sent alone and read back, and the others
-follow once it is there.
+Apache's broker creates the table of a group's offsets in a topic at the first commit, without a
+lock: if two threads handle two first commits, one table replaces the other and an answered commit
+is lost. So our first commit to such a table is sent alone and read back, and the others follow it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _Table = tuple[str, str, str]
 
 
 class Boundary(enum.Enum):
-    """Which message a search by time means."""
+    """The message meant by a search by time."""
 
     LOWER = "LOWER"
     """The first one stored at that time or later."""
@@ -44,7 +43,7 @@ class Boundary(enum.Enum):
 
 
 class OffsetCalls:
-    """Asks masters about offsets. Belongs to the event loop."""
+    """Sends requests about offsets to masters. Belongs to the event loop."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -54,15 +53,15 @@ class OffsetCalls:
 
     @property
     def outages(self) -> Outages:
-        """Failures of brokers that are still going on."""
+        """Current failures of brokers."""
         return self._session.outages
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the oldest message still there."""
+        """Return the offset of the oldest message."""
         return await self._ask(RequestCode.GET_MIN_OFFSET, queue, _queue_header(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the next message will get."""
+        """Return the offset of the next message to be stored."""
         return await self._ask(RequestCode.GET_MAX_OFFSET, queue, _queue_header(queue))
 
     async def search_offset(
@@ -78,7 +77,7 @@ class OffsetCalls:
         return await self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
 
     async def earliest_store_ms(self, queue: MessageQueue) -> int:
-        """Return when the oldest message was stored; -1 if there is none."""
+        """Return the store time of the oldest message; -1 if there is none."""
         address = await self.master(queue)
         response = await self._session.call(
             address, RequestCode.GET_EARLIEST_MSG_STORETIME, _queue_header(queue)
@@ -86,7 +85,7 @@ class OffsetCalls:
         return response.read(TimestampResponse).timestamp
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return where a group stands in a queue; None if it has never been there."""
+        """Return a group's offset in a queue; None if it has never committed one."""
         response = await self._session.call(
             await self._any_address(queue),
             RequestCode.QUERY_CONSUMER_OFFSET,
@@ -97,12 +96,12 @@ class OffsetCalls:
         if response.code != ResponseCode.SUCCESS:
             return None
         offset = response.read(OffsetResponse).offset
-        if offset:  # brokers also say 0 where nothing is stored
+        if offset:  # brokers also answer 0 if nothing is stored
             self._tables.add(_table(group, queue))
         return offset
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Tell the broker where a group stands, and wait until it knows.
+        """Commit a group's offset to the broker and wait for its answer.
 
         Raises:
             Fault: The broker refuses.
@@ -116,7 +115,7 @@ class OffsetCalls:
                 return
             await asyncio.wait([first])
             if not first.cancelled() and (error := first.result()) is not None:
-                raise error  # waiting for as long again would tell us the same
+                raise error  # another wait would end the same way
         await self._commit(group, queue, offset)
 
     async def _commit_first(self, group: str, queue: MessageQueue, offset: int) -> None:
@@ -151,7 +150,7 @@ class OffsetCalls:
         )
 
     async def master(self, queue: MessageQueue) -> str:
-        """Return the master's address of a queue's broker, learning the route if need be.
+        """Return the address of a queue's master; fetch the route if necessary.
 
         Raises:
             RouteNotFound: No master is known.

@@ -1,8 +1,8 @@
-"""What of one queue is fetched and not yet finished.
+"""Tracking of fetched, unfinished messages of a queue.
 
-Messages finish in any order, but only one number can be committed: everything before it is done. So
-the committed offset is the smallest unfinished one, and a slow message holds it back.
-Of 101 to 110, all finished gives 111; all but 101 finished gives 101.
+Messages finish in any order, but only one offset can be committed, and everything before it counts
+as done. So the committed offset is the smallest unfinished one, and a slow message holds it back.
+Of 101 to 110: if all are finished, 111; if all but 101 are finished, 101.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class OffsetTracker:
-    """Counts one queue's messages in hand. Not thread-safe: belongs to the event loop."""
+    """Tracks the messages of one queue in hand. Not thread-safe: belongs to the event loop."""
 
     __slots__ = ("_done", "_order", "_sizes", "bytes_held", "next_offset")
 
@@ -26,7 +26,7 @@ class OffsetTracker:
 
     @property
     def count(self) -> int:
-        """How many messages are in hand."""
+        """The number of messages in hand."""
         return len(self._sizes)
 
     @property
@@ -40,7 +40,7 @@ class OffsetTracker:
         return self._order[0] if self._order else self.next_offset
 
     def add(self, messages: Iterable[tuple[int, int]]) -> None:
-        """Take messages in hand, given as (offset, size) in rising order of offsets."""
+        """Add messages, given as (offset, size) in ascending order of offsets."""
         for offset, size in messages:
             if offset in self._sizes or offset in self._done:
                 continue
@@ -51,7 +51,7 @@ class OffsetTracker:
                 self.next_offset = offset + 1
 
     def skip_to(self, offset: int) -> None:
-        """Note that nothing before ``offset`` is left to fetch; never goes back."""
+        """Record that nothing before ``offset`` is left to fetch; never goes back."""
         self.next_offset = max(self.next_offset, offset)
 
     def holds(self, offset: int) -> bool:
@@ -59,7 +59,7 @@ class OffsetTracker:
         return offset in self._sizes
 
     def finish(self, offset: int) -> None:
-        """Put a message away; one that is not in hand is ignored."""
+        """Remove a finished message; one that is not in hand is ignored."""
         size = self._sizes.pop(offset, None)
         if size is None:
             return

@@ -1,4 +1,4 @@
-"""One queue while it is ours: what is in hand of it, and whether more may be fetched or handled."""
+"""A queue owned by a consumer: its messages in hand, its lock and its flow control."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketpost.model.route import MessageQueue
 
 
 class CacheBounds(NamedTuple):
-    """CacheBounds on the messages of a queue in hand; fetching rests beyond them."""
+    """Bounds on the messages of a queue in hand; fetching pauses beyond them."""
 
     count_max: int
     bytes_max: int
@@ -22,10 +22,10 @@ class CacheBounds(NamedTuple):
 
 
 class QueueLock:
-    """The broker's leave to handle a queue in order. Belongs to the event loop.
+    """The broker's permission to handle a queue in order. Belongs to the event loop.
 
     Brokers keep a lock for 60 s after its last renewal. We trust it for half of that, so that we
-    stop before anybody else can begin.
+    stop before another member can begin.
     """
 
     def __init__(self) -> None:
@@ -36,34 +36,34 @@ class QueueLock:
 
     @property
     def held(self) -> bool:
-        """Whether the queue may be handled just now. Thread-safe."""
+        """Whether the queue may be handled now. Thread-safe."""
         return time.monotonic() < self._until
 
     def take(self, until: float) -> None:
-        """Hold it until a time of the monotonic clock."""
+        """Hold the lock until a time of the monotonic clock."""
         self._until = until
         self.renewed_ms = time.time_ns() // 1_000_000
         self._taken.set()
 
     def lose(self) -> None:
-        """Hold it no more."""
+        """Give up the lock."""
         self._until = 0.0
         self._taken.clear()
 
     async def wait(self) -> None:
-        """Return once it may be held; look at :attr:`held` again."""
+        """Wait until the lock may be held; check :attr:`held` again afterwards."""
         if not self.held:
             self._taken.clear()
         await self._taken.wait()
 
 
 class OwnedQueue:
-    """A queue that the rebalance gave to us. Belongs to the event loop.
+    """A queue that the rebalance assigned to us. Belongs to the event loop.
 
     Args:
-        queue: Which one.
-        bounds: Tells how much of it may be in hand just now.
-        lock: The broker's lock, if it is handled in order.
+        queue: The queue.
+        bounds: Returns the current bounds on messages in hand.
+        lock: The broker's lock, if the queue is orderly.
     """
 
     def __init__(
@@ -97,19 +97,19 @@ class OwnedQueue:
         self._begun = asyncio.Event()
 
     def start_at(self, offset: int) -> None:
-        """Begin to track at ``offset``."""
+        """Start tracking at ``offset``."""
         self.tracker = OffsetTracker(offset)
         self._begun.set()
 
     def drop(self) -> None:
-        """Let it be ours no more."""
+        """End our ownership."""
         self.dropped = True
         self._gone.set()
         self._begun.set()
 
     @contextlib.contextmanager
     def explain_pause(self, why: str) -> Iterator[None]:
-        """Let operators know, for as long as it takes, why nothing is fetched."""
+        """Show operators, during the block, why nothing is fetched."""
         self._hindrance = why, time.monotonic()
         try:
             yield
@@ -118,7 +118,7 @@ class OwnedQueue:
 
     @property
     def pause_reason(self) -> str:
-        """Reason why nothing is fetched, and since when; empty if all is well."""
+        """The reason why nothing is fetched, and its duration; empty if there is none."""
         if self._hindrance is None:
             return ""
         why, since = self._hindrance
@@ -126,7 +126,7 @@ class OwnedQueue:
 
     @property
     def may_handle(self) -> bool:
-        """Whether a handler may be called with a message of it now. Thread-safe."""
+        """Whether a handler may be called with its messages now. Thread-safe."""
         return not self.dropped and (self.lock is None or self.lock.held)
 
     async def wait_until_begun(self) -> None:
@@ -134,7 +134,7 @@ class OwnedQueue:
         await self._begun.wait()
 
     async def wait_until_gone(self, seconds: float) -> None:
-        """Return when it is ours no more, at the latest after ``seconds``."""
+        """Wait until our ownership ends, or for ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._gone.wait()
@@ -142,7 +142,7 @@ class OwnedQueue:
             return
 
     async def wait_until_locked(self) -> None:
-        """Return once it may be handled, or is ours no more."""
+        """Wait until it may be handled, or our ownership ends."""
         if self.dropped or self.lock is None or self.lock.held:
             return
         with self.explain_pause("its broker does not lock it for us"):
@@ -166,16 +166,16 @@ class OwnedQueue:
 
     @property
     def committable(self) -> int | None:
-        """The offset to be committed; None if nothing is known yet."""
+        """The offset to commit; None if unknown."""
         return self.tracker.committable if self.tracker is not None else None
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the group stands where we found it, as far as we are concerned."""
+        """Whether we have made no progress since we got the queue."""
         return self.found_at is not None and self.committable == self.found_at
 
     def take(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
-        """Take fetched messages in hand; everything before ``next_offset`` has been seen."""
+        """Add fetched messages; everything before ``next_offset`` has been seen."""
         assert self.tracker is not None
         self.tracker.add((m.record.queue_offset, len(m.record.body)) for m in messages)
         self.tracker.skip_to(next_offset)
@@ -183,7 +183,7 @@ class OwnedQueue:
             self._room.clear()
 
     def finish(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Put messages away that are done with."""
+        """Remove finished messages."""
         assert self.tracker is not None
         for message in messages:
             self.tracker.finish(message.record.queue_offset)
@@ -192,7 +192,7 @@ class OwnedQueue:
             self._room.set()
 
     async def wait_for_room(self) -> None:
-        """Return once more may be fetched."""
+        """Wait until more may be fetched."""
         if self._room.is_set():
             return
         assert self.tracker is not None
@@ -207,6 +207,6 @@ class OwnedQueue:
         return (
             tracker.count > bounds.count_max
             or tracker.bytes_held > bounds.bytes_max
-            # Handled in order there is no span beyond the count; skipped messages make none.
+            # In order, only the count matters: skipped messages would widen the span.
             or (self.lock is None and tracker.span > bounds.span_max)
         )

@@ -1,4 +1,4 @@
-"""Fetched messages that wait for the application to poll them."""
+"""Fetched messages that wait for a poll of the application."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rocketpost.client.message import ReceivedMessage
 
 
 class PolledMessages:
-    """A consumption that handles nothing: what is polled is finished. Belongs to the event loop."""
+    """A consumption without handlers: polled messages are finished. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._ready: deque[tuple[OwnedQueue, Sequence[ReceivedMessage]]] = deque()
         self._some = asyncio.Event()
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Keep what one pull found."""
+        """Keep the messages of one pull."""
         if messages:
             self._ready.append((owned, messages))
             self._some.set()
 
     async def take(self, seconds: float) -> list[ReceivedMessage]:
-        """Return what one pull found, oldest first; nothing if nothing comes in time."""
+        """Return the messages of one pull, oldest first; none if none arrive in time."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -39,26 +39,26 @@ class PolledMessages:
     def _next(self) -> list[ReceivedMessage]:
         while self._ready:
             owned, messages = self._ready.popleft()
-            if not owned.dropped:  # else it was lost, or another offset was sought
+            if not owned.dropped:  # otherwise it was lost, or the application sought another offset
                 owned.finish(messages)
                 return list(messages)
         return []
 
     def holding(self, owned: OwnedQueue) -> str:
-        """Return how many messages of the queue wait for a poll; empty if none does."""
+        """Describe the messages of the queue that wait for a poll; empty if there are none."""
         count = owned.tracker.count if owned.tracker is not None else 0
         return f"{count} messages wait to be polled" if count else ""
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
-        """Nothing takes too long here."""
+        """Do nothing: no handler can take too long."""
 
     async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
-        """Return at once: nothing is at work."""
+        """Return at once: no handler is running."""
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Nothing is at work."""
+        """Do nothing: no handler is running."""
 
     async def close(self) -> None:
-        """Forget what nobody polled."""
+        """Drop the messages that were not polled."""
         self._ready.clear()

@@ -1,7 +1,7 @@
-"""PopResult messages, and the calls about them: pop, acknowledge, give more time, ask for news.
+"""Popped messages, and the requests about them: pop, ack, change invisible time, notification.
 
-A broker hands a message out and keeps it from everybody else until its invisible time is over; the
-*receipt* names that delivery. What is acknowledged in time never comes again.
+A broker delivers a message and hides it from others until its invisible time is over; the *receipt*
+identifies that delivery. A message acknowledged in time is never delivered again.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that is this consumer's until its time is over.
+    """A message that belongs to this consumer until its invisible time is over.
 
     Attributes:
-        receipt: Names this delivery; changes when the message is given more time.
+        receipt: The handle of this delivery; changes with the invisible time.
     """
 
     __slots__ = ("_came_before", "receipt")
@@ -65,17 +65,17 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def reconsume_times(self) -> int:
-        """How often it came before; of what is popped in order brokers keep count beside it."""
+        """Number of earlier deliveries; for orderly pops the broker counts them separately."""
         return super().reconsume_times + self._came_before
 
     @property
     def visible_at_ms(self) -> int:
-        """When it comes again, by the broker's clock."""
+        """The time of its next delivery, by the broker's clock."""
         return self.receipt.pop_ms + self.receipt.invisible_ms
 
 
 class PopQuery(NamedTuple):
-    """What to pop."""
+    """The parameters of one pop."""
 
     subscription: Subscription
     broker_name: str
@@ -92,26 +92,26 @@ class PopQuery(NamedTuple):
 
 
 class PopResult(NamedTuple):
-    """What a pop returned; the broker may have been too busy to wait."""
+    """The result of a pop; the broker may have been too busy to wait."""
 
     messages: list[PoppedMessage]
     was_full: bool = False
 
 
 class PopCalls:
-    """Calls about popped messages for one group. Belongs to the event loop."""
+    """Sends requests about popped messages for one group. Belongs to the event loop."""
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
 
     async def pop(self, wish: PopQuery) -> PopResult:
-        """Take messages; those of tags that only share a hash with a wanted one are acknowledged.
+        """Pop messages; acknowledge those whose tag only shares its hash with a wanted one.
 
         Raises:
             Fault: The broker refuses.
             ClientError: The broker does not answer.
-            RemoteProtocolError: The answer makes no sense.
+            RemoteProtocolError: The answer cannot be read.
         """
         hold = max(wish.hold_seconds, 0.0)
         first = wish.start_from is StartFrom.FIRST
@@ -142,14 +142,14 @@ class PopCalls:
         wanted = wish.subscription.tags_set
         if not wanted:
             return PopResult(messages)
-        # Brokers compare hashes of tags; two tags may share one.
+        # Brokers compare hashes of tags, and two tags may share one.
         for message in messages:
             if message.tags not in wanted:
                 await self.ack(message)
         return PopResult([message for message in messages if message.tags in wanted])
 
     async def ack(self, message: PoppedMessage) -> None:
-        """Have a message never come again; returns when the broker has stored that.
+        """Acknowledge a message; returns when the broker has stored the acknowledgement.
 
         Raises:
             Fault: The broker refuses.
@@ -166,10 +166,10 @@ class PopCalls:
         await self._call(message.queue, RequestCode.ACK_MESSAGE, header)
 
     async def change(self, message: PoppedMessage, seconds: float) -> None:
-        """Have a message come again so much from now; its receipt is another one afterwards.
+        """Make a message visible again after ``seconds``; this changes its receipt.
 
         Raises:
-            NoMessage: It was acknowledged, or its time is over and it is somebody else's.
+            NoMessage: It was acknowledged, or its time is over and another consumer has it.
             Fault: The broker refuses.
             ClientError: The broker does not answer.
         """
@@ -192,7 +192,7 @@ class PopCalls:
         )
 
     async def wait_notified(self, wish: PopQuery) -> bool:
-        """Return whether a pop might find something, waiting for that as long as the pop would.
+        """Wait as long as the pop would; return whether the pop might find a message.
 
         Raises:
             Fault: The broker refuses.

@@ -1,7 +1,7 @@
-"""Progress of a group, kept where it survives us: with the brokers, or in a local file.
+"""Stores for the progress of a group: on the brokers, or in a local file.
 
-Members that share their queues keep their offsets with the brokers, for whoever gets a queue next.
-A broadcasting member shares with nobody and keeps its own, see ``local_offsets``.
+Members that share their queues keep their offsets on the brokers, for the next owner of a queue. A
+broadcasting member shares with nobody and keeps its own; see ``local_offsets``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class OffsetStore(Protocol):
         ...  # pragma: no cover
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        """Store offsets; return the queues whose offsets are safe. Failures are logged."""
+        """Store offsets; return the queues whose offsets are stored. Log failures."""
         ...  # pragma: no cover
 
 
 def check_store(store: OffsetStore | None) -> OffsetStore | None:
-    """Return a store that can be asked.
+    """Return a store after checking its methods.
 
     Raises:
         ConfigError: It lacks one of its two coroutine functions.
@@ -41,18 +41,18 @@ def check_store(store: OffsetStore | None) -> OffsetStore | None:
 
 
 class BrokerProgress:
-    """Offsets of a group that its members share. Belongs to the event loop."""
+    """Offsets of a group on the brokers. Belongs to the event loop."""
 
     def __init__(self, calls: OffsetCalls, group: str) -> None:
         self._calls = calls
         self._group = group
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Ask the queue's broker."""
+        """Return the offset stored on the queue's broker."""
         return await self._calls.group_offset(self._group, queue)
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        """Tell each queue's broker."""
+        """Store offsets on each queue's broker."""
         stored = await asyncio.gather(*(self._store(*item) for item in offsets.items()))
         return {queue for queue, ok in zip(offsets, stored, strict=True) if ok}
 

@@ -1,4 +1,4 @@
-"""The pull consumer: the application says from which queue and offset it wants messages."""
+"""The pull consumer: the application chooses queue and offset of each pull."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rocketpost.client.config import (
 from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullResult, RawPull, Replica
 from rocketpost.client.consumer.local_offsets import LocalOffsets
 from rocketpost.client.consumer.offset_calls import Boundary, OffsetCalls
-from rocketpost.client.consumer.subscriptions import wanted
+from rocketpost.client.consumer.subscriptions import make_subscription
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.session import Session
 from rocketpost.errors import ClientError, ConfigError
@@ -39,14 +39,14 @@ class PullConsumer(Lifecycle):
             for queue in await consumer.queues("Orders"):
                 result = await consumer.pull(queue, await consumer.min_offset(queue))
 
-    It keeps no offsets; :meth:`commit_offset` stores one with the broker for the group. The group
-    is not announced to brokers, so it takes no part in the sharing of queues. A broker that cannot
-    be reached is tried again until the time-out of the call: a pull's, or ``call_timeout``.
+    It keeps no offsets; :meth:`commit_offset` stores one on the broker for the group. The group is
+    not announced to brokers, so it does not share queues. A broker that cannot be reached is tried
+    again until the timeout of the call: a pull's, or ``call_timeout``.
 
     Args:
         group: The consumer group.
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        config: Everything else.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        config: The other settings.
 
     Raises:
         ConfigError: The group's name is illegal.
@@ -102,11 +102,11 @@ class PullConsumer(Lifecycle):
         return local
 
     async def queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
-        """Return the queues of ``topic`` that can be read, sorted.
+        """Return the readable queues of ``topic``, sorted.
 
         Args:
-            topic: Which topic.
-            refresh: Whether a name server is asked even if the answer is known.
+            topic: The topic.
+            refresh: Whether to ask a name server even if the route is cached.
 
         Raises:
             RouteNotFound: The topic is unknown.
@@ -129,21 +129,21 @@ class PullConsumer(Lifecycle):
         hold_seconds: float | None = None,
         timeout: float | None = None,
     ) -> PullResult:
-        """Return the messages of ``queue`` from ``offset`` on, or why there are none.
+        """Return the messages of ``queue`` from ``offset`` on, or the reason for none.
 
         Args:
-            queue: Which queue.
-            offset: Which offset; 0 or more.
-            count_max: How many messages at most; brokers have bounds of their own.
-            tags: Which tags, such as ``A || B``.
+            queue: The queue.
+            offset: The first offset; 0 or more.
+            count_max: Maximum of messages; brokers have their own bounds.
+            tags: A tag expression, such as ``A || B``.
             sql: A SQL92 filter instead of tags.
             hold: Whether the broker waits for a message when there is none.
-            hold_seconds: How long it waits; the configured time if None.
-            timeout: Seconds until the pull is given up; the configured ones if None.
+            hold_seconds: Maximum wait; the configured time if None.
+            timeout: Timeout of the pull in seconds; the configured one if None.
 
         Raises:
-            ConfigError: An argument makes no sense.
-            FilterError: The SQL filter is wrong; says where and why.
+            ConfigError: An argument is invalid.
+            FilterError: The SQL filter is wrong; the text says where and why.
             Fault: The broker refuses.
             RequestTimeout: No answer in time.
             ConnectionLost: The broker cannot be reached.
@@ -164,7 +164,7 @@ class PullConsumer(Lifecycle):
         wish = PullQuery(
             queue=queue,
             offset=offset,
-            subscription=wanted(queue.topic, tags, sql, version=0),
+            subscription=make_subscription(queue.topic, tags, sql, version=0),
             count_max=count_max,
             hold_ms=round(wait * 1000),
         )
@@ -185,12 +185,12 @@ class PullConsumer(Lifecycle):
         replica: Replica = Replica.SUGGESTED,
         timeout: float | None = None,
     ) -> RawPull:
-        """Return records of ``queue`` as they are stored, for somebody who decodes many together.
+        """Return records of ``queue`` as stored, for a caller that decodes many together.
 
-        The broker filters by hashes of tags only; whoever decodes compares the tags themselves.
+        The broker filters by hashes of tags only; the caller must compare the tags themselves.
 
         Raises:
-            ConfigError, Fault, RequestTimeout, ConnectionLost, RouteNotFound: As :meth:`pull`.
+            ConfigError, Fault, RequestTimeout, ConnectionLost, RouteNotFound: See :meth:`pull`.
         """
         self._running()
         if offset < 0 or count_max < 1 or bytes_max < 1:
@@ -198,7 +198,7 @@ class PullConsumer(Lifecycle):
         wish = PullQuery(
             queue=queue,
             offset=offset,
-            subscription=wanted(queue.topic, tags, sql, version=0),
+            subscription=make_subscription(queue.topic, tags, sql, version=0),
             count_max=count_max,
             bytes_max=bytes_max,
             replica=replica,
@@ -206,11 +206,11 @@ class PullConsumer(Lifecycle):
         return await self._fetcher.pull_raw(wish, timeout=timeout or self.config.pull_timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the oldest message still there."""
+        """Return the offset of the oldest message."""
         return await self._patiently(queue, lambda: self._offsets.min_offset(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the next message will get."""
+        """Return the offset of the next message to be stored."""
         return await self._patiently(queue, lambda: self._offsets.max_offset(queue))
 
     async def search_offset(
@@ -222,14 +222,14 @@ class PullConsumer(Lifecycle):
         )
 
     async def fetch_offset(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands; None if it has never committed an offset here."""
+        """Return the group's offset; None if it has never committed one here."""
         self._running()
         if self._local is not None:
             return await self._local.load(queue)
         return await self._patiently(queue, lambda: self._offsets.group_offset(self.group, queue))
 
     async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Store ``offset`` as the next one that the group wants."""
+        """Store ``offset`` as the group's next one."""
         check_number("offset", offset)
         self._running()
         if self._local is not None:
@@ -244,7 +244,7 @@ class PullConsumer(Lifecycle):
         *,
         seconds: float | None = None,
     ) -> T:
-        """Make a call that may be repeated, again while the broker cannot be reached."""
+        """Repeat an idempotent call while the broker cannot be reached."""
         check_message_queue("queue", queue)
         return await self._running().patiently(queue.topic, call, seconds=seconds)
 

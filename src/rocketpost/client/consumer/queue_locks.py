@@ -1,8 +1,8 @@
-"""Locks of the queues that are handled in order: taken, renewed, lost, given back.
+"""Locks of the queues that are handled in order.
 
-A broker grants each queue to one member of a group for 60 s at a time, in memory only. We renew
-every 20 s and trust a lock for 30 s, unless configured otherwise. A lost connection may mean that
-the broker restarted and forgot: every lock of that broker counts as lost until it is granted anew.
+A broker grants each queue to one member of a group for 60 s at a time, in memory only. By default
+we renew every 20 s and trust a lock for 30 s. A lost connection may mean that the broker restarted
+and lost its locks: every lock of that broker counts as lost until it is granted again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class ConsumerLocks:
     """The locks of one consumer. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
+        session: The connections to brokers.
         group: The consumer group.
-        renew_seconds: Between renewals.
-        trust_seconds: How long a lock counts without renewal.
-        queues: Lists the queues whose locks we keep.
-        regained: Asked before a lost lock counts as held again.
+        renew_seconds: Interval of renewals.
+        trust_seconds: Validity of a lock without renewal.
+        queues: Lists the queues whose locks we hold.
+        regained: Called before a lost lock counts as held again; returns whether it does.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ConsumerLocks:
         session.on_lost(self._broker_lost)
 
     async def acquire(self, owned: OwnedQueue) -> None:
-        """Return once the lock of a queue is ours, or the queue is not."""
+        """Wait until the lock of a queue is ours, or the queue no longer is."""
         assert owned.lock is not None
         while not owned.dropped:
             since = time.monotonic()
@@ -80,7 +80,7 @@ class ConsumerLocks:
             await owned.wait_until_gone(AGAIN_SECONDS)
 
     async def run(self) -> None:
-        """Renew every lock again and again, until cancelled."""
+        """Renew all locks periodically, until cancelled."""
         well = True
         while True:
             with contextlib.suppress(TimeoutError):
@@ -90,15 +90,15 @@ class ConsumerLocks:
             well = await self.renew()
 
     async def renew(self) -> bool:
-        """Renew every lock, one request per broker; return whether all are held."""
+        """Renew all locks, one request per broker; return whether all are held."""
         brokers: dict[str, list[OwnedQueue]] = {}
-        for owned in self._started():
+        for owned in self._started_queues():
             brokers.setdefault(owned.queue.broker_name, []).append(owned)
         done = await asyncio.gather(*(self._renew(*item) for item in brokers.items()))
         return all(done)
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back, so that others need not wait until they run out."""
+        """Release locks, so that others need not wait until they expire."""
         brokers: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             brokers.setdefault(queue.broker_name, []).append(queue)
@@ -108,9 +108,9 @@ class ConsumerLocks:
                 address = self._session.routes.master(name)
                 await self._session.call(address, RequestCode.UNLOCK_BATCH_MQ, body=body)
             except RocketpostError as error:
-                logger.info("lock not given back: broker=%s reason=%s", name, error)
+                logger.info("lock not released: broker=%s reason=%s", name, error)
 
-    def _started(self) -> list[OwnedQueue]:
+    def _started_queues(self) -> list[OwnedQueue]:
         # A queue without a start offset is still waiting in acquire().
         return [owned for owned in self._queues() if owned.lock and owned.tracker is not None]
 
@@ -119,7 +119,7 @@ class ConsumerLocks:
         try:
             granted = await self._ask(broker_name, [owned.queue for owned in queues])
         except RocketpostError as error:
-            # The broker keeps its word for longer than we trust it, so this loses nothing yet.
+            # The broker keeps locks for longer than we trust them, so nothing is lost yet.
             if broker_name not in self._complained:
                 logger.warning("locks not renewed: broker=%s reason=%s", broker_name, error)
             self._complained.add(broker_name)

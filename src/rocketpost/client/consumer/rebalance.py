@@ -1,8 +1,8 @@
-"""The queues that are ours: asked, computed and put into effect, again and again.
+"""The rebalance: periodic assignment of queues to the members of a group.
 
-Every member of a group asks a broker who the members are and computes its own share. A round runs
-at least every 20 s, at once when a broker tells that members came or went, and again after a second
-when something could not be found out.
+Every member asks a broker for the list of members and computes its own share. A round runs at least
+every 20 s, at once when a broker reports that members came or went, and again after a second when a
+round failed.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], object]
 
 
 class Rebalancer:
-    """Shares out queues for one group. Belongs to the event loop.
+    """Assigns the queues of one group. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
+        session: The connections to brokers.
         group: The consumer group.
-        strategy: How to share out.
+        strategy: The strategy.
         topics: Lists the subscribed topics.
-        apply: Puts a share into effect.
+        apply: Applies a share.
         broadcasting: Whether every member gets every queue.
         after: Called after every round.
-        assigning: Has brokers share out, if that is wanted; what they cannot is done here.
-        listener: Told when a topic's queues or our share of them have changed.
-        every: Seconds between rounds.
+        assigning: Has brokers assign queues, if configured; topics that they cannot assign are
+            assigned here.
+        listener: Called when a topic's queues or our share of them have changed.
+        every: Interval of rounds in seconds.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Rebalancer:
         self._failed: dict[str, int] = {}
 
     def wake(self) -> None:
-        """Run a round soon."""
+        """Start a round soon."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -98,7 +99,7 @@ class Rebalancer:
             await asyncio.sleep(max(0.0, began + ROUND_SECONDS_MIN - loop.time()))
 
     async def round(self) -> bool:
-        """Share out every topic; return whether all could be found out."""
+        """Assign the queues of every topic; return whether all succeeded."""
         balanced = True
         for topic in self._topics():
             try:
@@ -107,9 +108,9 @@ class Rebalancer:
             except RocketpostError as error:
                 balanced = False
                 self._failed[topic] = self._failed.get(topic, 0) + 1
-                # Name servers hear of a new group's retry topic a moment after its first member.
+                # Name servers learn of a new group's retry topic a moment after its first member.
                 if self._failed[topic] == _FAILURES_TO_TELL:
-                    logger.warning("not shared out: topic=%s reason=%s", topic, error)
+                    logger.warning("queues not assigned: topic=%s reason=%s", topic, error)
         return balanced
 
     async def _share_out(self, topic: str) -> None:
@@ -132,7 +133,7 @@ class Rebalancer:
         self._told[topic] = now
         try:
             listener(topic, list(queues), list(share))
-        except Exception:  # a listener may be anybody's; the queues are ours all the same
+        except Exception:  # a user's listener may raise; the queues are ours nevertheless
             logger.exception("queue listener failed: topic=%s", topic)
 
     def _ask_strategy(self, queues: list[MessageQueue], members: list[str]) -> list[MessageQueue]:
@@ -140,7 +141,7 @@ class Rebalancer:
             return self._strategy(self._session.client_id, queues, members)
         except RocketpostError:
             raise
-        except Exception as error:  # a strategy may be anybody's; the next round asks it again
+        except Exception as error:  # a user's strategy may raise; the next round calls it again
             logger.exception("strategy failed: name=%s", self._strategy.name)
             raise ClientError(f"the strategy {self._strategy.name} failed: {error}") from error
 

@@ -1,7 +1,7 @@
-"""The simple consumer: takes messages, acknowledges each, keeps no queue of its own.
+"""The simple consumer: receives messages and acknowledges each, without owning queues.
 
-Any number of consumers of a group share all queues. A message that was received and not
-acknowledged in time comes again, to whoever asks next; brokers keep count of that.
+Any number of consumers of a group share all queues. A message that is received and not acknowledged
+in time is delivered again, to the next consumer that asks; brokers count the deliveries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from rocketpost.client.checks import check_number, check_seconds, check_text
 from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
 from rocketpost.client.consumer.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopQuery
-from rocketpost.client.consumer.subscriptions import wanted
+from rocketpost.client.consumer.subscriptions import make_subscription
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
 from rocketpost.client.patience import pause_seconds
@@ -51,11 +51,11 @@ class SimpleConsumer(Lifecycle):
 
     Args:
         group: The consumer group.
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        start_from: Where a group begins that a broker has never seen: FIRST or LAST.
-        orderly: Whether messages of a queue come in their order: no more of it until what was
-            received is acknowledged or its time is over. All members must agree on that.
-        config: Everything else.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        start_from: Start of a group that a broker has never seen: FIRST or LAST.
+        orderly: Whether messages of a queue are delivered in order: no more of a queue until the
+            received ones are acknowledged or their time is over. All members must use the same.
+        config: The other settings.
 
     Raises:
         ConfigError: The group's name is illegal, or the start is a time.
@@ -97,7 +97,7 @@ class SimpleConsumer(Lifecycle):
         self._calls = PopCalls(session, self.group)
 
     async def stop(self) -> None:
-        """Close the connections; what was not acknowledged comes again when its time is over."""
+        """Close the connections; unacknowledged messages are delivered again after their time."""
         session, self._session = self._session, None
         if session is not None:
             await session.stop()
@@ -105,27 +105,27 @@ class SimpleConsumer(Lifecycle):
     async def subscribe(
         self, topic: str, tags: str = SUBSCRIBE_ALL, *, sql: str | None = None
     ) -> None:
-        """Receive messages of ``topic`` from now on, with another filter if it was before.
+        """Receive messages of ``topic`` from now on; replaces an earlier filter.
 
         Args:
-            topic: Which topic.
-            tags: Which tags, such as ``A || B``.
+            topic: The topic.
+            tags: A tag expression, such as ``A || B``.
             sql: A SQL92 filter instead of tags, such as ``price > 5 AND region = 'eu'``.
 
         Raises:
-            FilterError: The SQL filter is wrong; says where and why.
+            FilterError: The SQL filter is wrong; the text says where and why.
             MessageRefused: The topic's name is illegal.
             RouteNotFound: The topic is unknown.
             NoNameServer: No name server answers.
         """
         check_text("topic", topic)
         check_topic(topic)
-        subscription = wanted(topic, tags, sql, version=0)
+        subscription = make_subscription(topic, tags, sql, version=0)
         await self._running().routes.route(topic)
         self._subscriptions[topic] = subscription
 
     async def unsubscribe(self, topic: str) -> None:
-        """Receive no more messages of ``topic``."""
+        """Stop receiving messages of ``topic``."""
         self._subscriptions.pop(topic, None)
 
     async def receive(
@@ -135,18 +135,18 @@ class SimpleConsumer(Lifecycle):
         invisible_seconds: float = 60.0,
         await_seconds: float = 15.0,
     ) -> list[PoppedMessage]:
-        """Return messages, or none if there are none in time.
+        """Return messages; none if none arrive in time.
 
-        They come from one broker at a time, so there may be more although few are returned.
+        They come from one broker at a time, so a short list does not mean that there are no more.
 
         Args:
-            count_max: How many at most; up to 32.
-            invisible_seconds: They come again after so long, unless acknowledged.
-            await_seconds: How long to wait for the first.
+            count_max: Maximum of messages; up to 32.
+            invisible_seconds: Time after which they are delivered again, unless acknowledged.
+            await_seconds: Maximum wait for the first message.
 
         Raises:
-            ConfigError: An argument makes no sense, or nothing is subscribed.
-            Fault: Every broker refuses; this is what the last one said.
+            ConfigError: An argument is invalid, or there is no subscription.
+            Fault: Every broker refuses; this is the last one's refusal.
             ClientError: No broker could be reached within ``await_seconds``.
         """
         self._running()
@@ -161,12 +161,12 @@ class SimpleConsumer(Lifecycle):
             raise ConfigError("nothing is subscribed; call subscribe() first")
         deadline, pauses = time.monotonic() + max(await_seconds, 0.0), 0
         while True:
-            wishes = await self._wishes(count_max, invisible_seconds)
+            wishes = await self._queries(count_max, invisible_seconds)
             wait = deadline - time.monotonic()
             hold = wait if len(wishes) == 1 else 0.0
             try:
                 messages = await self._sweep([each._replace(hold_seconds=hold) for each in wishes])
-            except ConnectionLost:  # from every broker; what was popped in vain comes again
+            except ConnectionLost:  # from every broker; messages popped in vain are delivered again
                 pause = pause_seconds(pauses)
                 if time.monotonic() + pause >= deadline:
                     raise
@@ -181,7 +181,7 @@ class SimpleConsumer(Lifecycle):
                 await self._wait_for_any([each._replace(hold_seconds=wait) for each in wishes])
 
     async def ack(self, message: PoppedMessage) -> None:
-        """Have a message never come again; returns when the broker has stored that.
+        """Acknowledge a message; returns when the broker has stored the acknowledgement.
 
         Raises:
             Fault: The broker refuses.
@@ -192,13 +192,13 @@ class SimpleConsumer(Lifecycle):
         await session.patiently(message.queue.topic, lambda: self._calls.ack(message))
 
     async def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
-        """Have a message come again so much from now; 0 gives it up at once.
+        """Make a message visible again after ``seconds``; 0 for at once.
 
-        The message's receipt is another one afterwards.
+        This changes the receipt of the message.
 
         Raises:
-            ConfigError: The time makes no sense.
-            NoMessage: It was acknowledged, or its time is over and it is somebody else's.
+            ConfigError: The time is invalid.
+            NoMessage: It was acknowledged, or its time is over and another consumer has it.
             Fault: The broker refuses.
             ClientError: The broker does not answer.
         """
@@ -209,13 +209,13 @@ class SimpleConsumer(Lifecycle):
         await self._running().patiently(
             message.queue.topic,
             lambda: self._calls.change(message, seconds),
-            after=NotConnected,  # a change that was made and not answered has another receipt
+            after=NotConnected,  # an unanswered change may have changed the receipt
         )
 
     # Brokers, in turn.
 
-    async def _wishes(self, count_max: int, invisible_seconds: float) -> list[PopQuery]:
-        """Return what to ask of every broker of every topic, another one first each time."""
+    async def _queries(self, count_max: int, invisible_seconds: float) -> list[PopQuery]:
+        """Return the pops for every broker of every topic, starting with another one each time."""
         routes = self._running().routes
         found: dict[tuple[str, str], PopQuery] = {}
         for subscription in list(self._subscriptions.values()):
@@ -241,7 +241,7 @@ class SimpleConsumer(Lifecycle):
             await routes.refresh(topic)
 
     def _attempt(self, topic: str, broker_name: str) -> str | None:
-        """Return the name of an attempt; one that was lost is made again, and gets the same."""
+        """Return the id of an attempt; a lost attempt is repeated with the same id."""
         if not self._orderly:
             return None
         return self._lost_attempts.pop((topic, broker_name), None) or uuid.uuid4().hex
@@ -266,9 +266,9 @@ class SimpleConsumer(Lifecycle):
         return []
 
     async def _wait_for_any(self, wishes: list[PopQuery]) -> None:
-        """Return when a broker says that there is something, or when the wait is over."""
+        """Wait until a broker reports messages, or the time is over."""
         wait = wishes[0].hold_seconds
-        asking = [asyncio.ensure_future(self._notified(wish)) for wish in wishes]
+        asking = [asyncio.ensure_future(self._wait_notified(wish)) for wish in wishes]
         try:
             async with asyncio.timeout(wait + _ANSWER_SECONDS):
                 while asking:
@@ -285,7 +285,7 @@ class SimpleConsumer(Lifecycle):
             if asking:
                 await asyncio.wait(asking)
 
-    async def _notified(self, wish: PopQuery) -> bool:
+    async def _wait_notified(self, wish: PopQuery) -> bool:
         try:
             return await self._calls.wait_notified(wish)
         except (ClientError, Fault) as error:
@@ -299,10 +299,10 @@ class SimpleConsumer(Lifecycle):
 
 
 def check_popped(message: PoppedMessage) -> None:
-    """Raise unless ``message`` is one that a simple consumer has received.
+    """Raise unless ``message`` was received by a simple consumer.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It was not.
     """
     if not isinstance(message, PoppedMessage):
         raise ConfigError(f"message must be one that was received, not {message!r}")

@@ -1,8 +1,8 @@
-"""Whether the members of a group agree on what they consume.
+"""A check that all members of a group have the same subscriptions.
 
 A broker keeps one set of subscriptions per group, that of the last heartbeat. Members that differ
-overwrite each other's again and again, and each loses messages that the other does not want. That
-is the commonest mistake made with RocketMQ and nobody notices, so we say it out loud.
+keep overwriting each other's, and each loses messages that the other does not want. That is the
+most common mistake with RocketMQ and otherwise goes unnoticed, so we log an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_ONLINE = frozenset({ResponseCode.CONSUMER_NOT_ONLINE})
 
 
 class SubscriptionCheck:
-    """Compares what a broker believes of a group with what we told it. Belongs to the loop."""
+    """Compares a broker's subscriptions of the group with our own. Belongs to the event loop."""
 
     def __init__(
         self, session: Session, group: str, *, describe: Callable[[], ConsumerData]
@@ -36,7 +36,7 @@ class SubscriptionCheck:
         self._reported: set[str] = set()
 
     async def check(self) -> None:
-        """Ask a broker, and log an error for every difference that is new."""
+        """Ask a broker, and log an error for every new difference."""
         ours = self._describe()
         address = next(
             (
@@ -78,14 +78,14 @@ class SubscriptionCheck:
 
 
 def differences(ours: ConsumerData, theirs: ConsumerConnections) -> list[str]:
-    """Return in what the members of a group differ, one sentence each."""
+    """Return the differences between the members of a group, one sentence each."""
     found = []
     if theirs.message_model and theirs.message_model != ours.message_model:
         found.append(f"we are {ours.message_model}, another member is {theirs.message_model}")
     mine = {each.topic: each for each in ours.subscription_data_set}
     for topic in sorted(mine.keys() | theirs.subscription_table.keys()):
         if topic.startswith(RETRY_PREFIX):
-            continue  # nobody subscribes to those; who reads them changes with how a group reads
+            continue  # users do not subscribe to those; they depend on the group's request mode
         here, there = _text(mine.get(topic)), _text(theirs.subscription_table.get(topic))
         if here != there:
             found.append(f"of {topic} we want {here}, another member wants {there}")

@@ -1,4 +1,4 @@
-"""Subscriptions of a consumer: the part of it that brokers are told."""
+"""Subscriptions of a consumer, as announced to brokers."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from rocketpost.model.names import retry_topic, topic_problem
 
 
 class SubscriptionChange:
-    """A change of the subscriptions on its way to the brokers; may be awaited, need not."""
+    """A change of the subscriptions that is being announced; awaiting it is optional."""
 
     def __init__(self, task: asyncio.Task[None] | None) -> None:
         self._task = task
 
     def __await__(self) -> Generator[object, None, None]:
-        """Wait until the brokers know.
+        """Wait until the brokers know the change.
 
         Raises:
-            Fault: A broker refuses a SQL filter, so nothing has changed.
+            Fault: A broker refuses a SQL filter; nothing has changed.
         """
         if self._task is not None:
             yield from asyncio.shield(self._task).__await__()
 
 
 def subscription_of(topic: str, tags: str, sql: str | None) -> Subscription:
-    """Return what is meant by a topic with a filter.
+    """Return the subscription to a topic with a filter.
 
     Raises:
         ConfigError: The topic's name is illegal, or both tags and a SQL filter are given.
-        FilterError: The SQL filter is wrong; says where and why.
+        FilterError: The SQL filter is wrong; the text says where and why.
     """
     check_text("topic", topic)
     problem = topic_problem(topic)
     if problem is not None:
         raise ConfigError(problem)
-    return wanted(topic, tags, sql, version=time.time_ns() // 1_000_000)
+    return make_subscription(topic, tags, sql, version=time.time_ns() // 1_000_000)
 
 
-def wanted(topic: str, tags: str, sql: str | None, *, version: int) -> Subscription:
+def make_subscription(topic: str, tags: str, sql: str | None, *, version: int) -> Subscription:
     """Return a subscription by tags, or by a SQL filter if there is one.
 
     Raises:
         ConfigError: Both tags and a SQL filter are given.
-        FilterError: The SQL filter is wrong; says where and why.
+        FilterError: The SQL filter is wrong; the text says where and why.
     """
     check_text("tags", tags)
     if sql is None:
@@ -81,33 +81,33 @@ class Subscriptions:
         return len(self._wanted)
 
     def check_kind(self, listener: HandlerSpec) -> None:
-        """Raise unless a handler is of the kind that the others are.
+        """Raise unless a handler is of the same kind as the others.
 
         Raises:
-            ConfigError: Orderly and other handlers would meet.
+            ConfigError: Orderly and other handlers are mixed.
         """
         if self.orderly not in (None, listener.orderly):
-            # Brokers send every retry of a group that holds locks to the dead letters.
+            # Brokers move every retry of a group that holds locks to the dead letters.
             raise ConfigError("the handlers of a group must all be orderly, or none")
 
     def add(self, subscription: Subscription, listener: HandlerSpec) -> None:
-        """Take a subscription, in place of an earlier one of its topic."""
+        """Add a subscription, replacing an earlier one of its topic."""
         self.check_kind(listener)
         self.orderly = listener.orderly
         self._wanted[subscription.topic] = subscription
         self.listeners[subscription.topic] = listener
 
     def remove(self, topic: str) -> None:
-        """Give a subscription up."""
+        """Remove a subscription."""
         self._wanted.pop(topic, None)
         self._retries.pop(topic, None)
         self.listeners.pop(topic, None)
 
     def pull_retries(self, topic: str, retries: str | None) -> bool:
-        """Pull also from where messages of a topic come again that were popped; or no more.
+        """Also pull the retry topic of messages popped from ``topic``, or stop doing so.
 
         Returns:
-            Whether that is news to brokers.
+            Whether this changes the subscriptions.
         """
         before = self._retries.pop(topic, None)
         if retries is not None and topic in self._wanted:
@@ -121,11 +121,11 @@ class Subscriptions:
 
     @property
     def topics(self) -> list[str]:
-        """Every topic that is consumed, the group's retry topic included."""
+        """Every consumed topic, including the group's retry topic."""
         return [subscription.topic for subscription in self._all()]
 
     def find(self, topic: str) -> Subscription | None:
-        """Return what we want of a topic; None if nothing."""
+        """Return the subscription to a topic; None if there is none."""
         if topic == retry_topic(self._group):
             return self._retry()
         if topic in self._retries.values():
@@ -133,7 +133,7 @@ class Subscriptions:
         return self._wanted.get(topic)
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats tell."""
+        """Return the group's part of a heartbeat."""
         return ConsumerData(
             group_name=self._group,
             consume_from_where=self._config.start_from.value,
@@ -143,7 +143,7 @@ class Subscriptions:
 
     def _all(self) -> list[Subscription]:
         if self._config.model is MessageModel.BROADCASTING:
-            return self.given  # what fails is not retried
+            return self.given  # failed messages are not retried
         popped = [Subscription(topic=each) for each in self._retries.values()]
         return [*self.given, *popped, self._retry()]
 

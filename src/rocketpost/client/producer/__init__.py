@@ -1,1 +1,1 @@
-"""Producers, and the path of a message to its broker."""
+"""Producers, and the parts that send their messages."""

@@ -1,9 +1,9 @@
-"""Batches: which messages may travel together, how many fit one request, what each came to.
+"""Batches: checks of their messages, division into requests, results by message.
 
-Messages of a batch agree in topic, priority and ``wait_store``, and in their sharding key unless
-their queue is named; none is delayed. A
-request holds at most ``bytes_max`` and ``count_max`` of them: brokers answer with an id for each,
-and serve nobody else while they store them.
+Messages of a batch have the same topic, priority and ``wait_store``, and the same sharding key
+unless their queue is given; none is delayed. A request holds at most ``bytes_max`` and
+``count_max`` of
+them: brokers answer with an id for each, and serve no other client while they store them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class PackedBatch(NamedTuple):
 
 
 def check_batch(messages: Sequence[Message], *, is_aimed: bool = False) -> None:
-    """Check that messages may travel together.
+    """Check that messages may be sent together.
 
     Args:
-        messages: What to send.
-        is_aimed: Whether somebody names their queue, so that their keys need not choose it.
+        messages: The messages.
+        is_aimed: Whether their queue is given, so that their keys need not choose it.
 
     Raises:
         MessageRefused: They may not; the text says why.
@@ -64,14 +64,14 @@ def pack(
     ids: Sequence[str] | None = None,
     ends: Collection[int] = (),
 ) -> list[PackedBatch]:
-    """Return the messages in as few requests as they need, in their order.
+    """Divide messages into as few requests as possible, in order.
 
     Args:
-        messages: What to send.
-        bytes_max: Of one request.
-        count_max: Of one request.
+        messages: The messages.
+        bytes_max: Maximum size of a request.
+        count_max: Maximum number of messages of a request.
         ids: The unique id of each message; new ones if None.
-        ends: Indexes of messages that must be the last of their requests.
+        ends: Indexes of messages that must be the last of their request.
 
     Raises:
         MessageRefused: A message breaks a rule, or does not fit a request at all.
@@ -100,10 +100,10 @@ def pack(
 async def join_results(
     requests: Sequence[OutgoingSend], futures: Sequence[asyncio.Future[SendResult]]
 ) -> list[SendResult]:
-    """Wait for the requests of a batch, and return what each message came to.
+    """Wait for the requests of a batch, and return the result of each message.
 
     Raises:
-        RocketpostError: That of the first that failed, with a note of how many are stored.
+        RocketpostError: The first error, with a note of the number of stored messages.
     """
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     results: list[SendResult] = []
@@ -121,10 +121,10 @@ async def join_results(
 
 
 def split_result(request: OutgoingSend, result: SendResult) -> list[SendResult]:
-    """Return what a batch came to, message by message."""
+    """Return the result of each message of a batch request."""
     ids = result.message_id.split(",")
     offset_ids = result.offset_id.split(",")
-    if len(offset_ids) != len(ids):  # a topic that keeps a batch in one record
+    if len(offset_ids) != len(ids):  # a topic that stores a batch as one record
         offset_ids = [result.offset_id] * len(ids)
     queue_offsets: Iterable[int] = itertools.count(result.queue_offset)
     duplicates: Iterable[bool] = itertools.repeat(result.duplicate)
@@ -132,7 +132,7 @@ def split_result(request: OutgoingSend, result: SendResult) -> list[SendResult]:
     offsets = (request.queue_offsets or "").split(",")
     if len(marks) == len(offsets) == len(ids) and all(map(_is_offset, offsets)):
         queue_offsets, duplicates = map(int, offsets), (mark == "true" for mark in marks)
-    # A call for each message is a third of the time that ``_replace`` takes.
+    # A constructor call takes a third of the time of ``_replace``.
     status, _, _, queue, _, transaction, region, trace, recall, _ = result
     return [
         SendResult(

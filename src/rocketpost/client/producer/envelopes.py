@@ -1,6 +1,6 @@
-"""Header fields and body that go on the wire for a message, or for several together.
+"""Header fields and body of the request that sends a message or a batch.
 
-The fields have the one-letter names of SEND_MESSAGE_V2. Where it goes is the sender's to add.
+The fields have the one-letter names of SEND_MESSAGE_V2. The sender adds the queue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocketpost.transport.unique_id import unique_id
 
 
 class Envelopes:
-    """Wraps the messages of one producer."""
+    """Encodes the messages of one producer."""
 
     def __init__(self, group: str, config: ProducerConfig) -> None:
         self._group = group
@@ -27,10 +27,10 @@ class Envelopes:
     def one(
         self, message: Message, more_properties: str = "", *, message_id: str | None = None
     ) -> OutgoingSend:
-        """Return a message as it is sent, its body compressed if that pays.
+        """Return the send of a message; compress its body if that is worthwhile.
 
         Raises:
-            MessageRefused: It breaks a rule.
+            MessageRefused: The message breaks a rule.
         """
         config = self._config
         check_message(message, body_bytes_max=config.message_bytes_max)
@@ -47,11 +47,11 @@ class Envelopes:
         return OutgoingSend(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
 
     def batch(self, packed: PackedBatch) -> OutgoingSend:
-        """Return messages as they are sent together."""
+        """Return the send of a batch."""
         first = packed.messages[0]
         wait = "true" if first.wait_store else "false"
-        # Apache's broker appends these to the properties of each entry, where the last one of a
-        # name counts: a unique key here would become the id of every message.
+        # Apache's broker appends these to the properties of each entry, and the last of equal names
+        # counts: a unique key here would become the id of every message.
         fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
         fields["m"] = "true"
         code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)

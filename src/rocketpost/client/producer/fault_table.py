@@ -1,4 +1,4 @@
-"""Which brokers answered slowly or not at all, and until when to avoid them."""
+"""Latencies of brokers, and until when to avoid slow or failing ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _STEPS: Final = (
 
 
 class FaultTable:
-    """Remembers latencies per broker name. Belongs to the event loop."""
+    """Keeps latencies by broker name. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._avoid_until_ms: dict[str, float] = {}
 
     def report(self, broker: str, latency_ms: float, *, now_ms: float) -> None:
-        """Note how long an attempt took; the time of avoidance only ever grows."""
+        """Record the latency of an attempt; the time to avoid the broker never shrinks."""
         for least, rest in _STEPS:
             if latency_ms >= least:
                 until = now_ms + rest
@@ -33,9 +33,9 @@ class FaultTable:
                 return
 
     def report_failure(self, broker: str, *, now_ms: float) -> None:
-        """Note that an attempt failed."""
+        """Record a failed attempt."""
         self.report(broker, ISOLATION_MS, now_ms=now_ms)
 
     def is_available(self, broker: str, *, now_ms: float) -> bool:
-        """Tell whether nothing speaks against ``broker``; an unknown one is available."""
+        """Tell whether ``broker`` need not be avoided; an unknown one is available."""
         return now_ms >= self._avoid_until_ms.get(broker, 0.0)

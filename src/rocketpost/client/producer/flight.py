@@ -1,4 +1,4 @@
-"""A send under way: what is sent, where, and how often it was tried."""
+"""A send in flight: its request, its queue and its attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OnEnd = Callable[[MessageQueue, bool, bool], None]
 
 
 class OutgoingSend:
-    """A message, or a batch of them, as it will be written, whatever the queue."""
+    """The encoded request of a message or a batch, without its queue."""
 
     __slots__ = ("body", "code", "count", "duplicates", "fields", "message_id", "queue_offsets",
                  "topic")  # fmt: skip
@@ -51,7 +51,7 @@ class OutgoingSend:
 
 
 class InFlightSend:
-    """One send under way."""
+    """One send in flight."""
 
     __slots__ = (
         "address",
@@ -110,7 +110,7 @@ class InFlightSend:
 
 
 def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> SendResult:
-    """Return what a broker answered to a send.
+    """Return the result in a broker's answer to a send.
 
     Raises:
         Fault: The answer cannot be read.

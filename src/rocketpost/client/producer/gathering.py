@@ -1,9 +1,9 @@
-"""Automatic batches: messages that are sent at about the same time travel together.
+"""Automatic batches of messages that are sent at about the same time.
 
-A message waits for company until its group has ``bytes_max``, or for ``seconds``. What goes
-together agrees in topic, queue, sharding key, priority and ``wait_store``. Each sender gets the
-result of his own message. Delayed messages, large ones and those with a selector or a time-out of
-their own travel alone.
+A message waits for others until its group has ``bytes_max``, or for ``seconds``. Messages of a
+group have the same topic, queue, sharding key, priority and ``wait_store``. Each caller gets the
+result of its own message. Delayed messages, large ones and those with a selector or their own
+timeout are sent alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Key = tuple[str, MessageQueue | None, str | None, int | None, bool]
 
 
 class _Group:
-    """Messages that wait for company."""
+    """Messages that wait for others."""
 
     __slots__ = ("futures", "packed", "queue", "size", "timer")
 
@@ -51,11 +51,11 @@ class AutoBatcher:
     """Gathers messages into batches. Belongs to the event loop.
 
     Args:
-        send: Sends what has gathered.
-        bytes_max: When a group is large enough.
-        seconds: How long a message waits at most.
-        alone_bytes: Bodies of this size travel alone, where they may be compressed.
-        message_bytes_max: The largest body.
+        send: Sends a batch.
+        bytes_max: Size at which a group is sent.
+        seconds: Maximum wait of a message.
+        alone_bytes: Size from which a body is sent alone and may be compressed.
+        message_bytes_max: Maximum size of a body.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AutoBatcher:
         self._loop = asyncio.get_running_loop()
 
     def takes(self, message: Message) -> bool:
-        """Tell whether a message may travel with others.
+        """Tell whether a message may be batched.
 
         Raises:
             MessageRefused: The message breaks a rule.
@@ -93,10 +93,9 @@ class AutoBatcher:
         )
 
     async def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult]:
-        """Let a message wait for company, and return its result to be.
+        """Add a message to a group, and return the future of its result.
 
-        The one that makes a group complete waits until there is room for it on the way: that is
-        the back-pressure.
+        The caller that completes a group waits until it may be sent: that is the back-pressure.
 
         Raises:
             MessageRefused: Its properties are too long.
@@ -117,19 +116,19 @@ class AutoBatcher:
         group.size += size
         self._held += size
         if group.size >= self._bytes_max or len(packed.items) >= COUNT_MAX:
-            # Not awaited itself: whoever is cancelled must not take the others' messages along.
+            # Shielded: a cancelled caller must not cancel the messages of others.
             await asyncio.wait([self._depart(key, group)])
         return future
 
     async def flush(self) -> None:
-        """Send all that waits, and return when everybody knows how it went."""
+        """Send everything that waits, and return when all callers have their results."""
         for key, group in list(self._groups.items()):
             self._depart(key, group)
         while len(self._tasks):
             await self._tasks.wait(self._seconds)
-        while self._under_way:  # every send ends within its time-out
+        while self._under_way:  # every send ends within its timeout
             await asyncio.wait(set(self._under_way))
-            await asyncio.sleep(0)  # until those who wait for a result that is there are told
+            await asyncio.sleep(0)  # let callers whose results are there resume
 
     def _depart(self, key: _Key, group: _Group) -> asyncio.Task[None]:
         if group.timer is not None:
@@ -145,11 +144,11 @@ class AutoBatcher:
             _fail(group, error)
         else:
             self._under_way.add(result)
-            result.add_done_callback(lambda done: self._arrived(group, out, done))
+            result.add_done_callback(lambda done: self._end_send(group, out, done))
         finally:
             self._held -= group.size
 
-    def _arrived(self, group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
+    def _end_send(self, group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
         self._under_way.discard(done)
         _settle(group, out, done)
 
@@ -175,7 +174,7 @@ def _fail(group: _Group, error: BaseException) -> None:
 
 
 def auto_batcher_for(send: SendTogether, config: ProducerConfig) -> AutoBatcher | None:
-    """Return what gathers messages as settings want it; None if they do not."""
+    """Return an automatic batcher if the settings enable it; None otherwise."""
     if not config.auto_batch:
         return None
     alone = min(config.compress_bytes_min or config.auto_batch_bytes, config.auto_batch_bytes)

@@ -1,8 +1,8 @@
-"""Sends that threads hand over to the event loop, many with one wake-up.
+"""Handover of sends from threads to the event loop, many per wake-up.
 
-A thread appends its message and goes on; only the first of a row wakes the loop, where one task
-starts the sends in the order in which they were handed over. A thread waits while too much is
-handed over and not started, which is the back-pressure.
+A thread appends its message and continues; only the first of several wakes the loop, where one task
+starts the sends in the order of the handover. A thread waits while too many sends have not been
+started: that is the back-pressure.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _Item = tuple[Start, "concurrent.futures.Future[SendResult]", int]
 
 
 class Handover:
-    """The sends of one producer on their way to its loop.
+    """The handed-over sends of one producer.
 
     Args:
-        loop: Where they are started.
-        count_max: Sends handed over and not started beyond which threads wait.
+        loop: The loop that starts them.
+        count_max: Maximum of sends that are not started; beyond it threads wait.
         bytes_max: The same for the bytes of their bodies.
     """
 
@@ -50,11 +50,11 @@ class Handover:
 
     @property
     def is_idle(self) -> bool:
-        """Tells whether everything handed over has been started. Any thread may ask."""
+        """Whether everything handed over has been started. Thread-safe."""
         return not self._awake
 
     def put_from_thread(self, start: Start, size: int) -> concurrent.futures.Future[SendResult]:
-        """Hand a send over and return its result to be.
+        """Hand over a send and return the future of its result.
 
         Raises:
             ClientError: The producer has been stopped.
@@ -73,17 +73,17 @@ class Handover:
         return future
 
     async def wait_drained(self) -> None:
-        """Return once everything that was handed over until now has been started."""
+        """Wait until everything handed over so far has been started."""
         with self._room:
             if not self._items:
                 return
-            # Not until all is started: threads that go on handing over would hold us up for ever.
+            # Do not wait for later ones: threads that keep handing over would hold us up for ever.
             future = self._loop.create_future()
             self._waiting.append((self._started + len(self._items), future))
         await future
 
     async def close(self) -> None:
-        """Take nothing more, and return once all that was handed over has been started."""
+        """Accept nothing more, and wait until everything handed over has been started."""
         with self._room:
             self._closed = True
             self._room.notify_all()
@@ -128,7 +128,7 @@ async def _start(start: Start, outer: concurrent.futures.Future[SendResult]) -> 
             raise
         return
 
-    def done(inner: asyncio.Future[SendResult]) -> None:
+    def pass_on(inner: asyncio.Future[SendResult]) -> None:
         if inner.cancelled():
             outer.set_exception(concurrent.futures.CancelledError())
         elif (error := inner.exception()) is not None:
@@ -136,4 +136,4 @@ async def _start(start: Start, outer: concurrent.futures.Future[SendResult]) -> 
         else:
             outer.set_result(inner.result())
 
-    future.add_done_callback(done)
+    future.add_done_callback(pass_on)

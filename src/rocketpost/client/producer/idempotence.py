@@ -1,9 +1,9 @@
-"""Sends that are stored once, however often they are repeated.
+"""Idempotent sends: stored once, however often they are repeated.
 
-Each request carries the stamp of its message. Whatever goes wrong, it is repeated with the same
-stamp at the same broker, until that answers or the time is used up: only the broker that may have
-stored it can tell. It goes elsewhere only if surely no attempt was stored: nothing could be sent,
-or the broker refused it.
+Each request carries the stamp of its message. After a failure it is repeated with the same stamp at
+the same broker, until that answers or the time is over: only the broker that may have stored the
+message can tell. It goes to another broker only if certainly no attempt was stored: nothing could
+be sent, or the broker refused it.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class IdempotentSends:
         """Return the stamp and the unique id of a message.
 
         Raises:
-            MessageRefused: The sequence is missing, not to be given, or no number.
+            MessageRefused: The sequence is missing, not allowed, or not a number.
         """
         stamp = self._numbers.stamp(message, sequence)
         return stamp, stamp_id(stamp)
 
     def peek(self, topic: str) -> PublishRoute | None:
-        """Return the route of a topic whose brokers have told what they hold; None of others."""
+        """Return the route of a topic whose brokers have reported their state; otherwise None."""
         route = self._session.routes.peek_publish(topic)
         return route if route is not None and self._routes.get(topic) is route else None
 
     async def prepare(self, topic: str, timeout: float) -> PublishRoute:
-        """Return the route of a topic, once its brokers have told what they hold already.
+        """Return the route of a topic, after its brokers have reported what they have stored.
 
         Raises:
-            NotSupported: One of them knows no idempotent producers.
-            ClientError: They do not answer.
+            NotSupported: A broker does not support idempotent producers.
+            ClientError: A broker does not answer.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         route = self._session.routes.peek_publish(topic)
@@ -75,13 +75,13 @@ class IdempotentSends:
     def aim(
         self, out: OutgoingSend, stamp: Stamp, route: PublishRoute, wished: MessageQueue | None
     ) -> MessageQueue:
-        """Stamp a request, and return the queue that it must go to.
+        """Stamp a request, and return its queue.
 
         Args:
-            out: What to send.
-            stamp: That of its first message.
+            out: The request.
+            stamp: The stamp of its first message.
             route: The topic's queues.
-            wished: The queue that it should go to, in the order of the calls; any if None.
+            wished: The preferred queue, in the order of the calls; any if None.
         """
         numbers, homes = self._numbers, self._homes
         queue = numbers.queue_of(stamp.sequence)
@@ -118,14 +118,15 @@ class IdempotentSends:
         return future
 
     def ends(self, stamps: Sequence[Stamp], route: PublishRoute | None = None) -> set[int]:
-        """Return which messages of a batch must be the last of their requests.
+        """Return the indexes of messages of a batch that must be the last of their request.
 
-        The next one does not count on from them, or its home is another broker, or would be if it
-        were sent alone: another run that cuts its batches elsewhere must come to the same broker.
+        After them the sequence is not consecutive, or the next message belongs to another broker,
+        or would if it were sent alone: another run that divides its batches differently must use
+        the same broker.
 
         Args:
-            stamps: Those of the batch.
-            route: Where its messages may go; None if somebody has chosen their queue.
+            stamps: The stamps of the batch.
+            route: The queues for its messages; None if their queue is given.
         """
         is_new = self._homes.are_empty and self._numbers.is_settled
         is_spread = route is not None and self._numbers.is_named and _is_spread(route)
@@ -144,9 +145,9 @@ class IdempotentSends:
         requests: Sequence[OutgoingSend],
         futures: Sequence[asyncio.Future[SendResult]],
     ) -> None:
-        """Have every message of a batch keep its number when the batch is sent again.
+        """Keep the number of every message of a batch, in case the batch is sent again.
 
-        Some of it failed; who sends all of it again must not get the rest twice.
+        A part of it failed; sending all of it again must not store the rest twice.
         """
         at = 0
         for request, future in zip(requests, futures, strict=True):
@@ -159,10 +160,10 @@ class IdempotentSends:
     async def were_stored(
         self, topic: str, sequences: Sequence[int], timeout: float
     ) -> list[bool | None]:
-        """Tell whether a broker held sequences when it was asked; None if one is too old to tell.
+        """Tell whether a broker had stored each sequence when asked; None if it is too old to tell.
 
         Raises:
-            ClientError: A broker does not answer, or knows no idempotent producers.
+            ClientError: A broker does not answer, or does not support idempotent producers.
         """
         await self.prepare(topic, timeout)
         homes = self._homes
@@ -174,10 +175,10 @@ class IdempotentSends:
         ]
 
     async def asked_brokers(self, topic: str, timeout: float) -> frozenset[str]:
-        """Return the brokers that have told what they hold, by what name servers say now.
+        """Return the brokers of the current route that have reported what they have stored.
 
         Raises:
-            ClientError: One of them does not answer, or knows no idempotent producers.
+            ClientError: A broker does not answer, or does not support idempotent producers.
         """
         await self._session.routes.refresh(topic)
         await self.prepare(topic, timeout)
@@ -187,8 +188,8 @@ class IdempotentSends:
         """Return the highest sequence of this epoch that a broker of the topic has stored.
 
         Raises:
-            ClientError: One of them does not answer.
-            Fault: One of them refuses.
+            ClientError: A broker does not answer.
+            Fault: A broker refuses.
         """
         route = await self._session.routes.publish(topic)
         names = dict.fromkeys(queue.broker_name for queue in route.queues)
@@ -215,7 +216,7 @@ class IdempotentSends:
     def _ending(
         self, messages: Sequence[Message], stamp: Stamp, *, is_ordered: bool
     ) -> Callable[[MessageQueue, bool, bool], None]:
-        def ended(queue: MessageQueue, is_stored: bool, is_known: bool) -> None:
+        def end(queue: MessageQueue, is_stored: bool, is_known: bool) -> None:
             for at, message in enumerate(messages):
                 if is_known:
                     self._numbers.mark_settled(stamp.sequence + at)
@@ -224,22 +225,22 @@ class IdempotentSends:
             if is_ordered and not is_stored:
                 self._numbers.break_off(queue)
 
-        return ended
+        return end
 
     def _noting_cancel(
         self, messages: Sequence[Message], stamp: Stamp, queue: MessageQueue
     ) -> Callable[[asyncio.Future[SendResult]], None]:
-        def done(future: asyncio.Future[SendResult]) -> None:
-            if future.cancelled():  # who waited gave up; the request is still under way
+        def note_cancel(future: asyncio.Future[SendResult]) -> None:
+            if future.cancelled():  # the caller gave up; the request is still in flight
                 for at, message in enumerate(messages):
                     self._numbers.mark_unsettled(message, stamp.sequence + at, queue)
 
-        return done
+        return note_cancel
 
     async def _ask_all(self, topic: str, route: PublishRoute, deadline: float) -> None:
         names = dict.fromkeys(queue.broker_name for queue in route.queues)
         if self._numbers.is_named and (whole := self._session.routes.peek(topic)) is not None:
-            # One that takes no messages any more may yet hold some.
+            # A broker that accepts no more messages may have stored some.
             names |= dict.fromkeys(each.broker_name for each in whole.broker_datas if each.master)
         for name in [name for name in names if name not in self._homes]:
             while name not in self._homes:
@@ -248,7 +249,7 @@ class IdempotentSends:
                     self._learn(name, state)
                 except (ConnectionLost, RequestTimeout):
                     if not self._numbers.is_named:
-                        break  # it cannot hold anything of ours; sends will find another
+                        break  # it cannot have stored any of ours; sends will find another
                     if asyncio.get_running_loop().time() + _PAUSE >= deadline:
                         raise
                     await asyncio.sleep(_PAUSE)
@@ -266,8 +267,8 @@ class IdempotentSends:
             response = await self._session.call(address, RequestCode.GET_PRODUCER_STATES, header)
         except RequestCodeNotSupported:
             raise NotSupported(
-                f"the broker {broker_name} knows no idempotent producers; "
-                "use one without idempotent=True, or a broker of Rocketpost"
+                f"the broker {broker_name} does not support idempotent producers; "
+                "use one without idempotent=True, or a Rocketpost broker"
             ) from None
         states = decode_producer_states(response.body).producers
         return states[0] if states else None

@@ -1,4 +1,4 @@
-"""A bound on what is under way: senders beyond it wait in line."""
+"""A bound on messages in flight; senders beyond it wait in order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 
 
 class InFlight:
-    """Counts messages and bytes under way. Belongs to the event loop.
+    """Counts messages and bytes in flight. Belongs to the event loop.
 
-    What is larger than a bound is let through alone, since it could never pass else.
+    A send that is larger than a bound is admitted alone, since it could never pass otherwise.
     """
 
     def __init__(self, *, count_max: int, bytes_max: int) -> None:
@@ -23,7 +23,7 @@ class InFlight:
         self.bytes_held = 0
 
     def try_enter(self, size: int, count: int = 1) -> bool:
-        """Take room for ``count`` messages of ``size`` bytes, if there is some and nobody waits."""
+        """Reserve ``count`` messages of ``size`` bytes, if they fit and nobody waits."""
         if self._waiting or self._admitted or not self._has_room(size, count):
             return False
         self.count += count
@@ -31,7 +31,7 @@ class InFlight:
         return True
 
     async def enter(self, size: int, count: int = 1) -> None:
-        """Take room for ``count`` messages of ``size`` bytes, in the order of asking."""
+        """Reserve ``count`` messages of ``size`` bytes, waiting in the order of the calls."""
         if self.try_enter(size, count):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -42,16 +42,16 @@ class InFlight:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._admitted -= 1
-                self.leave(size, count)  # the room was given to us in the very moment we gave up
+                self.leave(size, count)  # we were admitted at the very moment we gave up
             else:
                 self._waiting.remove(entry)
                 self._admit()
             raise
         self._admitted -= 1
-        self._admit()  # those who came since then had to wait for us
+        self._admit()  # later callers had to wait for us
 
     def leave(self, size: int, count: int = 1) -> None:
-        """Give room back."""
+        """Release a reservation."""
         self.count -= count
         self.bytes_held -= size
         if self._waiting:
@@ -60,7 +60,7 @@ class InFlight:
             self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Return once nothing is under way and nobody waits."""
+        """Wait until nothing is in flight and nobody waits."""
         while self.count or self._waiting:
             self._idle = asyncio.Event()
             await self._idle.wait()

@@ -1,8 +1,8 @@
-"""The numbers of an idempotent producer's messages, and what is not yet known of them.
+"""Sequences of an idempotent producer's messages, and the sends with unknown outcomes.
 
-Every message gets a sequence, and with it its unique id: who sends the same sequence again sends
-the same message. A send whose outcome is unknown stays unsettled: if the same message object is
-sent again, it takes its old number and its old queue.
+Every message gets a sequence, and with it its unique id: sending the same sequence again sends the
+same message. A send whose outcome is unknown stays unsettled: if the same message object is sent
+again, it gets its old number and its old queue.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ OWN_IDS: Final = "an idempotent producer makes the ids of its messages from thei
 
 
 def check_numbers(sequence: int | None, message_id: str | None, *, is_idempotent: bool) -> None:
-    """Check the number and the id that somebody gives a message.
+    """Check the sequence and the id given for a message.
 
     Raises:
-        MessageRefused: The producer does not take it.
-        ConfigError: The sequence is no number.
+        MessageRefused: The producer does not accept them.
+        ConfigError: The sequence is not a number.
     """
     if not is_idempotent:
         if sequence is not None:
@@ -46,10 +46,10 @@ def check_numbers(sequence: int | None, message_id: str | None, *, is_idempotent
 
 
 def stamp_id(stamp: Stamp) -> str:
-    """Return the unique id of a message; the same for the same stamp, whoever sends it.
+    """Return the unique id of a message; the same for the same stamp, in any process.
 
-    It is laid out as ``model.unique_id`` says, with chance in place of address and process; its
-    time is that of the month's beginning, since tools search from there on.
+    Its layout is that of ``model.unique_id``, with a hash instead of address and process; its time
+    is the start of the month, since tools search from there on.
     """
     digest = blake2b(stamp.to_property().encode(), digest_size=12).hexdigest().upper()
     return f"{digest[:20]}00000000{digest[20:]}"
@@ -60,10 +60,10 @@ class Numbering:
 
     Args:
         producer_id: The user's name for it, which outlives this process; a random one if None.
-        epoch: Fences off lower ones of the same id.
+        epoch: Fences off lower epochs of the same id.
 
     Raises:
-        ConfigError: The id is not allowed, or the epoch no number.
+        ConfigError: The id is not allowed, or the epoch is not a number.
     """
 
     def __init__(self, producer_id: str | None, epoch: int) -> None:
@@ -83,7 +83,7 @@ class Numbering:
         self._tails: dict[MessageQueue, int] = {}
 
     def stamp(self, message: Message, sequence: int | None) -> Stamp:
-        """Return the stamp of a message that is to be sent now.
+        """Return the stamp of a message to send now.
 
         Raises:
             MessageRefused: The sequence is missing, not to be given, or no number.
@@ -91,37 +91,36 @@ class Numbering:
         if sequence is None:
             if self.is_named:
                 raise MessageRefused(
-                    "a producer with an id of its own needs a sequence for each message: "
+                    "a producer with a producer_id needs a sequence for each message: "
                     "send(message, sequence=...), send_batch(messages, first_sequence=...)"
                 )
-            sequence = self._repeated(message)
+            sequence = self._find_repeated(message)
         elif not self.is_named:
-            raise MessageRefused(
-                "a sequence means something only with a producer_id that outlives this process"
-            )
+            raise MessageRefused("a sequence needs a producer_id, which outlives this process")
         if not 0 <= sequence <= NUMBER_MAX:
             raise MessageRefused(f"the sequence {sequence} is not a number from 0 to {NUMBER_MAX}")
         return Stamp(self.producer_id, self.epoch, sequence)
 
     @property
     def is_settled(self) -> bool:
-        """Whether of every message sent it is known if it is stored."""
+        """Whether the outcome of every send is known."""
         return not self._unsettled
 
     def queue_of(self, sequence: int) -> MessageQueue | None:
-        """Return where an unsettled message was sent to."""
+        """Return the queue of an unsettled message."""
         return self._unsettled.get(sequence)
 
     def mark_settled(self, sequence: int) -> None:
-        """Hear that a message is surely stored, or surely not.
+        """Record that a message is certainly stored, or certainly not.
 
-        If who sent it had given up before, he does not know; it keeps its number until he asks.
+        If its sender had given up before, it does not know; the message keeps its number until it
+        is sent again.
         """
         if sequence not in self._repeatable:
             self._unsettled.pop(sequence, None)
 
     def mark_unsettled(self, message: Message, sequence: int, queue: MessageQueue) -> None:
-        """Hear that nobody knows whether a message is stored in ``queue``."""
+        """Record that it is unknown whether a message is stored in ``queue``."""
         self._unsettled[sequence] = queue
         while len(self._unsettled) > UNSETTLED_MAX:
             del self._unsettled[next(iter(self._unsettled))]
@@ -133,19 +132,19 @@ class Numbering:
             _, sequences = self._to_repeat.pop(next(iter(self._to_repeat)))
             self._repeatable.difference_update(sequences)
 
-    # Messages that keep their order.
+    # Order of messages.
 
     def follow(self, queue: MessageQueue, sequence: int) -> int | None:
-        """Return what must be stored in ``queue`` before this message, which is its newest now."""
+        """Make a message the newest of ``queue``; return the sequence that must be stored first."""
         before = self._tails.get(queue)
         self._tails[queue] = sequence
         return before
 
     def break_off(self, queue: MessageQueue) -> None:
-        """Let the next message of a queue follow none: the one before it failed."""
+        """Let the next message of a queue follow none, because the previous one failed."""
         self._tails.pop(queue, None)
 
-    def _repeated(self, message: Message) -> int:
+    def _find_repeated(self, message: Message) -> int:
         known = self._to_repeat.get(id(message))
         if known is not None:
             _, sequences = known
@@ -162,7 +161,7 @@ class Numbering:
 
 
 class SequenceHomes:
-    """Which broker holds which sequences of a producer already. Belongs to the event loop."""
+    """The stored sequences of a producer, by broker. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[list[int], list[int]]] = {}
@@ -175,21 +174,21 @@ class SequenceHomes:
 
     @property
     def are_empty(self) -> bool:
-        """Whether no broker holds anything."""
+        """Whether no broker has stored any sequence."""
         return not any(starts for starts, _ in self._runs.values())
 
     @property
     def names(self) -> frozenset[str]:
-        """Every broker that has told what it holds."""
+        """Every broker that has reported its stored sequences."""
         return frozenset(self._runs)
 
     def learn(self, broker_name: str, runs: Sequence[tuple[int, int]], *, horizon: int = 0) -> None:
-        """Take what a broker holds."""
+        """Record the stored sequences of a broker."""
         self.horizon = max(self.horizon, horizon)
         self._runs[broker_name] = [start for start, _ in runs], [end for _, end in runs]
 
     def of(self, sequence: int) -> str | None:
-        """Return the broker that holds a sequence, if one is known to."""
+        """Return the broker that has stored a sequence, or None."""
         for broker_name, (starts, ends) in self._runs.items():
             at = bisect_right(starts, sequence) - 1
             if at >= 0 and sequence < ends[at]:
@@ -197,7 +196,7 @@ class SequenceHomes:
         return None
 
     def choose(self, topic: str, route: PublishRoute, sequence: int) -> MessageQueue:
-        """Return the queue of a message that may go to any: brokers by blocks, queues in turn."""
+        """Return the queue of a message without a given one: brokers by blocks, queues in turn."""
         by_broker = self._layout(topic, route)
         home = self.of(sequence) if self._runs else None
         queues = by_broker[sequence // BLOCK % len(by_broker)]
@@ -208,7 +207,7 @@ class SequenceHomes:
     def at_home(
         self, topic: str, route: PublishRoute, sequence: int, wished: MessageQueue
     ) -> MessageQueue:
-        """Return the wished queue, or one of the broker that holds the sequence already."""
+        """Return the preferred queue, or one of the broker that has stored the sequence already."""
         home = self.of(sequence) if self._runs else None
         if home is None or home == wished.broker_name:
             return wished

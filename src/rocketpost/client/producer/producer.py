@@ -53,18 +53,18 @@ class Producer(Lifecycle):
 
     Args:
         group: The producer group.
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        config: Everything else.
-        idempotent: Whether a send is stored once, however often it is tried. Then also sends with
-            a queue or a sharding key are tried again, in their order, and every send is tried
-            until its time-out at the broker that may have stored it.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        config: The other settings.
+        idempotent: Whether a send is stored once, however often it is tried. Then sends with a
+            queue or a sharding key are also retried, in order, and every send is retried until its
+            timeout at the broker that may have stored it.
         producer_id: A name that outlives this process. Then every send takes a ``sequence``, and a
             later run that sends the same sequences again stores nothing twice.
-        epoch: With ``producer_id``: the number of this run. A broker that has met a higher one
+        epoch: With ``producer_id``: the number of this run. A broker that has seen a higher epoch
             refuses this one, and sequences of different epochs are different messages.
 
     Raises:
-        ConfigError: The group's name is illegal, or the producer's id.
+        ConfigError: The group's name or the producer's id is illegal.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Producer(Lifecycle):
     ) -> None:
         check_group(group)
         if not idempotent and (producer_id is not None or epoch):
-            raise ConfigError("producer_id and epoch mean something only with idempotent=True")
+            raise ConfigError("producer_id and epoch need idempotent=True")
         if producer_id is None and epoch:
-            raise ConfigError("an epoch means something only with a producer_id")
+            raise ConfigError("an epoch needs a producer_id")
         config = with_name_servers(config or ProducerConfig(), name_servers, ProducerConfig)
         self.group = group
         self.config = config
@@ -98,16 +98,16 @@ class Producer(Lifecycle):
 
     @property
     def producer_id(self) -> str | None:
-        """The id under which brokers remember what it sent, if it is idempotent."""
+        """The id by which brokers recognize its messages, if it is idempotent."""
         return self._numbers.producer_id if self._numbers is not None else None
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers know this client; it has one once started."""
+        """The client id; available once started."""
         return self._running()[0].client_id
 
     async def start(self) -> None:
-        """Find the name servers. Brokers are connected to when they are needed.
+        """Find the name servers. Connections to brokers are opened on demand.
 
         Raises:
             NoNameServer: No address of a name server is known.
@@ -137,7 +137,7 @@ class Producer(Lifecycle):
         self._gathering = auto_batcher_for(self._send_together, self.config)
 
     async def stop(self) -> None:
-        """Wait for what is under way, take leave of the brokers, close the connections."""
+        """Wait for sends in flight, unregister from the brokers and close the connections."""
         if self._session is None or self._sender is None:
             return
         if self._gathering is not None:
@@ -145,7 +145,7 @@ class Producer(Lifecycle):
         session, sender = self._session, self._sender
         self._session = self._sender = None
         try:
-            await sender.in_flight.wait_idle()  # every send ends within its time-out
+            await sender.in_flight.wait_idle()  # every send ends within its timeout
         finally:
             sender.close()
             if self._requests is not None:
@@ -163,22 +163,22 @@ class Producer(Lifecycle):
         timeout: float | None = None,
         sequence: int | None = None,
     ) -> SendResult:
-        """Send a message and return where it went.
+        """Send a message and return its queue and offset.
 
-        Without ``queue``, ``selector`` and sharding key the topic's queues are taken in turn, and
-        a failed attempt is repeated with another broker. With one of them there is one attempt.
-        An idempotent producer repeats all of them, at the same broker.
+        Without ``queue``, ``selector`` and sharding key the topic's queues are used in turn, and a
+        failed attempt is repeated with another broker. With one of them there is one attempt. An
+        idempotent producer repeats all of them, at the same broker.
 
         Args:
-            message: What to send.
-            queue: Where to send it.
-            selector: Chooses among the topic's queues.
-            timeout: Seconds for all attempts together; the configured ones if None.
+            message: The message.
+            queue: The queue.
+            selector: Chooses one of the topic's queues.
+            timeout: Seconds for all attempts together; the configured time if None.
             sequence: The number of this message, for a producer with a ``producer_id``.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
             RequestTimeout: No answer in time; the message may be stored or not.
             ConnectionLost: No broker could be reached; the message may be stored or not.
@@ -199,16 +199,16 @@ class Producer(Lifecycle):
         sequence: int | None = None,
         message_id: str | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Start a send and return its result to be, so that many can be under way.
+        """Start a send and return the future of its result, so that many can be in flight.
 
-        Waits while ``in_flight_max`` messages or ``in_flight_bytes_max`` bytes are under way:
-        that is the back-pressure. Messages to one queue leave in the order of the calls, also of
-        calls by different tasks. Who has to look for a message later may give it a
+        Waits while ``in_flight_max`` messages or ``in_flight_bytes_max`` bytes are in flight: that
+        is the back-pressure. Messages to one queue are sent in the order of the calls, also of
+        calls by different tasks. A caller that has to find the message later may give it a
         ``message_id``, its unique id.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
         _, sender = self._running()
@@ -248,15 +248,15 @@ class Producer(Lifecycle):
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
             ConnectionLost: The broker cannot be reached.
         """
         session, sender = self._running()
         check_send(message, queue, selector)
         if self._idempotent is not None:
             raise MessageRefused(
-                "an idempotent producer sends nothing one-way: without an answer nobody knows "
-                "whether to send it again; use send or send_soon"
+                "an idempotent producer cannot send oneway: without an answer it is unknown "
+                "whether to send again; use send or send_soon"
             )
         out = self._envelopes.one(message)
         route = await session.routes.publish(message.topic)
@@ -272,17 +272,18 @@ class Producer(Lifecycle):
         first_sequence: int | None = None,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic together; more than fit one request become several.
+        """Send messages of one topic together, in as many requests as needed.
 
-        Messages of one request are stored together, one after the other, or not at all. Those of a
-        producer with a ``producer_id`` are numbered from ``first_sequence`` on. Their unique ids
-        are new ones unless ``message_ids`` has one for each.
+        Messages of one request are stored together, one after the other, or not at all. A producer
+        with a ``producer_id`` numbers them from ``first_sequence`` on. Their unique ids are new
+        unless ``message_ids`` has one for each.
 
         Raises:
-            MessageRefused: A message breaks a rule, or they cannot go together; nothing was sent.
-            RouteNotFound: No broker takes messages of this topic.
+            MessageRefused: A message breaks a rule, or they cannot be sent together; nothing was
+                sent.
+            RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
-            RequestTimeout: No answer in time; a note tells how many are surely stored.
+            RequestTimeout: No answer in time; a note has the number of messages certainly stored.
             ConnectionLost: No broker could be reached; the same note.
             Fault: A broker refused them; the same note.
         """
@@ -322,18 +323,18 @@ class Producer(Lifecycle):
         selector: QueueSelector | None = None,
         timeout: float | None = None,
     ) -> ReceivedMessage:
-        """Send a message, wait until a consumer replies to it, and return the reply.
+        """Send a message, wait for a consumer's reply, and return it.
 
         Args:
-            message: What to ask.
-            queue: Where to send it.
-            selector: Chooses among the topic's queues.
+            message: The request.
+            queue: The queue.
+            selector: Chooses one of the topic's queues.
             timeout: Seconds for the send and the reply together; ``send_timeout`` if None.
 
         Raises:
             NoReply: The message is stored, but nobody replied in time.
             MessageRefused: The message breaks a rule; nothing was sent.
-            ClientError: As of :meth:`send`.
+            ClientError: See :meth:`send`.
             Fault: A broker refused the message.
         """
         session, sender = self._running()
@@ -373,14 +374,15 @@ class Producer(Lifecycle):
         properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Reply to a message whose sender waits for that, see :attr:`ReceivedMessage.wants_reply`.
+        """Reply to a message whose sender waits for it; see :attr:`ReceivedMessage.wants_reply`.
 
-        Returns once the requester has the reply; whether it came in time only he knows.
+        Returns once the requester has the reply; only the requester knows whether it was in time.
 
         Raises:
-            MessageRefused: It is no request, or the reply breaks a rule; nothing was sent.
-            Fault: The requester could not be reached by any broker that was tried.
-            ClientError: As of :meth:`send`.
+            MessageRefused: ``request`` is not a request, or the reply breaks a rule; nothing was
+                sent.
+            Fault: No broker that was tried could reach the requester.
+            ClientError: See :meth:`send`.
         """
         session, sender = self._running()
         check_timeout(timeout)
@@ -393,20 +395,20 @@ class Producer(Lifecycle):
         return await (await sender.send(out, queue, fixed=False, timeout=seconds))
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
-        """Recall a timed message that is not due yet; returns its id.
+        """Recall a timed message that is not due yet; return its id.
 
         Once this has returned, the message will not be delivered.
 
         Args:
-            topic: Where the message was sent to.
+            topic: The topic of the message.
             handle: The ``recall_handle`` of its :class:`SendResult`.
-            timeout: Seconds to wait; the configured ones if None.
+            timeout: Seconds to wait; the configured time if None.
 
         Raises:
-            MessageRefused: The handle is none; nothing was sent.
+            MessageRefused: The handle is malformed; nothing was sent.
             IllegalOperation: It is too late, or no such message waits.
-            NoPermission: The broker recalls nothing (``recallMessageEnable``).
-            RouteNotFound: The broker is not known.
+            NoPermission: The broker does not allow recalls (``recallMessageEnable``).
+            RouteNotFound: The broker is unknown.
             RequestTimeout: No answer in time; the message may be recalled or not.
             ConnectionLost: The broker cannot be reached; the same.
             Fault: The broker refused for another reason.
@@ -419,17 +421,17 @@ class Producer(Lifecycle):
         return await self._tracer.follow_recall(topic, handle, recall)
 
     async def flush(self) -> None:
-        """Return once nothing is under way any more; results tell how it went."""
+        """Wait until nothing is in flight."""
         sender = self._running()[1]
         if self._gathering is not None:
             await self._gathering.flush()
         await sender.in_flight.wait_idle()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of ``topic`` that can be written to.
+        """Return the writable queues of ``topic``.
 
         Raises:
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
         return list((await self._running()[0].routes.publish(topic)).queues)
@@ -437,7 +439,7 @@ class Producer(Lifecycle):
     async def last_sequence(self, topic: str) -> int | None:
         """Return the highest sequence of this id and epoch that a broker of ``topic`` has stored.
 
-        None if there is none. Lower ones may be missing, if their sends failed.
+        None if there is none. Lower ones may be missing if their sends failed.
 
         Raises:
             ClientError: The producer is not idempotent, or a broker does not answer.
@@ -446,10 +448,10 @@ class Producer(Lifecycle):
         return await self._numbered().last_sequence(topic)
 
     async def were_stored(self, topic: str, sequences: Sequence[int]) -> list[bool | None]:
-        """Tell whether an earlier run of this id and epoch has stored each of some sequences.
+        """Tell for each sequence whether an earlier run of this id and epoch has stored it.
 
-        Brokers are asked once, so this knows nothing of what was sent since. None means that one
-        lies so far back among so many gaps that the broker cannot tell any more.
+        Brokers are asked once, so sends since then are not included. None means that the sequence
+        is so far back among so many gaps that the broker can no longer tell.
 
         Raises:
             ClientError: The producer is not idempotent, or a broker does not answer.
@@ -458,9 +460,9 @@ class Producer(Lifecycle):
         return await self._numbered().were_stored(topic, sequences, self._seconds(None))
 
     async def asked_brokers(self, topic: str) -> frozenset[str]:
-        """Return the brokers of ``topic`` that were asked for what an earlier run has stored.
+        """Return the brokers of ``topic`` that were asked what an earlier run has stored.
 
-        A broker that is away is not among them, and what it holds is not known.
+        A broker that cannot be reached is not among them, and what it has stored is unknown.
 
         Raises:
             ClientError: The producer is not idempotent, or a broker does not answer.
@@ -477,11 +479,11 @@ class Producer(Lifecycle):
         sequence: int | None = None,
         message_id: str | None = None,
     ) -> None:
-        """Check what :meth:`send_soon` would refuse without asking anybody. Thread-safe.
+        """Refuse what :meth:`send_soon` would refuse without any request. Thread-safe.
 
         Raises:
             MessageRefused: The message breaks a rule.
-            ConfigError: Another argument makes no sense.
+            ConfigError: Another argument is invalid.
         """
         check_send(message, queue, selector, timeout)
         check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
@@ -577,7 +579,7 @@ class Producer(Lifecycle):
         timeout: float | None,
         stamp: Stamp | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Start a send; what it comes to is traced if traces are wanted."""
+        """Start a send; trace its result if tracing is enabled."""
         assert self._sender is not None
         queue, fixed = target
         traced = None

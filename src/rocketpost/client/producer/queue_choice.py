@@ -1,4 +1,4 @@
-"""Choice of a message's queue: the one given, its key's, or the next in turn."""
+"""Choice of a message's queue: the given one, that of its key, or the next in turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Target = tuple[MessageQueue, bool]
 
 
 def select_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
-    """Return the queue of a sharding key, the same one that a Java producer takes."""
+    """Return the queue of a sharding key, the same as a Java producer's."""
     return queues[abs(string_hash(sharding_key)) % len(queues)]
 
 
@@ -31,7 +31,7 @@ def target_queue(
     queue: MessageQueue | None = None,
     selector: QueueSelector | None = None,
 ) -> Target:
-    """Return the queue of a message, and whether it must be that one."""
+    """Return the queue of a message, and whether it is mandatory."""
     chosen = choose_queue(message, route, queue, selector)
     return (chosen, True) if chosen is not None else (sender.choose(route), False)
 
@@ -42,7 +42,7 @@ def choose_queue(
     queue: MessageQueue | None,
     selector: QueueSelector | None,
 ) -> MessageQueue | None:
-    """Return the queue that the user or the message's key chooses, if they do."""
+    """Return the queue that the user or the message's key chooses, or None."""
     if queue is not None:
         return queue
     if selector is not None:
@@ -63,8 +63,8 @@ def check_send(
     """Check the arguments of a send.
 
     Raises:
-        MessageRefused: It is no message, or the queue is another topic's.
-        ConfigError: Another argument makes no sense.
+        MessageRefused: It is not a message, or the queue belongs to another topic.
+        ConfigError: Another argument is invalid.
     """
     if not isinstance(message, Message):
         raise MessageRefused(f"only a Message can be sent, not {message!r}")

@@ -1,4 +1,4 @@
-"""Recalling timed messages: the broker that has one is named in its handle."""
+"""Recall of timed messages; the handle names the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketpost.model.names import is_retry_or_dlq
 async def recall_message(
     session: Session, group: str, topic: str, handle: str, timeout: float | None
 ) -> str:
-    """Recall a message; returns its id."""
+    """Recall a message; return its id."""
     check_topic(topic)
     if is_retry_or_dlq(topic):
         raise MessageRefused(f"messages of the topic {topic} cannot be recalled")

@@ -1,12 +1,12 @@
-"""Requests and replies: messages whose senders wait for an answer.
+"""Requests and replies: messages whose senders wait for a reply.
 
-The request is an ordinary message with three properties: a correlation id, the client id of the
-requester, and how long it waits. Whoever consumes it sends the reply to the reply topic of the
-cluster; a broker that the requester is connected to hands it over on that connection.
+A request is an ordinary message with three properties: a correlation id, the client id of the
+requester, and its timeout. Its consumer sends the reply to the reply topic of the cluster; a broker
+to which the requester is connected delivers it on that connection.
 
     reply in time            returned
-    reply too late, unknown  taken and logged; the replier is told that it was handed over
-    requester gone           the replier is told so, by every broker it tries
+    reply late or unknown    accepted and logged; the replier gets a success
+    requester gone           the replier gets an error from every broker that it tries
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ class Requests:
         self._session = session
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         self._introduced: set[str] = set()
-        session.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._arrived, takes=self._waits_for)
+        session.on(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._receive_reply, takes=self._waits_for
+        )
         session.on_lost(self._lost)
 
     def open(self) -> tuple[str, asyncio.Future[ReceivedMessage]]:
-        """Return a new correlation id and its reply to be.
+        """Return a new correlation id and the future of its reply.
 
         Raises:
             ClientError: Too many requests wait already.
@@ -62,18 +64,18 @@ class Requests:
         return correlation_id, reply
 
     def forget(self, correlation_id: str) -> None:
-        """Wait no longer; a reply that still comes is dropped."""
+        """Stop waiting; a later reply is dropped."""
         self._waiting.pop(correlation_id, None)
 
     def close(self) -> None:
-        """Fail every request that still waits."""
+        """Fail every waiting request."""
         waiting, self._waiting = self._waiting, {}
         for reply in waiting.values():
             if not reply.done():
                 reply.set_exception(ConnectionLost("the client was closed before a reply came"))
 
     async def introduce(self, route: PublishRoute) -> None:
-        """Make sure that the brokers of a topic know us: any of them may get the reply."""
+        """Ensure that the brokers of a topic know us, since any of them may get the reply."""
         strangers = self._masters(route) - self._introduced
         if strangers:
             await asyncio.gather(*map(self._session.heartbeat_at, strangers))
@@ -91,16 +93,16 @@ class Requests:
     def _lost(self, address: str) -> None:
         if address in self._introduced:
             self._introduced.discard(address)
-            if self._waiting:  # a reply may come by this broker any moment
+            if self._waiting:  # a reply may come through this broker at any moment
                 work = self._session.heartbeat_at(address)
                 self._session.tasks.start(work, name=f"reconnect to {address}")
 
     def _waits_for(self, command: Command) -> bool:
-        message = _received(command.read(PushReply), command.body)
+        message = _reply_message(command.read(PushReply), command.body)
         return message.properties.get(names.CORRELATION_ID, "") in self._waiting
 
-    def _arrived(self, connection: Connection, command: Command) -> Answer:
-        message = _received(command.read(PushReply), command.body)
+    def _receive_reply(self, connection: Connection, command: Command) -> Answer:
+        message = _reply_message(command.read(PushReply), command.body)
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
         reply = self._waiting.pop(correlation_id, None)
         if reply is None or reply.done():
@@ -127,7 +129,7 @@ def reply_properties(request: ReceivedMessage) -> str:
     """Return the properties that make a message the reply to ``request``.
 
     Raises:
-        MessageRefused: Its sender waits for none.
+        MessageRefused: Its sender expects no reply.
     """
     if not request.wants_reply:
         raise MessageRefused(f"{request!r} is not a request: its sender expects no reply")
@@ -137,7 +139,7 @@ def reply_properties(request: ReceivedMessage) -> str:
 
 
 def topic_for_reply(request: ReceivedMessage) -> str:
-    """Return the topic by which the reply to ``request`` travels.
+    """Return the topic of the reply to ``request``.
 
     Raises:
         MessageRefused: The request does not say in which cluster it was stored.
@@ -149,12 +151,12 @@ def topic_for_reply(request: ReceivedMessage) -> str:
 
 
 def queue_for_reply(request: ReceivedMessage, route: PublishRoute) -> MessageQueue | None:
-    """Return a queue of the broker that had the request: its sender is connected to that one."""
+    """Return a queue of the request's broker, to which the requester is connected."""
     broker = request.queue.broker_name
     return next((queue for queue in route.queues if queue.broker_name == broker), None)
 
 
-def _received(head: PushReply, body: bytes) -> ReceivedMessage:
+def _reply_message(head: PushReply, body: bytes) -> ReceivedMessage:
     properties = decode_properties(head.properties.encode("utf-8", "replace"))
     properties[names.ARRIVE_TIME] = str(time.time_ns() // 1_000_000)
     record = Record(
@@ -167,9 +169,9 @@ def _received(head: PushReply, body: bytes) -> ReceivedMessage:
         position=0,
         sys_flag=head.sys_flag,
         born_ms=head.born_timestamp,
-        born_host_bytes=_packed(head.born_host),
+        born_host_bytes=_pack_address(head.born_host),
         store_ms=head.store_timestamp,
-        store_host_bytes=_packed(head.store_host),
+        store_host_bytes=_pack_address(head.store_host),
         reconsume_times=head.reconsume_times,
         prepared_position=0,
         body=body,
@@ -179,7 +181,7 @@ def _received(head: PushReply, body: bytes) -> ReceivedMessage:
     return ReceivedMessage(record, MessageQueue("", head.queue_id, head.topic))
 
 
-def _packed(host: str) -> bytes:
+def _pack_address(host: str) -> bytes:
     address, _, port = host.lstrip("/").rpartition(":")
     try:
         return pack_host(address.strip("[]"), int(port))

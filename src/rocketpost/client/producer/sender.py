@@ -1,9 +1,9 @@
-"""Sends encoded messages: first attempts without a task, retries with one.
+"""Sending of encoded messages: first attempts without a task, retries with one.
 
-The usual send is one request and one callback. Only what goes wrong gets a coroutine: another queue
-is chosen, away from the brokers that failed. When all have, the send rests, longer each time, and
-begins again. Only requests that were sent count as attempts: a broker that cannot be reached costs
-none, so a restart that is shorter than the time budget fails no send.
+The usual send is one request and one callback. Only a failure gets a coroutine, which chooses a
+queue of another broker. When all brokers have failed, the send pauses, longer each time, and starts
+again. Only sent requests count as attempts: a broker that cannot be reached costs none, so a
+restart shorter than the time budget fails no send.
 
     no connection, broker going away           again, until the time budget is used up
     connection lost, time-out of an attempt    next attempt
@@ -11,10 +11,10 @@ none, so a restart that is shorter than the time budget fails no send.
     any other refusal                          raised at once
     time budget used up                        RequestTimeout, or why nothing could be sent
 
-Sends wait in line while their broker is connected to (``client.producer.waiting_lines``). A send to
-a queue of the user's choice has one attempt; while its broker cannot be reached it stays in line. A
-sticky send (``client.producer.idempotence``) is repeated at the same queue until the budget is used
-up; it moves to another only while surely nothing of it was stored.
+Sends wait in line while their broker is being connected (``client.producer.waiting_lines``). A send
+to a queue of the user's choice has one attempt; while its broker cannot be reached it stays in
+line. A sticky send (``client.producer.idempotence``) is repeated at the same queue until the budget
+is used up; it moves to another queue only while certainly nothing of it was stored.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._unread: dict[str, int] = {}
         self._lines = WaitingLines(
-            session, depart=self._take_off, fail=self._give_up, refuse=self._refused
+            session, depart=self._take_off, fail=self._give_up, refuse=self._handle_refusal
         )
         self.in_flight = InFlight(
             count_max=config.in_flight_max, bytes_max=config.in_flight_bytes_max
@@ -123,19 +123,19 @@ class Sender:
         sticky: bool = False,
         on_end: OnEnd | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Start a send, waiting for room if too much is under way.
+        """Start a send; wait first if too much is in flight.
 
         Args:
-            out: What to send.
-            queue: Where the first attempt goes.
-            fixed: Whether the queue is the user's choice; then there is one attempt only, which
+            out: The request.
+            queue: The queue of the first attempt.
+            fixed: Whether the queue is the user's choice; then there is only one attempt, which
                 waits in line while its broker cannot be reached.
-            timeout: The budget for all attempts.
+            timeout: The time budget of all attempts.
             sticky: Whether it is repeated at the same queue until the budget is used up.
-            on_end: Told how it ended.
+            on_end: Called with the outcome.
 
         Returns:
-            The result to be.
+            The future of the result.
         """
         if not self.in_flight.try_enter(len(out.body), out.count):
             await self.in_flight.enter(len(out.body), out.count)
@@ -167,7 +167,7 @@ class Sender:
             self._leave(out)
             raise
         except ClientError as error:
-            self._refused(flight, error)
+            self._handle_refusal(flight, error)
         except asyncio.CancelledError:
             self._leave(out)
             raise
@@ -176,8 +176,8 @@ class Sender:
     async def send_oneway(self, out: OutgoingSend, queue: MessageQueue) -> None:
         """Send without an answer.
 
-        Nobody acknowledges these, so now and then a heartbeat is waited for: a broker that answers
-        it has read everything before it. That bounds what piles up in the socket.
+        These get no acknowledgement, so from time to time we wait for a heartbeat: a broker that
+        answers it has read everything before it. That bounds the bytes in the socket.
 
         Raises:
             ClientError: The broker is unknown, or cannot be reached.
@@ -191,7 +191,7 @@ class Sender:
             await self._session.heartbeat_at(address)
 
     def close(self) -> None:
-        """Fail what is still under way."""
+        """Fail all sends in flight."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -222,7 +222,7 @@ class Sender:
             self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
 
     def _answer_to(self, flight: InFlightSend) -> Callable[[asyncio.Future[Command]], None]:
-        def answered(request: asyncio.Future[Command]) -> None:
+        def handle(request: asyncio.Future[Command]) -> None:
             if request.cancelled():
                 return
             error = request.exception()
@@ -231,19 +231,19 @@ class Sender:
             flight.request = None
             del self._flights[flight]
             if error is None:
-                self._answered(flight, request.result())
+                self._handle_answer(flight, request.result())
             elif isinstance(error, RocketpostError):
-                self._failed(flight, error)
+                self._handle_failure(flight, error)
             else:
                 self._land(flight, error)
 
-        return answered
+        return handle
 
-    def _answered(self, flight: InFlightSend, response: Command) -> None:
+    def _handle_answer(self, flight: InFlightSend, response: Command) -> None:
         self._session.note_answer(flight.address)
         status = STATUS.get(response.code)
         if status is None:
-            self._failed(flight, self._session.refusal(response))
+            self._handle_failure(flight, self._session.refusal(response))
             return
         self._report_latency(flight, failed=False)
         try:
@@ -265,15 +265,15 @@ class Sender:
             flight.future.set_result(result)
 
     def _sweep(self) -> None:
-        # Flights are in order of take-off; those with a time-out of their own may lie behind
-        # a longer one, hence all are looked at. This runs once per time-out, not per message.
+        # Sends are in order of their start; those with their own timeout may come after longer
+        # ones, so all are examined. This runs once per timeout, not per message.
         self._timer = None
         now = self._loop.time()
         due = [flight for flight in self._flights if self._attempt_deadline(flight) <= now]
         for flight in due:
             self._abandon(flight)
             self._session.no_answer(flight.address, flight.sent_at)
-            self._failed(flight, self._timeout_of(flight))
+            self._handle_failure(flight, self._timeout_of(flight))
         if self._flights:
             first = min(map(self._attempt_deadline, self._flights))
             self._timer = self._loop.call_at(first, self._sweep)
@@ -294,13 +294,13 @@ class Sender:
 
     # Retries.
 
-    def _refused(self, flight: InFlightSend, error: RocketpostError) -> None:
-        """Decide what follows an attempt whose request could not be started."""
+    def _handle_refusal(self, flight: InFlightSend, error: RocketpostError) -> None:
+        """Handle an attempt whose request could not be started."""
         self._count_attempt(flight)
-        self._failed(flight, error)
+        self._handle_failure(flight, error)
 
-    def _failed(self, flight: InFlightSend, error: RocketpostError) -> None:
-        """Decide what follows a failed attempt."""
+    def _handle_failure(self, flight: InFlightSend, error: RocketpostError) -> None:
+        """Handle a failed attempt."""
         flight.error = error
         self._report_latency(flight, failed=True)
         if isinstance(error, GoAway):
@@ -309,7 +309,7 @@ class Sender:
         if code in NOT_STORED_CODES and flight.unresolved:
             flight.unresolved -= 1
         if flight.sticky:
-            self._failed_sticky(flight, error, code)
+            self._handle_sticky_failure(flight, error, code)
             return
         if code is not None and code not in self._config.retry_codes:
             self._give_up(flight, error)
@@ -326,7 +326,7 @@ class Sender:
         else:
             self._retry(flight)
 
-    def _failed_sticky(
+    def _handle_sticky_failure(
         self, flight: InFlightSend, error: RocketpostError, code: int | None
     ) -> None:
         heals = code is None or code in self._config.retry_codes or code in _HEALING_CODES
@@ -354,7 +354,7 @@ class Sender:
         self._session.tasks.start(self._attempt(flight), name=f"resend to {flight.out.topic}")
 
     async def _attempt(self, flight: InFlightSend) -> None:
-        """Try once more, at a broker that has not failed since the last rest, or after a rest."""
+        """Try again, at a broker that has not failed since the last pause, or after a pause."""
         try:
             if flight.sticky:
                 await self._rest(flight)
@@ -371,7 +371,7 @@ class Sender:
             connection = await self._connect(address, flight.deadline - self._loop.time())
             self._take_off(flight, connection, address)
         except RocketpostError as error:
-            self._refused(flight, error)
+            self._handle_refusal(flight, error)
         except asyncio.CancelledError:
             self._land(flight, ConnectionLost("the client was closed while it tried again"))
             raise
@@ -381,7 +381,7 @@ class Sender:
         try:
             route = await self._session.routes.publish(flight.out.topic)
         except RouteNotFound:
-            await self._rest(flight)  # whoever tries again at once asks the name server for nothing
+            await self._rest(flight)  # an immediate retry would ask the name server in vain
             raise
         tried = frozenset(flight.brokers[flight.round_start :])
         queue = self.choose(route, avoid=flight.queue.broker_name)
@@ -409,7 +409,7 @@ class Sender:
         except TimeoutError:
             raise NotConnected(f"cannot connect to {address} in {seconds:.3g} s") from None
 
-    # Small things.
+    # Helpers.
 
     def _leave(self, out: OutgoingSend) -> None:
         self.in_flight.leave(len(out.body), out.count)

@@ -1,8 +1,8 @@
-"""Messages that are delivered if, and only if, a local transaction commits.
+"""Transactional messages, delivered if and only if a local transaction commits.
 
-The message is stored as a *half* that no consumer sees; then the local transaction runs; then its
-outcome decides over the half. Whoever dies in between leaves a half behind, and the broker asks the
-producers of its group, any of them, what became of it: that is what the checker is for.
+The message is stored as a *half message* that no consumer sees; then the local transaction runs;
+then its outcome commits or discards the half message. If the producer dies in between, the broker
+asks any producer of its group about the outcome; the checker answers.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class TransactionResult(NamedTuple):
 
 
 class Transaction:
-    """A half message whose local transaction runs. Ended once; if never, the broker asks.
+    """A half message whose local transaction is running. If it never ends, the broker asks.
 
     Attributes:
-        id: What the local transaction stores, and the checker looks for.
-        message: What is delivered on commit.
-        sent: Where the half is.
+        id: The id that the local transaction stores and the checker looks up.
+        message: The message to deliver on commit.
+        sent: The queue and offset of the half message.
     """
 
     __slots__ = ("__weakref__", "_end", "id", "message", "sent")
@@ -108,26 +108,24 @@ class Transaction:
         self._end = end
 
     async def commit(self) -> None:
-        """Have the message delivered.
+        """Commit: deliver the message.
 
         Raises:
-            Fault: The broker refuses, for instance since it was rolled back by a check meanwhile.
-            ClientError: The broker did not answer; it will ask what became of the transaction.
         """
         await self._end(self, TransactionState.COMMIT, None)
 
     async def rollback(self) -> None:
-        """Have the message vanish.
+        """Roll back: discard the message.
 
         Raises:
-            Fault: The broker refuses, for instance since it was committed by a check meanwhile.
-            ClientError: The broker did not answer; it will ask what became of the transaction.
+            Fault: The broker refuses, for example because a check committed it meanwhile.
+            ClientError: The broker did not answer; it will ask about the transaction.
         """
         await self._end(self, TransactionState.ROLLBACK, None)
 
 
 class TransactionProducer(Producer):
-    """Sends messages in transactions, and answers brokers that ask about them.
+    """Sends transactional messages, and answers brokers that ask about them.
 
     ::
 
@@ -135,15 +133,15 @@ class TransactionProducer(Producer):
             await producer.send_in_transaction(Message("Orders", b"..."), book)
 
     Args:
-        group: The producer group. Any member is asked about the halves of all, so all members need
-            checkers that see the same database.
-        checker: Finds out what became of a transaction; a coroutine function, or a plain one, which
-            runs in a thread. What raises, or returns None, does not know.
-        topics: Topics whose brokers may ask from the start. A producer that has sent nothing yet is
-            unknown to brokers, and one that follows a crashed one may have nothing to send.
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        config: Everything else.
-        check_concurrency: How many questions are answered at the same time.
+        group: The producer group. Brokers ask any member about the half messages of all, so the
+            checkers of all members must see the same database.
+        checker: Looks up the outcome of a transaction; a coroutine function, or a plain one, which
+            runs in a thread. If it raises or returns None, the outcome is unknown.
+        topics: Topics whose brokers may ask from the start. Brokers do not know a producer that has
+            sent nothing yet, and one that replaces a crashed producer may have nothing to send.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        config: The other settings.
+        check_concurrency: Number of checks answered at the same time.
 
     Raises:
         ConfigError: The group's name is illegal.
@@ -177,14 +175,14 @@ class TransactionProducer(Producer):
         self._brokers: OrderedDict[str, str] = OrderedDict()
 
     async def start(self) -> None:
-        """Find the name servers, and make this producer known to the brokers of its topics.
+        """Find the name servers, and announce this producer to the brokers of its topics.
 
         Raises:
             NoNameServer: No address of a name server is known.
         """
         await super().start()
         session = self._running()[0]
-        session.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked, takes=self._is_ours)
+        session.on(RequestCode.CHECK_TRANSACTION_STATE, self._receive_check, takes=self._is_ours)
         for topic in self._topics:
             try:
                 await session.routes.publish(topic)
@@ -201,19 +199,20 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         immunity_seconds: int | None = None,
     ) -> Transaction:
-        """Store a message as a half and return the transaction, for the caller to end.
+        """Store a half message and return the transaction, for the caller to end.
 
         Args:
-            message: What is to be delivered on commit.
-            queue: Where it will go.
-            selector: Chooses among the topic's queues.
-            timeout: Seconds for all attempts to store it; the configured ones if None.
-            immunity_seconds: How long no broker asks; ``transactionTimeOut`` of the broker if None.
-                A transaction that is ended later than that is refused, unless a broker asked.
+            message: The message to deliver on commit.
+            queue: Its queue.
+            selector: Chooses one of the topic's queues.
+            timeout: Seconds for all attempts to store it; the configured time if None.
+            immunity_seconds: Time without checks; the broker's ``transactionTimeOut`` if None. A
+                later end of the transaction is refused, unless the broker asked.
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
-            ClientError: As of :meth:`send`; if the half was stored, the broker will ask about it.
+            ClientError: See :meth:`send`; if the half message was stored, the broker will ask
+                about it.
             Fault: A broker refused the message.
         """
         check_send(message, queue, selector, timeout)
@@ -246,20 +245,21 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         immunity_seconds: int | None = None,
     ) -> TransactionResult:
-        """Store a message as a half, run the local transaction, and end both alike.
+        """Store a half message, run the local transaction, and commit or roll back both.
 
         Args:
-            message: What is to be delivered on commit.
+            message: The message to deliver on commit.
             execute: Runs the local transaction: a coroutine function, or a plain one, which runs in
-                a thread. What raises, or returns None, leaves it to the checker.
-            queue: Where the message will go.
-            selector: Chooses among the topic's queues.
-            timeout: Seconds for all attempts to store the half; the configured ones if None.
-            immunity_seconds: How long no broker asks.
+                a thread. If it raises or returns None, the checker decides later.
+            queue: The queue of the message.
+            selector: Chooses one of the topic's queues.
+            timeout: Seconds for all attempts to store the half message; the configured time if
+                None.
+            immunity_seconds: Time without checks.
 
         Raises:
-            MessageRefused: The message breaks a rule; nothing was sent and nothing run.
-            ClientError: As of :meth:`send`; nothing was run.
+            MessageRefused: The message breaks a rule; nothing was sent or run.
+            ClientError: See :meth:`send`; nothing was run.
             Fault: A broker refused the message; nothing was run.
         """
         check_function("the local transaction", execute, arguments=2)
@@ -279,7 +279,7 @@ class TransactionProducer(Producer):
     async def end_quietly(
         self, transaction: Transaction, state: TransactionState, error: BaseException | None
     ) -> TransactionResult:
-        """End a transaction; what goes wrong is logged, since the broker will ask."""
+        """End a transaction; only log failures, since the broker will ask."""
         confirmed = False
         try:
             await self._end(transaction, state, repr(error) if error is not None else None)
@@ -317,7 +317,7 @@ class TransactionProducer(Producer):
                 transaction_id=header.transaction_id or "",
                 state=_JAVA_NAMES[state],
             )
-        if state is TransactionState.UNKNOWN:  # which no broker answers
+        if state is TransactionState.UNKNOWN:  # brokers do not answer it
             await session.send_oneway(address, RequestCode.END_TRANSACTION, header)
         else:
             await session.call(address, RequestCode.END_TRANSACTION, header)
@@ -329,8 +329,8 @@ class TransactionProducer(Producer):
             return False
         return record.properties.get(names.PRODUCER_GROUP) == self.group
 
-    def _asked(self, connection: Connection, command: Command) -> Answer | None:
-        """Take a broker's question; it is answered by an end, not by a response."""
+    def _receive_check(self, connection: Connection, command: Command) -> Answer | None:
+        """Accept a broker's check; the answer is an END_TRANSACTION, not a response."""
         header = command.read(CheckTransaction)
         try:
             record = decode_record(command.body, verify_crc=False)
@@ -387,11 +387,11 @@ class TransactionProducer(Producer):
     ) -> tuple[TransactionState, BaseException | None]:
         id_ = message.message_id
         if id_ in self._open:
-            # It runs here and now: what the checker sees of it is too early to act upon.
+            # It is running here: the checker would look too early.
             return TransactionState.UNKNOWN, None
         broker = self._brokers.get(id_)
         if broker is not None and header.broker_name and broker != header.broker_name:
-            # Left behind by an attempt that timed out; the transaction went on with another half.
+            # Left over from an attempt that timed out; the transaction uses another half message.
             return TransactionState.ROLLBACK, None
         return await _outcome(self._checker, message)
 
@@ -399,7 +399,7 @@ class TransactionProducer(Producer):
 async def _outcome(
     function: Callable[..., Outcome | Awaitable[Outcome]], *arguments: object
 ) -> tuple[TransactionState, BaseException | None]:
-    """Call a user's function; return what it says, and what it raised instead."""
+    """Call a user's function; return its result, or its exception."""
     try:
         if is_coroutine_function(function):
             state = await function(*arguments)  # type: ignore[misc]
@@ -411,10 +411,10 @@ async def _outcome(
 
 
 def check_state(state: object) -> TransactionState:
-    """Return what a user's function said; None is UNKNOWN.
+    """Return the result of a user's function as a state; None is UNKNOWN.
 
     Raises:
-        TypeError: It is no state.
+        TypeError: ``state`` is not a state.
     """
     if state is None:
         return TransactionState.UNKNOWN

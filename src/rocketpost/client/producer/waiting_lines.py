@@ -1,12 +1,12 @@
-"""Sends that wait for a connection to their broker, in one line per broker.
+"""Waiting lines of sends whose broker is not connected, one per broker.
 
-Those of one queue must leave in the order of the calls. So they stand in line while a single task
-connects, and all of them leave together. Whoever calls meanwhile joins the line instead of passing
+Sends to one queue must keep the order of the calls. So they wait in line while a single task
+connects, and then all of them are sent together. A call meanwhile joins the line instead of passing
 it.
 
-connecting    the first try: every send to that broker waits, wherever else it might go
-broken        that try failed: sends to a queue of the user's choice cannot go elsewhere and stay
-              until the broker is back, the others have left
+connecting    the first attempt: every send to that broker waits, even if it could go elsewhere
+broken        that attempt failed: sends to a queue of the user's choice cannot go elsewhere and
+              wait until the broker is back; the others have left
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ class WaitingLines:
     """The lines of one sender, by broker name. Belongs to the event loop.
 
     Args:
-        session: Knows addresses and connects.
+        session: The connections to brokers.
         depart: Starts the request of a send.
-        fail: Ends a send that could not depart in time, with the reason.
-        refuse: Decides what follows if the first try to connect fails; may have the send join
-            again.
+        fail: Ends a send that could not be sent in time, with the reason.
+        refuse: Handles a send after the first attempt to connect failed; the send may join again.
     """
 
     def __init__(
@@ -52,17 +51,17 @@ class WaitingLines:
         return broker_name in self._lines
 
     def is_broken(self, broker_name: str) -> bool:
-        """Tell whether there is a line for a broker that could not be reached."""
+        """Tell whether sends wait for a broker that could not be reached."""
         return broker_name in self._lines and broker_name not in self._connecting
 
     def connect(self, flight: InFlightSend) -> None:
-        """Have a send wait until its broker is connected to, which begins at once."""
+        """Connect to a send's broker; the send waits for that."""
         if flight.queue.broker_name not in self._lines:
             self._connecting.add(flight.queue.broker_name)
         self.join(flight)
 
     def join(self, flight: InFlightSend) -> None:
-        """Have a send wait for its turn; if its broker is away, ``flight.error`` says why."""
+        """Add a send to the line; if its broker cannot be reached, ``flight.error`` says why."""
         name = flight.queue.broker_name
         line = self._lines.get(name)
         if line is None:
@@ -71,7 +70,7 @@ class WaitingLines:
         line.append(flight)
 
     def close(self) -> list[InFlightSend]:
-        """Give up waiting and return who waited."""
+        """Stop waiting and return the waiting sends."""
         waiting = [flight for line in self._lines.values() for flight in line]
         for line in self._lines.values():
             line.clear()
@@ -114,7 +113,7 @@ class WaitingLines:
                 self._connecting.discard(name)
 
     async def _connect(self, name: str, line: deque[InFlightSend]) -> RocketpostError | None:
-        """Connect and let the line leave; return why that was not possible."""
+        """Connect and start the sends in line; return the error if that was not possible."""
         loop = asyncio.get_running_loop()
         while line:
             try:
@@ -143,7 +142,7 @@ class WaitingLines:
         while line:
             flight = line[0]
             try:
-                if flight.future.done():  # its sender has given up
+                if flight.future.done():  # its caller has given up
                     self._fail(flight, NotConnected("cancelled before it was sent"))
                 else:
                     self._depart(flight, connection, address)

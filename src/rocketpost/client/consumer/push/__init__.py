@@ -1,1 +1,1 @@
-"""The push consumer: handlers, workers, and the order of their calls."""
+"""The push consumer: handlers, their workers, and the outcomes of messages."""

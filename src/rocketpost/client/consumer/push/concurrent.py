@@ -1,10 +1,10 @@
-"""Concurrent consumption: messages to handlers, outcomes to offsets.
+"""Concurrent consumption: calls of handlers, and the effects of their outcomes.
 
 handler returns        the message is finished
 handler raises         it is sent back for a retry and finished here
-sending back fails     it is handled again here after a while, and stays unfinished till then
-broadcasting           there is nobody to send it back to: it is logged and finished
-queue is ours no more  the outcome counts for nothing; the new owner gets the message again
+sending back fails     it is handled again here after a while, and stays unfinished until then
+broadcasting           it cannot be sent back: it is logged and finished
+queue was lost         the outcome is ignored; the new owner gets the message again
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _EXPIRED_LEVEL = 3
 
 
 class ConcurrentConsumption:
-    """Hands messages to handlers. Belongs to the event loop.
+    """Calls handlers concurrently. Belongs to the event loop.
 
     Args:
-        handlers: Who handles them.
-        send_back: Takes messages that failed; None if they are dropped then.
-        config: The consumer's.
+        handlers: The handlers.
+        send_back: Receives failed messages; None to drop them.
+        config: The settings of the consumer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ConcurrentConsumption:
         self.stopped = False
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Have messages of one queue handled."""
+        """Handle messages of one queue."""
         if not messages or self.stopped:
             return
         topic = owned.queue.topic
@@ -66,7 +66,7 @@ class ConcurrentConsumption:
             self._submit(owned, self._handlers.find(message.topic), [message])
 
     def holding(self, owned: OwnedQueue) -> str:
-        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        """Describe the message that holds back the queue's offset; empty if nothing is in hand."""
         if owned.tracker is None or not owned.tracker.count:
             return ""
         offset = owned.tracker.committable
@@ -77,7 +77,7 @@ class ConcurrentConsumption:
         return holding_text(message, call)
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
-        """Send back messages whose handlers take too long while they hold an offset back."""
+        """Send back messages that hold back an offset and whose handlers take too long."""
         for owned in queues:
             for _ in range(_EXPIRE_MAX):
                 if not await self._expire_first(owned):
@@ -99,14 +99,14 @@ class ConcurrentConsumption:
         return True
 
     async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
-        """Return at once: outcomes for a queue that was let go count for nothing."""
+        """Return at once: outcomes for a released queue are ignored."""
         return True
 
     async def close(self) -> None:
-        """Nothing is left to forget."""
+        """Do nothing: there is no state to drop."""
 
     async def stop(self, seconds: float) -> None:
-        """Begin nothing more; give handlers at work ``seconds`` to finish."""
+        """Start no more handlers; give running ones ``seconds`` to finish."""
         self.stopped = True
         for timer in self._timers:
             timer.cancel()
@@ -118,7 +118,9 @@ class ConcurrentConsumption:
         self, owned: OwnedQueue, listener: HandlerSpec | None, messages: Sequence[ReceivedMessage]
     ) -> None:
         if listener is None:
-            self._failed(owned, messages, LookupError(f"no handler for {messages[0].topic}"))
+            self._handle_failure(
+                owned, messages, LookupError(f"no handler for {messages[0].topic}")
+            )
             return
         size = self._handlers.batch_size(listener)
         for start in range(0, len(messages), size):
@@ -140,18 +142,18 @@ class ConcurrentConsumption:
             if error is None:
                 owned.finish(messages)
             else:
-                self._failed(owned, messages, error)
+                self._handle_failure(owned, messages, error)
 
         return report
 
-    def _failed(
+    def _handle_failure(
         self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], error: BaseException
     ) -> None:
         level = error.delay_level if isinstance(error, Retry) else 0
         why = why_of(error)
         for message in filter(owned.holds, messages):
             if isinstance(error, Retry):
-                logger.info("retry asked for: id=%s level=%s", message.message_id, level)
+                logger.info("retry requested: id=%s level=%s", message.message_id, level)
             else:
                 logger.warning("handler failed: id=%s", message.message_id, exc_info=error)
             work = self._return(owned, message, level, why)
@@ -163,7 +165,7 @@ class ConcurrentConsumption:
         if await self._give_away(message, level, why):
             owned.finish([message])
         elif not self.stopped:
-            self._again_later(owned, message)
+            self._handle_later(owned, message)
 
     async def _give_away(
         self, message: ReceivedMessage, level: int, why: ConsumeFailure | None
@@ -173,11 +175,11 @@ class ConcurrentConsumption:
             return True
         return await self._send_back.send_back(message, level, why)
 
-    def _again_later(self, owned: OwnedQueue, message: ReceivedMessage) -> None:
-        def again() -> None:
+    def _handle_later(self, owned: OwnedQueue, message: ReceivedMessage) -> None:
+        def handle() -> None:
             self._timers.discard(timer)
             if not owned.dropped:
                 self.submit(owned, [message])
 
-        timer = self._loop.call_later(self._config.local_retry_seconds, again)
+        timer = self._loop.call_later(self._config.local_retry_seconds, handle)
         self._timers.add(timer)

@@ -1,4 +1,4 @@
-"""The push consumer: handlers are called with the messages of the queues that are ours."""
+"""The push consumer: calls handlers with the messages of its queues."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _EXPIRE_SECONDS: Final = 60.0
 
 
 class PushConsumer(Lifecycle):
-    """Has handlers called with messages. Belongs to the event loop.
+    """Calls handlers with messages. Belongs to the event loop.
 
     ::
 
@@ -74,22 +74,22 @@ class PushConsumer(Lifecycle):
         async with consumer:
             await consumer.run_forever()
 
-    A handler that returns has done with its message; one that raises gets it again later, see
-    :class:`Retry`. Async handlers run on the loop, plain functions in threads, ``concurrency`` of
-    each kind at most. Messages may come more than once and, unless handlers are orderly, in any
-    order.
+    A message whose handler returns is finished; if it raises, the message is delivered again later,
+    see :class:`Retry`. Async handlers run on the loop, plain functions in threads, at most
+    ``concurrency`` of each kind. Messages may be delivered more than once and, unless handlers are
+    orderly, in any order.
 
     Args:
-        group: The consumer group; its members share the queues and must subscribe alike.
-        name_servers: ``host:port;host:port``; wins over the one in ``config``.
-        config: Everything else.
-        strategy: How the members share the queues; all must use the same.
-        queue_listener: A plain function that is told a topic, its queues, and those that are ours
-            now, each time they change. Called on the loop, so it must be quick.
-        offset_store: Keeps the offsets in place of brokers and files.
+        group: The consumer group; its members share the queues and must have equal subscriptions.
+        name_servers: ``host:port;host:port``; overrides that of ``config``.
+        config: The other settings.
+        strategy: The strategy by which members share queues; all must use the same.
+        queue_listener: A plain function that is called with a topic, its queues and our share,
+            each time they change. It runs on the loop, so it must be quick.
+        offset_store: Keeps the offsets instead of brokers and files.
 
     Raises:
-        ConfigError: The group's name is illegal, or an argument makes no sense.
+        ConfigError: The group's name is illegal, or an argument is invalid.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class PushConsumer(Lifecycle):
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers know this client; it has one once started."""
+        """The client id; available once started."""
         return self._running().client_id
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now; -1 stands for all of a broker, which members share."""
+        """The assigned queues; -1 stands for all queues of a broker, which members share."""
         self._running()
         return [owned.queue for owned in self._assigned_queues.owned] + self._popping.queues
 
@@ -140,26 +140,26 @@ class PushConsumer(Lifecycle):
         orderly: bool = False,
         auto_commit: bool = True,
     ) -> SubscriptionChange:
-        """Have ``handler`` called with each message of ``topic``.
+        """Call ``handler`` with each message of ``topic``.
 
-        On a running consumer the brokers are told soon; awaiting the result waits for that, and
-        raises what they have against a SQL filter.
+        On a running consumer the change is sent to the brokers in the background; awaiting the
+        result waits for that, and raises their refusal of a SQL filter.
 
         Args:
-            topic: Which topic.
+            topic: The topic.
             handler: An async or a plain function of one message.
-            tags: Which tags, such as ``A || B``; all if ``*``.
+            tags: A tag expression, such as ``A || B``; ``*`` for all.
             sql: A SQL92 filter instead of tags, such as ``price > 5 AND region = 'eu'``.
-            orderly: Whether the messages of a queue are handled one after the other. All handlers
-                of a group must be orderly then, with all members.
-            auto_commit: False for an orderly handler that says itself when it is done: with
-                :attr:`Consumed.COMMIT`, which it returns, this message and all before are; by
-                :class:`Rollback`, which it raises, all since the last commit come again. What is
-                not committed stays in hand and counts against ``cached_count_max``.
+            orderly: Whether the messages of a queue are handled one after the other. Then all
+                handlers of all members of the group must be orderly.
+            auto_commit: False for an orderly handler that commits itself: returning
+                :attr:`Consumed.COMMIT` commits this message and all before; raising
+                :class:`Rollback` repeats all messages since the last commit. Uncommitted messages
+                stay in hand and count against ``cached_count_max``.
 
         Raises:
-            ConfigError: The topic's name is illegal, orderly and other handlers would meet, or a
-                handler that is not orderly should commit by itself.
+            ConfigError: The topic's name is illegal, orderly and other handlers are mixed, or
+                ``auto_commit`` is False for a handler that is not orderly.
         """
         listener = listener_for(handler, batches=False, orderly=orderly, auto_commit=auto_commit)
         return self._subscribe(subscription_of(topic, tags, sql), listener)
@@ -174,12 +174,12 @@ class PushConsumer(Lifecycle):
         orderly: bool = False,
         auto_commit: bool = True,
     ) -> SubscriptionChange:
-        """Have ``handler`` called with up to ``batch_max`` messages of ``topic`` at a time.
+        """Call ``handler`` with up to ``batch_max`` messages of ``topic`` at a time.
 
-        If it raises, all of them come again later.
+        If it raises, all of them are delivered again later.
 
         Raises:
-            ConfigError: The topic's name is illegal, or orderly and other handlers would meet.
+            ConfigError: The topic's name is illegal, or orderly and other handlers are mixed.
         """
         listener = listener_for(handler, batches=True, orderly=orderly, auto_commit=auto_commit)
         return self._subscribe(subscription_of(topic, tags, sql), listener)
@@ -194,13 +194,13 @@ class PushConsumer(Lifecycle):
         return SubscriptionChange(session.tasks.start(work, name=f"unsubscribe {topic}"))
 
     async def start(self) -> None:
-        """Connect, tell the brokers, and begin to consume.
+        """Connect, announce the subscriptions to the brokers, and start consuming.
 
         Raises:
-            ConfigError: Nothing is subscribed to.
+            ConfigError: There is no subscription.
             NoNameServer: No name server is known, or none answers.
             Fault: A broker refuses a SQL filter.
-            ClientError: It runs already, or another consumer uses its file of offsets.
+            ClientError: It is already running, or another consumer uses its file of offsets.
         """
         if self._session is not None:
             raise ClientError("the consumer is running already")
@@ -222,10 +222,10 @@ class PushConsumer(Lifecycle):
         self._start_background()
 
     async def stop(self) -> None:
-        """Stop fetching, let handlers at work finish, store the offsets, take leave.
+        """Stop fetching, let running handlers finish, store the offsets and unregister.
 
-        Handlers get ``stop_seconds``; messages that are fetched and not yet begun, or that do not
-        finish in time, are delivered again to whoever owns their queue next.
+        Handlers get ``stop_seconds``; messages that are fetched but not begun, or do not finish in
+        time, are delivered again to the next owner of their queue.
         """
         session = self._session
         if session is None:
@@ -250,7 +250,7 @@ class PushConsumer(Lifecycle):
             await self._popping.close(0.0)
             raise
         finally:
-            # In any case: as long as we send heartbeats, nobody else is given our queues.
+            # In any case: while we send heartbeats, our queues are not given to others.
             await self._assigned_queues.close()
             await self._consumption.close()
             if self._local is not None:
@@ -262,10 +262,10 @@ class PushConsumer(Lifecycle):
             await session.stop()
 
     async def run_forever(self) -> None:
-        """Consume until a signal, another task, or a cancellation ends it.
+        """Consume until a signal, another task or a cancellation ends it.
 
-        SIGTERM and Ctrl-C stop the consumer in order, and this returns; a second signal ends the
-        process. A program that has handlers for these signals keeps them. Returns also when another
+        SIGTERM and Ctrl-C stop the consumer gracefully, and this returns; a second signal ends the
+        process. A program's own handlers for these signals stay in force. Also returns when another
         task has stopped the consumer.
         """
         session = self._running()
@@ -285,17 +285,17 @@ class PushConsumer(Lifecycle):
             await self.stop()
 
     def pause(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch nothing more, or nothing more of ``queues``.
+        """Stop fetching, from all queues or from ``queues``.
 
-        What is fetched already is still handled. The queues stay ours, and members that come or go
-        still change that; a queue that is paused and lost is still paused when it comes back.
+        Fetched messages are still handled. The queues stay assigned, and rebalances still apply; a
+        queue that is lost while paused is still paused when it comes back.
         """
         self._running()
         check_queues(queues)
         self._assigned_queues.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Fetch again, of ``queues`` or else of everything that was paused."""
+        """Fetch again from ``queues``, or from all paused ones."""
         self._running()
         check_queues(queues)
         self._assigned_queues.resume(queues)
@@ -400,7 +400,7 @@ class PushConsumer(Lifecycle):
 
     def _start_background(self) -> None:
         start, config = self._background.start, self.config
-        # Not in the background: this goes on until the last handler is done.
+        # Not among the background tasks: this runs until the last handler is done.
         lasting = self._running().tasks.start
         lasting(self._watchdog.keep_moving(), name="show that the loop moves")
         if self._subscriptions.orderly:
@@ -423,8 +423,8 @@ class PushConsumer(Lifecycle):
             await self._check_expression(session, subscription)
         await session.heartbeat_all()
         if self._local is not None:
-            # No broker keeps a start for us: the end is where it is when we ask. Whoever sends
-            # once we have started expects us to get it.
+            # No broker keeps our start offset, so the end counts from when we ask for it. Messages
+            # sent after our start must be received.
             await self._rebalancer.round()
             await self._assigned_queues.wait_until_begun(_BEGIN_SECONDS)
 

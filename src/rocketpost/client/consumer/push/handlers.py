@@ -1,4 +1,4 @@
-"""Handlers of messages: which one a message is for, and the workers that call them."""
+"""Handlers of messages: the choice of a handler, and its calls by workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rocketpost.model.names import RETRY_PREFIX
 
 
 class Consumed(enum.Enum):
-    """Result of an orderly handler that commits by itself; see ``subscribe``."""
+    """Result of an orderly handler that commits itself; see ``subscribe``."""
 
     COMMIT = enum.auto()
     """This and all that were handled before are done with."""
@@ -33,7 +33,7 @@ BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[Consumed | None] 
 
 
 class HandlerSpec(NamedTuple):
-    """A handler and how it wants to be called."""
+    """A handler and the way to call it."""
 
     handler: Handler | BatchHandler
     batches: bool
@@ -49,63 +49,63 @@ def listener_for(
     orderly: bool = False,
     auto_commit: bool = True,
 ) -> HandlerSpec:
-    """Find out what kind of handler this is.
+    """Inspect a handler.
 
     Raises:
-        ConfigError: It is no function of one argument, or it would commit by itself and is not
-            orderly.
+        ConfigError: It is not a function of one argument, or ``auto_commit`` is False for a handler
+            that is not orderly.
     """
     check_function("the handler", handler, arguments=1)
     if not (orderly or auto_commit):
-        raise ConfigError("only orderly handlers can commit by themselves (auto_commit=False)")
+        raise ConfigError("only orderly handlers can commit themselves (auto_commit=False)")
     return HandlerSpec(handler, batches, is_coroutine_function(handler), orderly, auto_commit)
 
 
 class Consumption(Protocol):
-    """Sees to it that messages are handled and accounted for."""
+    """A way to handle messages and account for their outcomes."""
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Have messages of one queue handled."""
+        """Handle messages of one queue."""
         ...  # pragma: no cover
 
     def holding(self, owned: OwnedQueue) -> str:
-        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        """Describe the message that holds back the queue's offset; empty if nothing is in hand."""
         ...  # pragma: no cover
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
-        """Let go of messages whose handlers take too long."""
+        """Give up messages whose handlers take too long."""
         ...  # pragma: no cover
 
     async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
-        """Wait for handlers whose outcome still counts; return whether none is at work."""
+        """Wait for handlers whose outcome still counts; return whether all have finished."""
         ...  # pragma: no cover
 
     async def stop(self, seconds: float) -> None:
-        """Begin nothing more; give handlers at work ``seconds`` to finish."""
+        """Start no more handlers; give running ones ``seconds`` to finish."""
         ...  # pragma: no cover
 
     async def close(self) -> None:
-        """Forget everything; handlers at work finish for nothing."""
+        """Drop everything; outcomes of running handlers are ignored."""
         ...  # pragma: no cover
 
 
 class HandlerTrace(Protocol):
-    """Messages on their way through a handler."""
+    """The trace of messages in a handler."""
 
     def begin(self) -> None:
-        """Note that the handler is called."""
+        """Trace the call of the handler."""
         ...  # pragma: no cover
 
     def end(self, error: BaseException | None, seconds: float) -> None:
-        """Note how it ended, and what it took."""
+        """Trace its outcome and duration."""
         ...  # pragma: no cover
 
 
 class Traces(Protocol):
-    """Somebody who writes down what is handled."""
+    """A writer of traces of handled messages."""
 
     def trace_handling(self, messages: Sequence[ReceivedMessage]) -> HandlerTrace | None:
-        """Return what follows messages through their handler; None if nothing does."""
+        """Return the trace of messages in their handler; None if they are not traced."""
         ...  # pragma: no cover
 
 
@@ -113,10 +113,10 @@ class Handlers:
     """Calls the handlers of one consumer. Belongs to the event loop.
 
     Args:
-        listeners: Handlers by topic; may grow while we run.
-        concurrency: Handlers at work at the same time, of each kind.
-        batch_max: Messages in one call of a batch handler.
-        by_priority: Whether what waits for a worker goes by its priority.
+        listeners: Handlers by topic; may grow at run time.
+        concurrency: Number of handlers that run at the same time, of each kind.
+        batch_max: Maximum of messages per call of a batch handler.
+        by_priority: Whether messages wait for a worker in order of priority.
     """
 
     def __init__(
@@ -139,29 +139,29 @@ class Handlers:
         """Follows messages through their handlers, if somebody wants that."""
 
     def find(self, topic: str) -> HandlerSpec | None:
-        """Return the handler of ``topic``; a single one serves every topic."""
+        """Return the handler of ``topic``; a single handler serves every topic."""
         found = self._listeners.get(topic)
         if found is None and len(self._listeners) == 1:
             return next(iter(self._listeners.values()))
         if found is None and topic.startswith(RETRY_PREFIX):
-            # PopResult messages that come again do not all say which topic they were sent to.
+            # Not all redelivered popped messages name the topic to which they were sent.
             names = [each for each in self._listeners if topic.endswith((f"_{each}", f"+{each}"))]
             return self._listeners[max(names, key=len)] if names else None
         return found
 
     def batch_size(self, listener: HandlerSpec) -> int:
-        """Return how many messages one call may have."""
+        """Return the maximum of messages per call."""
         return self._batch_max if listener.batches else 1
 
     def start(self, call: Call, report: Report) -> None:
         """Make a call when a worker is free."""
         if self.tracer is not None:
-            report = self._traced(self.tracer, call, report)
+            report = self._trace(self.tracer, call, report)
         workers = self._async if call.listener.is_async else self._threads
         rank = -(call.messages[0].priority or 0) if self._by_priority else 0
         workers.submit(call, report, rank)
 
-    def _traced(self, tracer: Traces, call: Call, report: Report) -> Report:
+    def _trace(self, tracer: Traces, call: Call, report: Report) -> Report:
         handling = tracer.trace_handling(call.messages)
         if handling is None:
             return report
@@ -171,18 +171,18 @@ class Handlers:
         else:
             call.on_begin = lambda: loop.call_soon_threadsafe(begin)
 
-        def traced(error: BaseException | None) -> None:
+        def report_traced(error: BaseException | None) -> None:
             if not call.skipped:
                 handling.end(error, time.monotonic() - call.began)
             report(error)
 
-        return traced
+        return report_traced
 
     async def handle_once(self, message: ReceivedMessage) -> object:
-        """Have one message handled now, without any effect on offsets; return what it returns.
+        """Handle one message now, without any effect on offsets; return the handler's result.
 
         Raises:
-            Exception: What the handler raises.
+            Exception: The handler raised it.
         """
         listener = self.find(message.topic)
         if listener is None:
@@ -193,7 +193,7 @@ class Handlers:
         return await asyncio.to_thread(listener.handler, argument)  # type: ignore[arg-type]
 
     def tallies(self, topic: str) -> tuple[Tally, Tally]:
-        """Return how many messages of ``topic`` were handled well, and how many failed."""
+        """Return the counts of successful and of failed messages of ``topic``."""
         found = self._tallies.get(topic)
         if found is None:
             found = self._tallies[topic] = Tally(), Tally()
@@ -205,12 +205,12 @@ class Handlers:
         self.tallies(topic)[failed].count(messages, now - call.began, now=now)
 
     async def stop(self, seconds: float) -> None:
-        """Call nothing more; give handlers at work ``seconds`` to finish."""
+        """Start no more calls; give running handlers ``seconds`` to finish."""
         await asyncio.gather(self._async.stop(seconds), self._threads.stop(seconds))
 
 
 def holding_text(message: ReceivedMessage, call: Call | None) -> str:
-    """Return what a message waits for, in words for operators."""
+    """Describe for operators what a message waits for."""
     what = f"{message.message_id} at offset {message.queue_offset}"
     if call is None:
         return f"{what} waits to be handled again"
@@ -220,7 +220,7 @@ def holding_text(message: ReceivedMessage, call: Call | None) -> str:
 
 
 class MessageOwner(Protocol):
-    """Source of messages, as far as handling them depends on it."""
+    """The owner of messages, who decides whether they may still be handled."""
 
     @property
     def may_handle(self) -> bool:
@@ -229,7 +229,7 @@ class MessageOwner(Protocol):
 
 
 class Call:
-    """One call of a handler, skipped if the messages are not ours any more."""
+    """One call of a handler; skipped if the messages are no longer ours."""
 
     __slots__ = ("_owned", "began", "listener", "messages", "on_begin", "result")
 
@@ -252,7 +252,7 @@ class Call:
         return not self.began
 
     def __call__(self) -> object:
-        """Call the handler, unless its queue may not be handled any more."""
+        """Call the handler, unless its messages may no longer be handled."""
         if not self._owned.may_handle:
             return None
         self.began = time.monotonic()

@@ -1,12 +1,12 @@
-"""Consumption in order: each queue's messages one after the other, the next when one is done.
+"""Orderly consumption: the messages of each queue are handled one after the other.
 
 handler returns   the message is finished, the next one follows
-handler raises    the queue waits a moment, then the same message comes again
+handler raises    the queue waits a moment, then the same message is handled again
 raised too often  the message goes to the dead-letter topic, the next one follows
-commits itself    a message that is handled stays in hand until a later one commits; a rollback has
-                  all since the last commit come again
-lock is lost      nothing more of the queue is handled until it is granted again
-queue is let go   the handler at work may finish, and what it did counts; then others follow
+commits itself    a handled message stays in hand until a later one commits; a rollback repeats all
+                  since the last commit
+lock is lost      nothing more of the queue is handled until the lock is granted again
+queue is released the running handler may finish, and its outcome counts; then others follow
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ SUSPEND_SECONDS_MAX: Final = 30.0
 
 
 class Suspend(Exception):  # noqa: N818 - raised by handlers to ask for it
-    """Raised by an orderly handler that wants the same message again in a moment.
+    """Raised by an orderly handler to get the same message again in a moment.
 
-    Any other exception does so too, after the configured time and with a traceback in the log.
+    Any other exception has the same effect, after the configured time and with a traceback in the
+    log.
 
     Args:
-        seconds: How long the queue waits, between 0.01 and 30; the configured time if None.
+        seconds: Wait of the queue, between 0.01 and 30; the configured time if None.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -47,7 +48,7 @@ class Suspend(Exception):  # noqa: N818 - raised by handlers to ask for it
 
 
 class Rollback(Suspend):
-    """Raised by an orderly handler that commits by itself: all since the last commit come again."""
+    """Raised by an orderly handler that commits itself, to repeat all since the last commit."""
 
 
 class _Line:
@@ -67,22 +68,22 @@ class _Line:
 
     @property
     def is_accounting(self) -> bool:
-        """Whether a handler is done and its outcome is being seen to."""
+        """Whether a handler is done and its outcome is being processed."""
         return self.call is not None and self.outcome is not None and self.outcome.done()
 
     @property
     def holds_thread(self) -> bool:
-        """Whether a handler is at work that nobody can stop."""
+        """Whether a handler is running in a thread, which cannot be stopped."""
         return self.call is not None and not self.call.skipped and not self.call.listener.is_async
 
 
 class OrderlyConsumption:
-    """Hands messages to handlers queue by queue. Belongs to the event loop.
+    """Calls handlers with the messages of each queue in order. Belongs to the event loop.
 
     Args:
-        handlers: Who handles them.
-        send_back: Takes messages that failed too often; None if they are dropped then.
-        config: The consumer's.
+        handlers: The handlers.
+        send_back: Receives messages that failed too often; None to drop them.
+        config: The settings of the consumer.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class OrderlyConsumption:
         self._stopped = False
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Have messages of one queue handled after those that came before."""
+        """Handle messages of one queue after the earlier ones."""
         if not messages or self._stopped or owned.dropped:
             return
         line = self._lines.setdefault(owned, _Line(owned))
@@ -106,7 +107,7 @@ class OrderlyConsumption:
             line.task = self._tasks.start(self._drain(line), name=name)
 
     def holding(self, owned: OwnedQueue) -> str:
-        """Return what holds the queue's offset back; empty if nothing is in hand."""
+        """Describe the message that holds back the queue's offset; empty if nothing is in hand."""
         line = self._lines.get(owned)
         if line is None or not (line.pending or line.uncommitted):
             return ""
@@ -118,10 +119,10 @@ class OrderlyConsumption:
         return holding_text(first, line.call) + failed
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
-        """Let nothing go: passing a message over would break the order."""
+        """Do nothing: skipping a message would break the order."""
 
     async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
-        """Wait for the handler at work on a queue; return whether none is any more."""
+        """Wait for the running handler of a queue; return whether it has finished."""
         line = self._lines.get(owned)
         if line is not None and line.task is not None:
             await asyncio.wait([line.task], timeout=seconds)
@@ -131,7 +132,7 @@ class OrderlyConsumption:
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Begin nothing more; give handlers at work ``seconds`` to finish."""
+        """Start no more handlers; give running ones ``seconds`` to finish."""
         self._stopped = True
         await self._handlers.stop(seconds)
         ending = [line.task for line in self._lines.values() if line.task and line.is_accounting]
@@ -139,7 +140,7 @@ class OrderlyConsumption:
             await asyncio.wait(ending, timeout=seconds)
 
     async def close(self) -> None:
-        """Forget every line."""
+        """Drop all messages in hand."""
         await self._tasks.stop()
 
     async def _drain(self, line: _Line) -> None:
@@ -166,7 +167,7 @@ class OrderlyConsumption:
         owned = line.owned
         listener = self._handlers.find(part[0].topic)
         if listener is None:
-            await self._failed(line, part, LookupError(f"no handler for {part[0].topic}"))
+            await self._handle_failure(line, part, LookupError(f"no handler for {part[0].topic}"))
             return
         line.outcome = asyncio.get_running_loop().create_future()
         call = line.call = Call(owned, listener, part)
@@ -177,9 +178,9 @@ class OrderlyConsumption:
             if error is None:
                 self._done(line, part, commit=listener.auto_commit or _commits(call))
             elif isinstance(error, Rollback) and not listener.auto_commit:
-                await self._rolled_back(line, part, error)
+                await self._roll_back(line, part, error)
             else:
-                await self._failed(line, part, error)
+                await self._handle_failure(line, part, error)
         line.call = None
 
     def _done(self, line: _Line, part: Sequence[ReceivedMessage], *, commit: bool) -> None:
@@ -191,7 +192,7 @@ class OrderlyConsumption:
         line.owned.finish([*line.uncommitted, *part])
         line.uncommitted.clear()
 
-    async def _rolled_back(
+    async def _roll_back(
         self, line: _Line, part: Sequence[ReceivedMessage], error: Rollback
     ) -> None:
         logger.info("rolled back: id=%s reason=%s", part[0].message_id, error)
@@ -201,7 +202,9 @@ class OrderlyConsumption:
         if not self._stopped:
             await line.owned.wait_until_gone(self._suspend_seconds(error))
 
-    async def _failed(self, line: _Line, part: list[ReceivedMessage], error: BaseException) -> None:
+    async def _handle_failure(
+        self, line: _Line, part: list[ReceivedMessage], error: BaseException
+    ) -> None:
         for message in part:
             if isinstance(error, Suspend | Retry):
                 logger.info("queue suspended: id=%s reason=%s", message.message_id, error)

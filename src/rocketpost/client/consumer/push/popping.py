@@ -1,12 +1,12 @@
-"""PopConsumption for handlers: queues that a broker assigned to be shared, message by message.
+"""Consumption by popping: queues that members share, message by message.
 
 handler returns          the message is acknowledged
-handler raises           it comes again after a delay that grows with each round, to any member
+handler raises           it is delivered again to any member, with a delay that grows each time
 it failed too often      a copy goes to the dead-letter topic, then it is acknowledged
-not begun in time        it is left alone; the broker hands it to whoever asks next
-not begun at the end     it is given back at once, to whoever asks next
+not begun in time        nothing; the broker delivers it to the next member that asks
+not begun at the end     it is returned at once, for the next member that asks
 
-Offsets are the broker's business. Acknowledging counts whoever has the queue by then.
+The broker keeps the offsets. An acknowledgement counts whoever has the queue by then.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Outcome = Callable[[PoppedMessage], Awaitable[None]]
 
 
 def retry_seconds(message: PoppedMessage, level: int) -> float:
-    """Return after how long a message that failed comes again."""
+    """Return the delay until a failed message is delivered again."""
     level = level if level > 0 else FIRST_LEVEL + message.reconsume_times
     return float(DELAYS_SECONDS[min(level, len(DELAYS_SECONDS)) - 1])
 
 
 class _Source:
-    """A queue, or all queues of a broker, that is popped from."""
+    """A queue, or all queues of a broker, to pop from."""
 
     def __init__(self, queue: MessageQueue, unfinished_max: int) -> None:
         self.queue = queue
@@ -75,7 +75,7 @@ class _Source:
 
 
 class _Hand:
-    """Messages that go to one call of a handler."""
+    """The messages of one call of a handler."""
 
     __slots__ = ("call", "deadline", "messages", "source")
 
@@ -93,7 +93,7 @@ class _Hand:
 
     @property
     def may_handle(self) -> bool:
-        """Whether they are still ours."""
+        """Whether the messages are still ours."""
         return time.monotonic() < self.deadline
 
 
@@ -101,13 +101,13 @@ class PopConsumption:
     """Pops for one consumer. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
+        session: The connections to brokers.
         group: The consumer group.
-        config: The consumer's.
-        subscription: Returns what we want of a topic; None if nothing any more.
-        handlers: Who handles messages.
-        send_back: Takes messages that failed too often.
-        wait_until_wanted: Returns when a queue is not paused.
+        config: The settings of the consumer.
+        subscription: Returns the subscription to a topic; None if there is none any more.
+        handlers: The handlers.
+        send_back: Receives messages that failed too often.
+        wait_until_wanted: Waits until a queue is not paused.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class PopConsumption:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is popped from; -1 stands for all queues of a broker."""
+        """The popped queues; -1 stands for all queues of a broker."""
         return list(self._sources)
 
     def apply(self, topic: str, share: Sequence[MessageQueue]) -> None:
-        """Let ``share`` be what is popped from of ``topic``."""
+        """Make ``share`` the popped queues of ``topic``."""
         wanted = set(share)
         self._release(
             [queue for queue in self._sources if queue.topic == topic and queue not in wanted]
@@ -154,16 +154,16 @@ class PopConsumption:
                 self._fetching.start(self._fetch(source), name=f"pop {queue}")
 
     def drop_other_topics(self, topics: Sequence[str]) -> None:
-        """Pop no more from topics that are not in ``topics``."""
+        """Stop popping from topics that are not in ``topics``."""
         self._release([queue for queue in self._sources if queue.topic not in topics])
 
     def stop_fetching(self) -> None:
-        """Pop nothing more; what pops that are under way still bring is given back."""
+        """Stop popping; messages of pops in flight are returned."""
         self._stopping = True
         self._release(list(self._sources))
 
     async def close(self, seconds: float) -> None:
-        """Give back what was not begun, once handlers have stopped; wait for acks on their way."""
+        """Return messages not begun, after handlers have stopped; wait for acks in flight."""
         for hand in [hand for hand in self._hands if hand.call.skipped]:
             self._end(hand, partial(self._give_up, deadline=hand.deadline))
         await self._settling.wait(seconds)
@@ -173,7 +173,7 @@ class PopConsumption:
     # Taking.
 
     def _release(self, queues: Sequence[MessageQueue]) -> None:
-        # A broker that holds a pop for us will hand messages out to it: the answer is awaited.
+        # A broker that holds a pop for us may still deliver messages to it: wait for its answer.
         for queue in queues:
             self._sources.pop(queue).is_leaving = True
 
@@ -238,7 +238,7 @@ class PopConsumption:
             level = error.delay_level if isinstance(error, Retry) else 0
             if not isinstance(error, Retry):
                 logger.warning("handler failed: topic=%s", topic, exc_info=error)
-            self._end(hand, partial(self._failed, deadline=hand.deadline, level=level))
+            self._end(hand, partial(self._handle_failure, deadline=hand.deadline, level=level))
 
         return report
 
@@ -247,7 +247,7 @@ class PopConsumption:
         self._settle(hand.source, hand.messages, outcome)
 
     def _settle(self, source: _Source, messages: Sequence[PoppedMessage], outcome: Outcome) -> None:
-        """Do what messages came to."""
+        """Apply the outcome of messages."""
         if not messages:
             return
 
@@ -268,12 +268,14 @@ class PopConsumption:
                 reason = error
             if time.monotonic() + self._config.error_seconds >= deadline:
                 logger.warning(
-                    "not acknowledged, it comes again: id=%s reason=%s", message.message_id, reason
+                    "not acknowledged, will be redelivered: id=%s reason=%s",
+                    message.message_id,
+                    reason,
                 )
                 return
             await asyncio.sleep(self._config.error_seconds)
 
-    async def _failed(self, message: PoppedMessage, deadline: float, level: int) -> None:
+    async def _handle_failure(self, message: PoppedMessage, deadline: float, level: int) -> None:
         is_over = level == DEAD_LETTER or message.reconsume_times >= self._retry_max
         if is_over and await self._send_back.dead_letter(message):
             await self._ack(message, deadline)
@@ -288,7 +290,7 @@ class PopConsumption:
         try:
             await self._calls.change(message, seconds)
         except NoMessage:
-            logger.info("its time was over: id=%s", message.message_id)
+            logger.info("invisible time was over: id=%s", message.message_id)
         except RocketpostError as error:
-            # It comes again when its time is over, which is not when it was asked for.
+            # It is delivered again after its invisible time, not after the requested delay.
             logger.warning("delay not set: id=%s reason=%s", message.message_id, error)

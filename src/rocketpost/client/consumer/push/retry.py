@@ -1,8 +1,8 @@
-"""Failed messages on their way back: to the broker that has them, or else as a new message.
+"""Sending back of failed messages: to their broker, or else as new messages.
 
-The broker puts a message that is sent back into the group's retry topic, delayed by a level that
-grows with each round (10 s, 30 s, 1 min ... 2 h), and after the last round into its dead-letter
-topic. If the broker cannot, the client sends a copy to the retry topic by itself.
+The broker puts a message that is sent back into the group's retry topic, with a delay level that
+grows each time (10 s, 30 s, 1 min ... 2 h), and after the last retry into its dead-letter topic. If
+the broker cannot, the client itself sends a copy to the retry topic.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FIRST_LEVEL: Final = 3
 
 
 class Retry(Exception):  # noqa: N818 - raised by handlers to ask for it
-    """Raised by a handler that wants the message again later; logged without a traceback.
+    """Raised by a handler to get the message again later; logged without a traceback.
 
     Args:
-        delay_level: 1 to 18 for 1s 5s 10s 30s 1m ... 2h; 0 for the usual growing delay; -1 for the
-            dead-letter topic at once.
+        delay_level: 1 to 18 for 1s 5s 10s 30s 1m ... 2h; 0 for the default growing delay; -1 for
+            the dead-letter topic at once.
 
-    ``raise Retry(-1) from error`` has the dead letter remember ``error`` as its cause.
+    ``raise Retry(-1) from error`` records ``error`` as the cause of the dead letter.
     """
 
     def __init__(self, delay_level: int = 0) -> None:
@@ -50,7 +50,7 @@ class Retry(Exception):  # noqa: N818 - raised by handlers to ask for it
 
 
 def why_of(error: BaseException) -> ConsumeFailure | None:
-    """Return what a failed message is remembered for: ``raise Retry() from error`` means error."""
+    """Return the recorded failure of an error; for ``raise Retry() from error``, of ``error``."""
     return failure_of(error.__cause__ if isinstance(error, Retry) and error.__cause__ else error)
 
 
@@ -58,11 +58,11 @@ class SendBack:
     """Sends failed messages of one group back. Belongs to the event loop.
 
     Args:
-        session: How to reach brokers.
-        sender: Sends what brokers do not take back.
+        session: The connections to brokers.
+        sender: Sends copies that brokers do not take back.
         group: The consumer group.
         retry_max: Deliveries after the first until the dead-letter topic.
-        records_failures: Whether messages carry why they failed.
+        records_failures: Whether messages carry the reason of their failure.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SendBack:
     async def send_back(
         self, message: ReceivedMessage, delay_level: int, why: ConsumeFailure | None = None
     ) -> bool:
-        """Return whether somebody else has the message now."""
+        """Send a message back; return whether the broker has it now."""
         why = why if self._records_failures else None
         try:
             await self._to_broker(message, delay_level, why)
@@ -100,7 +100,7 @@ class SendBack:
     async def dead_letter(
         self, message: ReceivedMessage, why: ConsumeFailure | None = None
     ) -> bool:
-        """Have the broker put a message into the dead-letter topic; return whether it did."""
+        """Move a message to the dead-letter topic; return whether the broker did so."""
         why = why if self._records_failures else None
         try:
             await self._as_new_message(message, DEAD_LETTER, why)
@@ -121,7 +121,7 @@ class SendBack:
             "unitMode": "false",
             "maxReconsumeTimes": str(self._retry_max),
         }
-        if why is not None:  # our brokers keep it with the message, others pass it over
+        if why is not None:  # our brokers store it with the message, others ignore it
             fields |= {"failureKind": why.kind, "failureText": why.text}
         address = self._session.routes.master(message.queue.broker_name)
         await self._session.call(
@@ -132,7 +132,7 @@ class SendBack:
         self, message: ReceivedMessage, delay_level: int, why: ConsumeFailure | None
     ) -> None:
         topic = retry_topic(self._group)
-        # Brokers make this topic for a heartbeat; no template may stand in for it.
+        # Brokers create this topic on a heartbeat; it must not be created from the template.
         await self._session.routes.route(topic)
         route = await self._session.routes.publish(topic)
         out = self._copy(message, topic, delay_level, why)
@@ -145,7 +145,7 @@ class SendBack:
         self, message: ReceivedMessage, topic: str, delay_level: int, why: ConsumeFailure | None
     ) -> OutgoingSend:
         times = message.reconsume_times
-        # The broker judges by its own count; one over the maximum means the dead-letter topic.
+        # The broker decides by its own count; one over the maximum means the dead-letter topic.
         next_times = self._retry_max + 1 if delay_level == DEAD_LETTER else times + 1
         level = delay_level if delay_level > 0 else _FIRST_LEVEL + times
         properties = {

@@ -1,10 +1,10 @@
-"""Workers that run handlers: coroutines for async ones, threads for plain functions.
+"""Workers that run handlers: tasks for async ones, threads for plain functions.
 
-A job is a callable of no arguments; its outcome is reported on the event loop. Threads report in
-bunches: one wake-up of the loop for all that finished meanwhile, which is most of the cost.
+A job is a callable without arguments; its outcome is reported on the event loop. Threads report in
+batches: one wake-up of the loop, which is the main cost, for all jobs that finished meanwhile.
 
-Jobs that wait for a worker begin in the order of their arrival; if they are ranked, in the order of
-their ranks, the lowest number first, and by arrival within one rank.
+Waiting jobs start in order of arrival; if they are ranked, in order of rank, lowest number first,
+and by arrival within one rank.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _Entry = tuple[int, int, Job | None, Report]
 
 
 def _nobody(error: BaseException | None) -> None:
-    """Take the outcome of nothing."""
+    """Ignore an outcome."""
 
 
 class Workers(Protocol):
-    """Runs jobs, some at a time."""
+    """Runs a limited number of jobs at a time."""
 
     def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job`` when a worker is free."""
         ...  # pragma: no cover
 
     async def stop(self, seconds: float) -> None:
-        """Abandon what has not begun, give the rest ``seconds`` to finish."""
+        """Abandon jobs that have not started; give the others ``seconds`` to finish."""
         ...  # pragma: no cover
 
 
@@ -66,7 +66,7 @@ class AsyncWorkers:
         self._jobs.put_nowait((rank, self._number, job, report))
 
     async def stop(self, seconds: float) -> None:
-        """Abandon what has not begun; cancel what does not finish within ``seconds``."""
+        """Abandon jobs that have not started; cancel those that do not finish in ``seconds``."""
         while not self._jobs.empty():
             self._jobs.get_nowait()
         if self._busy:
@@ -93,7 +93,7 @@ class AsyncWorkers:
             except asyncio.CancelledError as error:
                 if _is_cancelled():
                     raise
-                report(error)  # something that the handler waited for was cancelled, not we
+                report(error)  # something that the handler awaited was cancelled, not this task
             except Exception as error:
                 report(error)
             else:
@@ -113,7 +113,7 @@ def _is_cancelled() -> bool:
 
 
 class ThreadWorkers:
-    """Runs plain jobs in threads, started as they are needed. Belongs to the event loop."""
+    """Runs plain jobs in threads that are started on demand. Belongs to the event loop."""
 
     def __init__(self, count: int, *, ranked: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class ThreadWorkers:
         self._jobs.put((rank, self._number, job, report))
 
     async def stop(self, seconds: float) -> None:
-        """Abandon what has not begun; leave alone what does not finish within ``seconds``."""
+        """Abandon jobs that have not started; wait at most ``seconds`` for the others."""
         while True:
             try:
                 self._jobs.get_nowait()
@@ -154,7 +154,7 @@ class ThreadWorkers:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
-            logger.warning("handlers left alone: count=%s", self._pending)
+            logger.warning("handlers still running: count=%s", self._pending)
         for _ in self._threads:
             self._number += 1
             self._jobs.put((0, self._number, None, _nobody))
@@ -179,7 +179,7 @@ class ThreadWorkers:
             self._report_from_thread()
 
     def _report_from_thread(self) -> None:
-        # Two threads may both see False; one wake-up too many does no harm.
+        # Two threads may both see False; an extra wake-up does no harm.
         if not self._reporting:
             self._reporting = True
             try:

@@ -870,9 +870,9 @@ async def test_a_topic_without_a_route_is_told_once_and_not_at_once(
             return sum(command.fields["topic"] == "Nowhere" for command in sent)
 
         await until(lambda: asked() >= 1)
-        assert "not shared out" not in caplog.text
+        assert "queues not assigned" not in caplog.text
         await until(lambda: asked() > 5)
-    assert caplog.text.count("not shared out: topic=Nowhere") == 1
+    assert caplog.text.count("queues not assigned: topic=Nowhere") == 1
 
 
 async def test_a_strategy_that_fails_leaves_the_queues_as_they_are(use_network: Use) -> None:
