@@ -21,6 +21,7 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import encode_command
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.term import LeaderTerm
 from rocketpost.settings import keys_of
 from rocketpost.store.config import StoreConfig
 
@@ -89,12 +90,11 @@ class Target:
                 wanted.add(opaque)
         exchange.feed(stream)
         await exchange.settle(self._is_idle)
-        services = self._broker._services
-        assert services is not None
+        features = self._term.features
         got: list[int] = []
         for _ in range(_PATIENCE):  # a pop is answered when its checkpoint is stored
             got += [command.opaque for command in exchange.answers() if command.is_response]
-            held = services.held
+            held = features.held
             if exchange.is_closed or len(got) + held >= len(wanted):
                 break
             await asyncio.sleep(0.005)
@@ -103,15 +103,13 @@ class Target:
         if len(got) != len(set(got)) or not set(got) <= wanted:
             raise Find(f"answers to {got}, wanted {sorted(wanted)}")
         await exchange.hang_up()
-        if services.held:
+        if features.held:
             raise Find("a pull or pop is held for a connection that is gone")
         self._check_store()
 
     def _check_store(self) -> None:
         assert self._broker is not None
-        services = self._broker._services
-        assert services is not None
-        store = services.store
+        store = self._term.context.store
         if self._broker._work is None or self._broker._work.done():
             raise Find(f"the broker's own work ended: {self._broker._work}")
         if not store.writable:
@@ -133,11 +131,19 @@ class Target:
             if path.is_file() and not (_QUEUE_FILE(name) or _OTHER_FILE(name)):
                 raise Find(f"a file that does not belong there: {name!r}")
 
+    @property
+    def _term(self) -> LeaderTerm:
+        assert self._broker is not None
+        term = self._broker._term
+        assert isinstance(term, LeaderTerm)
+        return term
+
     def _is_idle(self) -> bool:
         assert self._broker is not None
-        services = self._broker._services
-        assert services is not None
-        return self._broker._dispatcher.is_idle and not services.sends._pending
+        writer = self._term._sends.writer
+        return self._broker._dispatcher.is_idle and not (
+            writer._is_scheduled or writer.waiting_count
+        )
 
     def _exchange(self) -> Exchange:
         assert self._broker is not None
@@ -174,7 +180,7 @@ class Target:
 
     async def _prepare(self) -> None:
         assert self._broker is not None
-        codes = sorted(self._broker._dispatcher.codes)
+        codes = sorted(self._broker._dispatcher.routes)
         exchange = self._exchange()
 
         def probe(code: int) -> None:

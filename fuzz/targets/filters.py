@@ -78,7 +78,7 @@ class Target:
             text += supply.raw(32)
             body = chance.choice(_BODIES)
             record = memoryview(b"".join(encode_record(_record(text, body))))
-            in_place, work = RecordFilter(expression, unpack=decompress).judge(record)
+            in_place, work = RecordFilter(expression, unpack=decompress).matches(record)
             if in_place != expression.matches(decode_properties(text), body):
                 raise Find(f"two verdicts: {expression.text!r} on {text!r} and {body[:99]!r}")
             if work <= 0:

@@ -109,7 +109,7 @@ class Target:
             )
         )
         await self._server.start()
-        codes = sorted(self._server._dispatcher.codes)
+        codes = sorted(self._server._dispatcher.routes)
         exchange = self._exchange()
 
         def probe(code: int) -> None:
