@@ -117,7 +117,11 @@ class LogWriter:
     # Terms.
 
     def begin_term(self, term: int) -> None:
-        """Take messages from now on. Terms have growing numbers."""
+        """Take messages from now on, and show those that count already.
+
+        Args:
+            term: The number of the term; later terms have higher ones.
+        """
         assert self.term == NO_TERM
         assert term > self._last_term
         assert not self._appended
@@ -183,12 +187,11 @@ class LogWriter:
         duplicates, self._duplicates = self._duplicates, []
         if not sends and not duplicates:
             return
-        assert {send.term for send in (*sends[:1], *sends[-1:])} <= {self.term}
+        assert not sends or sends[0].term == sends[-1].term == self.term
         try:
             end = self._write(sends)
         except StoreError as error:
-            count = len(sends) + len(duplicates)
-            logger.error("messages refused: count=%s reason=%s", count, error)
+            logger.error("messages refused: count=%s reason=%s", len(sends), error)
             self._ledger.undo()
             for submitter, run in _by_submitter(sends):
                 submitter.refuse_unwritten(run, error)
@@ -206,7 +209,7 @@ class LogWriter:
     def advance(self, rule: type[AcknowledgementRule], position: Position) -> None:
         """Note that a rule is met up to a position: show and acknowledge what counts by that.
 
-        A rule that is not in force is none of the writer's business.
+        A rule that is not in force changes nothing.
         """
         met = self._rules.get(rule)
         if met is None or position <= met.position or self._is_closed:
@@ -224,13 +227,8 @@ class LogWriter:
 
     def advance_from_thread(self, rule: type[AcknowledgementRule], position: Position) -> None:
         """Report from any thread that a rule is met up to a position."""
-        if rule not in self._rules:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self.advance, rule, position)
-        except RuntimeError:
-            # The loop is closed: the process is stopping and nobody waits any more.
-            logger.debug("rule met after the loop closed: position=%s", position)
+        if rule in self._rules:
+            self._call_from_thread(self.advance, rule, position)
 
     # Endings.
 
@@ -240,7 +238,7 @@ class LogWriter:
 
     def fail_from_thread(self, reason: str) -> None:
         """Report, from the flusher's thread, that the log cannot be made durable any more."""
-        self._loop.call_soon_threadsafe(self.fail, reason)
+        self._call_from_thread(self.fail, reason)
 
     def close(self) -> None:
         """Write what was taken, refuse what still waits, and leave the store alone from now on.
@@ -252,6 +250,13 @@ class LogWriter:
         self._stop_taking("the broker is shutting down")
         self._waiting.close()
         self._is_closed = True
+
+    def _call_from_thread(self, method: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(method, *arguments)
+        except RuntimeError:
+            # The loop is closed: the process is stopping and nobody waits any more.
+            logger.debug("report after the loop closed: %s%s", method.__name__, arguments)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

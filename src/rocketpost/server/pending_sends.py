@@ -58,10 +58,10 @@ class Submitter(Protocol):
         """Answer that they are written, but do not meet the rules in time."""
 
     def refuse(self, sends: list[Any], error: StoreError) -> None:
-        """Answer that they may not be stored, although they may be in the log."""
+        """Answer that they may be lost: they are in the log, but do not meet the rules."""
 
     def refuse_unwritten(self, sends: list[Any], error: StoreError) -> None:
-        """Answer that they are not stored: they were taken out of the log again."""
+        """Answer that they are not stored: the commit failed."""
 
 
 class _Group(msgspec.Struct):

@@ -355,6 +355,7 @@ def test_a_closed_loop_does_not_hurt_the_flusher(store: Store, sync: bool) -> No
 
     writer = asyncio.run(make())
     writer.advance_from_thread(Flushed, Position(1))
+    writer.fail_from_thread("EIO")
     assert store.confirmed == []
 
 

@@ -104,7 +104,6 @@ class SendFeature(Feature):
     async def open(self) -> None:
         """Take messages from now on, and show those that count already."""
         self.writer.begin_term(self._term)
-        self.context.store.confirm(self.writer.confirmed)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of all kinds of send."""
